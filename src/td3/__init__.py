@@ -1,0 +1,28 @@
+"""TD3 (Twin Delayed DDPG): train, evaluate, explain. `td3.train(...)`, `td3.load(path).act(observation)`."""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from td3.config import TD3Config, TrainConfig
+    from td3.run import Run, load
+    from td3.training import train
+
+__version__ = "0.1.0"
+__all__ = ["Run", "TD3Config", "TrainConfig", "load", "train"]
+
+_HOMES = {
+    "train": "td3.training",
+    "load": "td3.run",
+    "Run": "td3.run",
+    "TD3Config": "td3.config",
+    "TrainConfig": "td3.config",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for when it is asked for: `td3 --help` need not wait for PyTorch."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'td3' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)

@@ -1,0 +1,21 @@
+"""TD3 in fifteen steps. Knows tensors and nothing else of this package; read the files in the order of their names."""
+
+from td3.algorithm.agent import Agent
+from td3.algorithm.registry import STEPS, Step
+from td3.algorithm.step_01_replay_memory import Batch, ReplayMemory, make_replay_memory
+from td3.algorithm.streams import MemberStreams, RandomStreams, derive_seed
+from td3.algorithm.update import Losses, update
+
+__all__ = [
+    "STEPS",
+    "Agent",
+    "Batch",
+    "Losses",
+    "MemberStreams",
+    "RandomStreams",
+    "ReplayMemory",
+    "Step",
+    "derive_seed",
+    "make_replay_memory",
+    "update",
+]

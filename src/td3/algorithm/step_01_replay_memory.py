@@ -1,0 +1,99 @@
+"""Step 1: the replay memory, a ring of past transitions from which every update draws its batch."""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from td3.algorithm.registry import step
+
+
+class Batch(NamedTuple):
+    """Transitions, one per row: in `state` the agent did `action`, got `reward` and saw `next_state`."""
+
+    state: Float[Tensor, "member batch state"]
+    action: Float[Tensor, "member batch action"]
+    reward: Float[Tensor, "member batch"]
+    next_state: Float[Tensor, "member batch state"]
+    terminated: Float[Tensor, "member batch"]
+
+
+class ReplayMemory:
+    """The newest `capacity` transitions of each member, in one preallocated tensor `[member, capacity, row]`.
+
+    A row is `state | action | next_state | reward | terminated`, so that a batch is one gather. Rows are stored in the
+    type and on the device in which they are used: nothing is converted when a batch is drawn.
+    """
+
+    def __init__(
+        self,
+        members: int,
+        capacity: int,
+        state_size: int,
+        action_size: int,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        self.widths = [state_size, action_size, state_size, 1, 1]
+        # Not zeroed: the operating system hands out the pages only as they are filled.
+        self.rows = torch.empty(members, capacity, sum(self.widths), dtype=dtype, device=device)
+        self._added = np.zeros(1, np.int64)  # an array, so that views of one member share it
+        self.filled = torch.zeros((), dtype=torch.int64, device=device)
+        self.first_rows = torch.arange(members, device=device).unsqueeze(1) * capacity
+
+    @property
+    def added(self) -> int:
+        """The number of transitions ever stored, of each member."""
+        return int(self._added[0])
+
+    @property
+    def capacity(self) -> int:
+        """The number of transitions that are kept."""
+        return self.rows.shape[1]
+
+    def __len__(self) -> int:
+        """The number of transitions that can be drawn now."""
+        return min(self.added, self.capacity)
+
+    def member(self, index: int) -> "ReplayMemory":
+        """The memory of one member only, sharing its rows (to read: only the whole memory takes new rows)."""
+        view = ReplayMemory.__new__(ReplayMemory)
+        view.widths, view.rows = self.widths, self.rows[index : index + 1]
+        view._added, view.filled, view.first_rows = self._added, self.filled, self.first_rows[:1]
+        return view
+
+    def add_(self, rows: Float[Tensor, "member count row"]) -> None:
+        """Store new transitions of every member; the oldest make room."""
+        rows = rows[:, -self.capacity :]
+        start = self.added % self.capacity
+        before_wrap = min(rows.shape[1], self.capacity - start)
+        self.rows[:, start : start + before_wrap] = rows[:, :before_wrap]
+        self.rows[:, : rows.shape[1] - before_wrap] = rows[:, before_wrap:]
+        self._added += rows.shape[1]
+        self.filled.fill_(len(self))
+
+    def gather(self, indices: Int[Tensor, "member batch"]) -> Batch:
+        """The transitions at these row numbers, each member's from its own memory."""
+        rows = self.rows.flatten(0, 1).index_select(0, (indices + self.first_rows).flatten())
+        state, action, next_state, reward, terminated = torch.split(rows.view(*indices.shape, -1), self.widths, -1)
+        return Batch(state, action, reward.squeeze(-1), next_state, terminated.squeeze(-1))
+
+
+@step(1, "Make the replay memory")
+def make_replay_memory(
+    members: int,
+    capacity: int,
+    state_size: int,
+    action_size: int,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
+) -> ReplayMemory:
+    """An empty memory for each member.
+
+    What: a ring that keeps the newest `capacity` transitions (s, a, r, s', terminated).
+    Why: consecutive transitions are alike; drawing from far back makes a batch varied, and each is used many times.
+    If you leave it out: the critics chase the last few moments and forget the rest.
+    """
+    return ReplayMemory(members, capacity, state_size, action_size, device, dtype)

@@ -1,0 +1,53 @@
+"""Step 2: the actor, which turns a state into an action, and its target."""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from td3.algorithm.networks import StackedMLP
+from td3.algorithm.registry import step
+from td3.algorithm.streams import derive_seed
+
+
+class ActionRange:
+    """The box of allowed actions, each dimension with its own bounds."""
+
+    def __init__(self, low: Float[Tensor, " action"], high: Float[Tensor, " action"]) -> None:
+        self.low, self.high = low, high
+        self.middle, self.half = (low + high) / 2, (high - low) / 2
+
+
+class Actor:
+    """state -> action: a network whose tanh output is stretched to exactly the range of each dimension."""
+
+    def __init__(self, network: StackedMLP, action_range: ActionRange) -> None:
+        self.network, self.action_range = network, action_range
+
+    @property
+    def parameters(self) -> Float[Tensor, "member parameter"]:
+        """All weights and biases of each member."""
+        return self.network.parameters
+
+    def __call__(self, state: Float[Tensor, "member batch state"]) -> Float[Tensor, "member batch action"]:
+        """The action for each state."""
+        return self.action_range.middle + self.action_range.half * torch.tanh(self.network(state))
+
+
+@step(2, "Build the actor and its target")
+def make_actor_and_target(
+    seeds: Sequence[int], state_size: int, hidden_sizes: Sequence[int], action_range: ActionRange
+) -> tuple[Actor, Actor]:
+    """An actor per seed, and a target that starts as its exact copy.
+
+    What: two networks of the same weights; the first learns, the second will follow slowly.
+    Why: the Bellman target needs a policy that does not jump while the critics are being fitted to it.
+    If you leave it out: the critics aim at what moves with every step, and their values run away.
+    """
+    low = action_range.low
+    sizes = (state_size, *hidden_sizes, low.shape[0])
+    generators = [torch.Generator().manual_seed(derive_seed(seed, "actor")) for seed in seeds]
+    parameters = StackedMLP.initialised(sizes, generators, low.dtype).parameters.to(low.device)
+    target = Actor(StackedMLP(sizes, parameters.clone()), action_range)
+    return Actor(StackedMLP(sizes, parameters.requires_grad_()), action_range), target

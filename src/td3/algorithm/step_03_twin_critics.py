@@ -1,0 +1,63 @@
+"""Step 3: two critics, which score an action in a state, and their targets."""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from td3.algorithm.networks import StackedMLP
+from td3.algorithm.registry import step
+from td3.algorithm.streams import derive_seed
+
+
+class TwinCritics:
+    """(state, action) -> two scores: two networks that differ only in the weights they were born with."""
+
+    def __init__(self, network: StackedMLP) -> None:
+        self.network = network
+
+    @property
+    def parameters(self) -> Float[Tensor, "2 member parameter"]:
+        """All weights and biases of each twin of each member."""
+        return self.network.parameters
+
+    def __call__(
+        self, state: Float[Tensor, "member batch state"], action: Float[Tensor, "member batch action"]
+    ) -> Float[Tensor, "2 member batch"]:
+        """Both critics' scores."""
+        return self.network(torch.cat((state, action), -1)).squeeze(-1)
+
+    def first_frozen(
+        self, state: Float[Tensor, "member batch state"], action: Float[Tensor, "member batch action"]
+    ) -> Float[Tensor, "member batch"]:
+        """Critic 1's score; gradients pass through it to the action, and none are made for its weights."""
+        first = StackedMLP(self.network.sizes, self.parameters.detach()[0])
+        return first(torch.cat((state, action), -1)).squeeze(-1)
+
+
+@step(3, "Build two critics and their targets")
+def make_twin_critics_and_targets(
+    seeds: Sequence[int],
+    state_size: int,
+    hidden_sizes: Sequence[int],
+    action_size: int,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
+) -> tuple[TwinCritics, TwinCritics]:
+    """Two critics per seed, each born with weights of its own, and targets that start as exact copies.
+
+    What: four networks; two learn to score (s, a), two follow them slowly.
+    Why: each critic errs in its own way, so the smaller of two scores is rarely too high.
+    If you leave it out: one critic's lucky errors are taken for value, and the actor climbs on them.
+    """
+    sizes = (state_size + action_size, *hidden_sizes, 1)
+    twins = [
+        StackedMLP.initialised(
+            sizes, [torch.Generator().manual_seed(derive_seed(seed, "critics", twin)) for seed in seeds], dtype
+        ).parameters
+        for twin in range(2)
+    ]
+    parameters = torch.stack(twins).to(device)
+    target = TwinCritics(StackedMLP(sizes, parameters.clone()))
+    return TwinCritics(StackedMLP(sizes, parameters.requires_grad_())), target

@@ -1,0 +1,26 @@
+"""Step 13: every second update, move the actor uphill on critic 1."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from td3.algorithm.optimizer import Optimizer
+from td3.algorithm.registry import step
+from td3.algorithm.step_02_actor import Actor
+from td3.algorithm.step_03_twin_critics import TwinCritics
+
+
+@step(13, "Improve the actor, uphill on critic 1")
+def improve_actor_(
+    actor: Actor, critics: TwinCritics, optimizer: Optimizer, state: Float[Tensor, "member batch state"]
+) -> Float[Tensor, " member"]:
+    """Move the actor towards actions that critic 1 scores higher; returns its loss, minus the mean score.
+
+    What: the slope of Q1(s, actor(s)) in the actor's weights; critic 1 is read, never changed.
+    Why: done every second time, it follows critics that have had time to settle.
+    If you leave it out: the stored action has no slope in the actor, and a mean of both critics is another algorithm.
+    """
+    loss = -critics.first_frozen(state, actor(state)).mean(-1)
+    (gradient,) = torch.autograd.grad(loss.sum(), actor.parameters)
+    optimizer.step_(gradient)
+    return loss.detach()

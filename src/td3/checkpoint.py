@@ -1,0 +1,127 @@
+"""Agents on disk: `agent.safetensors` with the six networks, `agent.json` with what is needed to act. No pickle."""
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load as load_tensors
+from safetensors.numpy import save as save_tensors
+
+from td3.algorithm import Agent
+from td3.algorithm.networks import layer_views
+from td3.environments import TaskSpaces
+from td3.errors import AgentFileError
+from td3.policy import Array, Policy
+
+FORMAT = "td3-agent"
+VERSION = 1
+LARGEST_JSON = 1 << 20
+
+
+class SavedAgent(NamedTuple):
+    """An agent read from disk: its policy, and what was written beside it."""
+
+    policy: Policy
+    facts: dict[str, Any]
+
+    def act(self, observation: Any) -> Array:
+        """The action for one observation, or the actions for a batch of them; numpy in, numpy out."""
+        return self.policy.act(observation)
+
+
+def network_tensors(agent: Agent, member: int) -> dict[str, Array]:
+    """One member's six networks by name, weights as PyTorch's own linear layers have them, `[outputs, inputs]`."""
+    named = {}
+    for name, network, twins in (
+        ("actor", agent.actor.network, (None,)),
+        ("actor_target", agent.actor_target.network, (None,)),
+        ("critic", agent.critics.network, (0, 1)),
+        ("critic_target", agent.critics_target.network, (0, 1)),
+    ):
+        for twin in twins:
+            stacked = network.parameters.detach()
+            parameters = (stacked if twin is None else stacked[twin])[member].cpu()
+            label = name if twin is None else f"{name}_{twin + 1}"
+            for depth, (weight, bias) in enumerate(layer_views(parameters, network.sizes)):
+                named[f"{label}.{depth}.weight"] = weight.T.contiguous().numpy()
+                named[f"{label}.{depth}.bias"] = bias.numpy()
+    return named
+
+
+def save_agent(folder: Path, agent: Agent, member: int, spaces: TaskSpaces, facts: Mapping[str, Any]) -> None:
+    """Write one member's networks and the facts about them; a reader sees the old pair or the new one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors = save_tensors(network_tensors(agent, member))
+    described = {
+        "format": FORMAT,
+        "version": VERSION,
+        "sha256": hashlib.sha256(tensors).hexdigest(),
+        **spaces._asdict(),
+        **facts,
+    }
+    write_atomically(folder / "agent.safetensors", tensors)
+    write_atomically(folder / "agent.json", json.dumps(described, indent=2).encode())
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Replace a file in one move, its bytes safely on disk first."""
+    temporary = path.with_name(f".{path.name}.part")
+    with temporary.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def load_agent(folder: Path) -> SavedAgent:
+    """The agent in a folder; raises `AgentFileError` for anything that `save_agent` did not write."""
+    facts = _read_facts(folder / "agent.json")
+    try:
+        raw = (folder / "agent.safetensors").read_bytes()
+    except OSError as error:
+        raise AgentFileError(f"{folder} has no readable agent.safetensors: {error.strerror}.") from None
+    if hashlib.sha256(raw).hexdigest() != facts.get("sha256"):
+        raise AgentFileError(f"{folder} is damaged: agent.safetensors is not the file that agent.json describes.")
+    try:
+        tensors = load_tensors(raw)
+        layers = _actor_layers(tensors, facts)
+        shapes = [[int(size) for size in facts[name]] for name in ("observation_shape", "action_shape")]
+        policy = Policy(layers, facts["action_low"], facts["action_high"], *shapes)
+        if policy(np.zeros((1, int(facts["state_size"])), np.float32)).shape != (1, int(np.prod(shapes[1]))):
+            raise ValueError("the networks do not fit the spaces")
+    except (SafetensorError, KeyError, ValueError, TypeError) as error:
+        raise AgentFileError(f"{folder} does not hold a usable agent: {error}.") from None
+    return SavedAgent(policy, facts)
+
+
+def _actor_layers(tensors: Mapping[str, Array], facts: Mapping[str, Any]) -> list[tuple[Array, Array]]:
+    layers: list[tuple[Array, Array]] = []
+    while f"actor.{len(layers)}.weight" in tensors:
+        depth = len(layers)
+        layers.append((np.ascontiguousarray(tensors[f"actor.{depth}.weight"].T), tensors[f"actor.{depth}.bias"]))
+    if not layers or not all(np.all(np.isfinite(array)) for layer in layers for array in layer):
+        raise ValueError("the actor is missing or holds NaN")
+    return layers
+
+
+def _read_facts(path: Path) -> dict[str, Any]:
+    try:
+        if path.stat().st_size > LARGEST_JSON:
+            raise AgentFileError(f"{path} is far too large to describe an agent.")
+        facts = json.loads(path.read_bytes())
+    except OSError as error:
+        raise AgentFileError(f"{path.parent} is not an agent: agent.json cannot be read ({error.strerror}).") from None
+    except (ValueError, RecursionError):
+        raise AgentFileError(f"{path} is damaged or foreign: it is not JSON.") from None
+    if not isinstance(facts, dict) or facts.get("format") != FORMAT:
+        raise AgentFileError(f"{path} was not written by td3.")
+    if facts.get("version") != VERSION:
+        raise AgentFileError(
+            f"{path} has version {facts.get('version')!r} of the format, and this td3 reads {VERSION}."
+        )
+    return facts

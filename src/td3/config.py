@@ -1,0 +1,249 @@
+"""Every setting, once: its default, its unit, where the number comes from, and what values make sense.
+
+Sources: "author" is the current code of the paper's first author, "paper" is arXiv 1802.09477 (2018) with the code
+published beside it, "course" the fifteen-step lesson, "bullet" RL Zoo's tuned values for PyBullet.
+"""
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from td3.errors import ConfigError
+
+Preset = Literal["author", "paper", "course", "bullet"]
+Device = Literal["auto", "cpu", "cuda"]
+
+
+@dataclass(frozen=True)
+class TD3Config:
+    """The algorithm's own numbers. Noises are shares of half the action range, dimension by dimension."""
+
+    hidden_sizes: tuple[int, ...] = (256, 256)
+    """Units of each hidden layer, of the actor and of each critic."""
+    actor_learning_rate: float = 3e-4
+    """Step size of the actor's optimiser."""
+    critic_learning_rate: float = 3e-4
+    """Step size of the critics' optimiser."""
+    optimizer: Literal["adam", "sgd"] = "adam"
+    """Adam in all published code; plain gradient descent for the lesson that says so."""
+    batch_size: int = 256
+    """Transitions per update."""
+    memory_size: int = 1_000_000
+    """Transitions kept, the newest ones."""
+    random_steps: int = 25_000
+    """Env steps with uniformly random actions before the actor is asked."""
+    exploration_noise: float = 0.1
+    """Standard deviation of the noise on actions while training."""
+    target_noise: float = 0.2
+    """Standard deviation of the noise on the target's action (step 6)."""
+    target_noise_clip: float = 0.5
+    """Bound of that noise."""
+    policy_delay: int = 2
+    """The actor and the targets move every so many updates (steps 13 to 15)."""
+    gamma: float = 0.99
+    """Discount of the future, per env step."""
+    tau: float = 0.005
+    """Share by which a target moves towards its network (steps 14 and 15)."""
+    updates_per_step: float = 1.0
+    """Updates per env step, however many environments run side by side."""
+    update_when: Literal["step", "episode"] = "step"
+    """Updates after every env step once the random steps are over; or, as in 2018, at the end of every episode."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work, in one sentence."""
+        for name, rule, holds in _TD3_RULES:
+            given = getattr(self, name)
+            if not _holds(holds, given):
+                raise ConfigError(f"{name} must be {rule}, but {given!r} was given.")
+        if self.batch_size > self.memory_size:
+            raise ConfigError(
+                f"batch_size ({self.batch_size}) must not exceed memory_size ({self.memory_size}): "
+                "make the batch smaller or the memory larger."
+            )
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """One run: which task, how long, how many seeds, where it goes, and the algorithm's numbers."""
+
+    env: str
+    """Gymnasium's name of the environment, such as HalfCheetah-v5; `module:Name-v0` imports the module first."""
+    steps: int = 1_000_000
+    """Env steps of each seed."""
+    seed: int = 0
+    """The first seed."""
+    seeds: int = 1
+    """How many seeds train side by side: seed, seed + 1, ..."""
+    preset: Preset = "author"
+    """Where the defaults under td3 come from."""
+    device: Device = "auto"
+    """Where the networks and the memory live; auto takes a GPU if there is one."""
+    out: Path | None = None
+    """The run's directory; by default runs/ENV/DATE-TIME."""
+    envs: int = 1
+    """Environments of each seed, all feeding its one memory."""
+    eval_every: int = 5_000
+    """Env steps between evaluations; 0 evaluates at the start and the end only (paper: 5,000)."""
+    eval_episodes: int = 10
+    """Noise-free episodes of an evaluation (paper: 10)."""
+    threads: int = 0
+    """CPU threads for the updates; 0 takes what the machine allows."""
+    td3: TD3Config = field(default_factory=TD3Config)
+    """The algorithm's own numbers."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work, in one sentence."""
+        for name, rule, holds in _TRAIN_RULES:
+            given = getattr(self, name)
+            if not _holds(holds, given):
+                raise ConfigError(f"{name} must be {rule}, but {given!r} was given.")
+
+    @property
+    def member_seeds(self) -> tuple[int, ...]:
+        """The seed of each member."""
+        return tuple(range(self.seed, self.seed + self.seeds))
+
+    def warnings(self) -> list[str]:
+        """What is allowed but surely not meant."""
+        found = []
+        if self.td3.update_when == "step" and self.td3.random_steps >= self.steps:
+            found.append(
+                f"No update will happen: the run has {self.steps:,} env steps and the first "
+                f"{self.td3.random_steps:,} are random. Lower --td3.random-steps or raise --steps."
+            )
+        if self.td3.exploration_noise == 0:
+            found.append("exploration_noise is 0: after the random steps the agent will try nothing new.")
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, for config.json."""
+        return {**asdict(self), "out": str(self.out) if self.out else None}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> "TrainConfig":
+        """The configuration that `to_json` wrote."""
+        try:
+            td3_values = {**values["td3"], "hidden_sizes": tuple(values["td3"]["hidden_sizes"])}
+            out = Path(values["out"]) if values["out"] else None
+            return cls(**{**values, "out": out, "td3": TD3Config(**td3_values)})
+        except (KeyError, TypeError) as error:
+            raise ConfigError(f"the configuration has missing or unknown fields: {error}.") from None
+
+
+def preset_config(name: str, env: str, steps: int) -> TD3Config:
+    """The numbers of a preset; the paper's depend on the task and on the length of the run."""
+    long_legs = env.startswith(("HalfCheetah", "Ant"))
+    presets = {
+        "author": TD3Config(),
+        "paper": TD3Config(
+            hidden_sizes=(400, 300),
+            actor_learning_rate=1e-3,
+            critic_learning_rate=1e-3,
+            batch_size=100,
+            memory_size=max(steps, 100),  # the whole history
+            random_steps=10_000 if long_legs else 1_000,
+            update_when="episode",
+        ),
+        "course": TD3Config(
+            hidden_sizes=(400, 300),
+            actor_learning_rate=1e-3,
+            critic_learning_rate=1e-3,
+            batch_size=100,
+            memory_size=20_000,
+            random_steps=10_000,
+            update_when="episode",
+        ),
+        "bullet": TD3Config(
+            hidden_sizes=(400, 300),
+            actor_learning_rate=7e-4,
+            critic_learning_rate=7e-4,
+            memory_size=200_000,
+            random_steps=10_000,
+            gamma=0.98,
+        ),
+    }
+    if name not in presets:
+        raise ConfigError(f"there is no preset {name!r}: choose one of {', '.join(presets)}.")
+    return presets[name]
+
+
+def resolve(env: str, preset: str = "author", **given: Any) -> TrainConfig:
+    """A full configuration from a preset and the fields that were given, of the run or of the algorithm."""
+    own = {f.name for f in fields(TrainConfig)} - {"env", "preset", "td3"}
+    known = own | {f.name for f in fields(TD3Config)}
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f"did you mean {near[0]!r}?" if near else f"the fields are {', '.join(sorted(known))}."
+            raise ConfigError(f"there is no setting {name!r}: {hint}")
+    run_fields = {name: value for name, value in given.items() if name in own}
+    default_steps = next(f.default for f in fields(TrainConfig) if f.name == "steps")
+    assert default_steps is not MISSING
+    base = preset_config(preset, env, run_fields.get("steps", default_steps))
+    chosen: Preset = preset  # type: ignore[assignment]  # preset_config has refused every other name
+    td3 = replace(base, **{name: value for name, value in given.items() if name not in own})
+    return TrainConfig(env=env, preset=chosen, td3=td3, **run_fields)
+
+
+Rule = tuple[str, str, Callable[[Any], bool]]
+
+
+def _whole(low: int) -> Callable[[Any], bool]:
+    return lambda given: isinstance(given, int) and not isinstance(given, bool) and given >= low
+
+
+def _within(low: float, high: float) -> Callable[[Any], bool]:
+    return lambda given: isinstance(given, int | float) and low <= given <= high
+
+
+def _positive(given: Any) -> bool:
+    return isinstance(given, int | float) and 0 < given < float("inf")
+
+
+def _one_of(kind: Any) -> Callable[[Any], bool]:
+    return lambda given: given in get_args(kind)
+
+
+def _holds(rule: Callable[[Any], bool], given: Any) -> bool:
+    try:
+        return rule(given)
+    except TypeError:
+        return False
+
+
+_TD3_RULES: tuple[Rule, ...] = (
+    (
+        "hidden_sizes",
+        "one or more whole numbers of at least 1",
+        lambda given: len(given) > 0 and all(map(_whole(1), given)),
+    ),
+    ("actor_learning_rate", "a positive number", _positive),
+    ("critic_learning_rate", "a positive number", _positive),
+    ("optimizer", "adam or sgd", lambda given: given in ("adam", "sgd")),
+    ("batch_size", "a whole number of at least 1", _whole(1)),
+    ("memory_size", "a whole number of at least 1", _whole(1)),
+    ("random_steps", "a whole number of at least 0", _whole(0)),
+    ("exploration_noise", "within [0, 1], a share of half the action range", _within(0, 1)),
+    ("target_noise", "a number of at least 0", _within(0, 1e9)),
+    ("target_noise_clip", "a number of at least 0", _within(0, 1e9)),
+    ("policy_delay", "a whole number of at least 1", _whole(1)),
+    ("gamma", "within [0, 1]", _within(0, 1)),
+    ("tau", "within [0, 1]", _within(0, 1)),
+    ("updates_per_step", "a positive number", _positive),
+    ("update_when", "step or episode", lambda given: given in ("step", "episode")),
+)
+
+_TRAIN_RULES: tuple[Rule, ...] = (
+    ("env", "the name of an environment", lambda given: isinstance(given, str) and given != ""),
+    ("steps", "a whole number of at least 1", _whole(1)),
+    ("seed", "a whole number of at least 0", _whole(0)),
+    ("seeds", "a whole number of at least 1", _whole(1)),
+    ("preset", f"one of {', '.join(get_args(Preset))}", _one_of(Preset)),
+    ("device", f"one of {', '.join(get_args(Device))}", _one_of(Device)),
+    ("envs", "a whole number of at least 1", _whole(1)),
+    ("eval_every", "a whole number of at least 0", _whole(0)),
+    ("eval_episodes", "a whole number of at least 1", _whole(1)),
+    ("threads", "a whole number of at least 0", _whole(0)),
+)

@@ -1,0 +1,7 @@
+"""Making environments, checking that TD3 can serve them, and stepping many of them as one."""
+
+from td3.environments.check import TaskSpaces, check_environment
+from td3.environments.make import families, make_environment
+from td3.environments.vectorise import EnvironmentRow
+
+__all__ = ["EnvironmentRow", "TaskSpaces", "check_environment", "families", "make_environment"]

@@ -1,0 +1,78 @@
+"""Look at an environment before training: whether TD3 can serve it, and whether it keeps its word."""
+
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.spaces import Box
+
+from td3.errors import EnvironmentFault
+
+
+class TaskSpaces(NamedTuple):
+    """The sizes and bounds that a learner needs to know of a task."""
+
+    state_size: int
+    action_low: tuple[float, ...]
+    action_high: tuple[float, ...]
+    observation_shape: tuple[int, ...]
+    action_shape: tuple[int, ...]
+
+    @property
+    def action_size(self) -> int:
+        """The number of action dimensions."""
+        return len(self.action_low)
+
+
+def check_environment(environment: gym.Env[Any, Any], name: str) -> TaskSpaces:
+    """The task's spaces, after one reset; raises `EnvironmentFault` when TD3 cannot be trained on it."""
+    action_space, observation_space = environment.action_space, environment.observation_space
+    if not isinstance(action_space, Box):
+        kind = type(action_space).__name__
+        raise EnvironmentFault(
+            f"{name} has {kind} actions, and TD3 needs continuous ones (a Box): choose another task, "
+            "or for Discrete actions another algorithm."
+        )
+    low, high = (np.asarray(bound, np.float64).ravel() for bound in (action_space.low, action_space.high))
+    if low.size == 0 or not np.all(np.isfinite([low, high])):
+        raise EnvironmentFault(
+            f"{name} has action bounds {_short(low)}..{_short(high)}, and TD3 needs finite ones: "
+            "wrap it with gymnasium.wrappers.RescaleAction or ClipAction."
+        )
+    if np.any(low >= high):
+        raise EnvironmentFault(
+            f"{name} has an action dimension without width ({_short(low)}..{_short(high)}): remove that dimension."
+        )
+    if not isinstance(observation_space, Box):
+        kind = type(observation_space).__name__
+        raise EnvironmentFault(f"{name} has {kind} observations: wrap it so that it gives an array (a Box).")
+    if observation_space.dtype == np.uint8 and len(observation_space.shape) >= 2:
+        raise EnvironmentFault(f"{name} gives images {observation_space.shape}: only vectors can be trained on.")
+    _check_reset(environment, observation_space, name)
+    return TaskSpaces(
+        int(np.prod(observation_space.shape)),
+        tuple(low.tolist()),
+        tuple(high.tolist()),
+        observation_space.shape,
+        action_space.shape,
+    )
+
+
+def _check_reset(environment: gym.Env[Any, Any], space: Box, name: str) -> None:
+    result = environment.reset(seed=0)
+    if not (isinstance(result, tuple) and len(result) == 2):
+        raise EnvironmentFault(f"{name}.reset() must return (observation, info), the Gymnasium way; mend its reset.")
+    observation = np.asarray(result[0])
+    if observation.shape != space.shape:
+        raise EnvironmentFault(
+            f"{name}.reset() gave an observation of shape {observation.shape}, but its observation_space says "
+            f"{space.shape}: make the two agree."
+        )
+    if not np.issubdtype(observation.dtype, np.number):
+        raise EnvironmentFault(f"{name}.reset() gave an observation of type {observation.dtype}: return numbers.")
+    if not np.all(np.isfinite(observation)):
+        raise EnvironmentFault(f"{name}.reset() gave NaN or infinity in its observation: mend the environment.")
+
+
+def _short(bound: np.ndarray) -> str:
+    return np.array2string(bound, precision=3, threshold=6)

@@ -1,0 +1,30 @@
+"""What a person can mend: each error is one sentence that says what was given and what to do."""
+
+
+class UserError(Exception):
+    """Shown as one sentence, without a traceback; the command line exits with code 2."""
+
+
+class ConfigError(UserError):
+    """A setting that cannot be used."""
+
+
+class EnvironmentFault(UserError):
+    """An environment that cannot be trained, or that broke while it ran."""
+
+
+class MissingExtra(UserError):
+    """A package that is needed here and is not installed."""
+
+
+class RunError(UserError):
+    """A run directory that cannot be written, read or used."""
+
+
+class AgentFileError(UserError):
+    """A saved agent that is damaged or is not one of ours."""
+
+
+def missing_extra(purpose: str, extra: str) -> MissingExtra:
+    """The error for a package that an extra of this project would have installed."""
+    return MissingExtra(f"{purpose} needs the extra '{extra}': install it with  pip install 'td3[{extra}]'")

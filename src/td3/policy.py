@@ -1,0 +1,55 @@
+"""A trained actor in numpy: no PyTorch is needed to act, and a small network answers in microseconds."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from td3.errors import UserError
+
+Array = np.ndarray[Any, Any]
+
+
+class Policy:
+    """state -> action, without noise, for one actor or for a stack of them (one per member).
+
+    The arrays may be views of an actor that is still learning: then the policy is always up to date.
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[tuple[Array, Array]],
+        action_low: Sequence[float],
+        action_high: Sequence[float],
+        observation_shape: Sequence[int],
+        action_shape: Sequence[int],
+    ) -> None:
+        self.layers = [(weight, bias[..., None, :]) for weight, bias in layers]
+        self.low, self.high = (np.asarray(bound, np.float32) for bound in (action_low, action_high))
+        self._middle, self._half = (self.low + self.high) / 2, (self.high - self.low) / 2
+        self.observation_shape, self.action_shape = tuple(observation_shape), tuple(action_shape)
+
+    def __call__(self, states: Array) -> Array:
+        """Actions `[*members, count, action]` for states `[*members, count, state]`."""
+        hidden = states
+        for weight, bias in self.layers[:-1]:
+            hidden = hidden @ weight
+            hidden += bias
+            np.maximum(hidden, 0, out=hidden)
+        weight, bias = self.layers[-1]
+        return np.asarray(self._middle + self._half * np.tanh(hidden @ weight + bias))
+
+    def act(self, observation: Any) -> Array:
+        """The action for one observation, or the actions for a batch of them."""
+        array = np.asarray(observation, np.float32)
+        depth = len(self.observation_shape)
+        if array.shape[array.ndim - depth :] != self.observation_shape or array.ndim - depth not in (0, 1):
+            raise UserError(
+                f"the agent was trained on observations of shape {self.observation_shape}, one or a batch of them, "
+                f"but an array of shape {array.shape} was given."
+            )
+        batch = array.reshape(-1, int(np.prod(self.observation_shape)))
+        if not np.all(np.isfinite(batch)):
+            raise UserError("the observation holds NaN or infinity: look at where it comes from.")
+        actions = np.clip(self(batch), self.low, self.high)
+        return actions.reshape(*array.shape[: array.ndim - depth], *self.action_shape)

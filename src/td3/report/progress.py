@@ -1,0 +1,112 @@
+"""The live display of a run in a terminal; plain lines where there is none."""
+
+import math
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+
+from td3.config import TrainConfig
+from td3.evaluate import Evaluation
+
+
+class ProgressDisplay:
+    """Env steps, steps per second, time left, last evaluation and losses, refreshed a few times a second."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.first: Evaluation | None = None
+        self.last: Evaluation | None = None
+        self.path: Path | None = None
+        self.env_steps = 0
+        self._bar: Progress | None = None
+        self._refreshed = 0.0
+        self._marks: list[tuple[float, int]] = []
+        self._losses = ""
+
+    def started(self, config: TrainConfig, path: Path, device: str) -> None:
+        """Say what is trained, and show the bar."""
+        self.path, self._steps = path, config.steps
+        seeds = f"seed {config.seed}" if config.seeds == 1 else f"seeds {config.seed}..{config.seed + config.seeds - 1}"
+        self.console.print(
+            f"Training [bold]{config.env}[/] for {config.steps:,} env steps, {seeds}, "
+            f"preset {config.preset}, on {device}."
+        )
+        for warning in config.warnings():
+            self.console.print(f"[yellow]Warning:[/] {warning}")
+        if self.console.is_terminal:
+            self._bar = Progress(
+                TextColumn("{task.fields[steps]}"),
+                BarColumn(bar_width=24),
+                TaskProgressColumn(),
+                TextColumn("{task.fields[facts]}"),
+                console=self.console,
+                auto_refresh=False,
+            )
+            self._task = self._bar.add_task("train", total=config.steps, steps="", facts="")
+            self._bar.start()
+
+    def progressed(self, env_steps: int) -> None:
+        """Move the bar, at most four times a second."""
+        self.env_steps = env_steps
+        now = time.monotonic()
+        if now - self._refreshed < 0.25 and env_steps < self._steps:
+            return
+        self._refreshed = now
+        self._marks = [*self._marks[-40:], (now, env_steps)]
+        if self._bar:
+            self._bar.update(self._task, completed=env_steps, steps=f"{env_steps:,} steps", facts=self._facts())
+            self._bar.refresh()
+
+    def logged(self, env_steps: int, rows: Sequence[dict[str, Any]]) -> None:
+        """Keep the newest losses."""
+        critic, actor = (_mean([row[name] for row in rows]) for name in ("critic_loss", "actor_loss"))
+        self._losses = "" if math.isnan(critic) else f"loss critic {critic:.3g} actor {actor:.3g}"
+
+    def evaluated(self, env_steps: int, evaluation: Evaluation) -> None:
+        """Print the evaluation on a line of its own."""
+        self.first = self.first or evaluation
+        self.last = evaluation
+        text = f"{env_steps:>9,} env steps: return {describe(evaluation)}"
+        if not self._bar and self._losses:
+            text += f"   {self._facts(with_evaluation=False)}"
+        self.console.print(text, highlight=False)
+
+    def close(self) -> None:
+        """Take the bar away."""
+        if self._bar:
+            self._bar.stop()
+
+    def _facts(self, with_evaluation: bool = True) -> str:
+        parts = []
+        if len(self._marks) > 1 and self._marks[-1][0] > self._marks[0][0]:
+            (start, first), (now, last) = self._marks[0], self._marks[-1]
+            rate = (last - first) / (now - start)
+            parts.append(f"{rate:,.0f} steps/s")
+            if rate > 0:
+                parts.append(f"ETA {_clock((self._steps - last) / rate)}")
+        if with_evaluation and self.last:
+            parts.append(f"last evaluation {self.last.returns.mean():,.1f}")
+        return "  ".join([*parts, self._losses])
+
+
+def describe(evaluation: Evaluation) -> str:
+    """Mean and spread in words: over episodes for one seed, over seeds for several."""
+    seeds, episodes = evaluation.returns.shape
+    if seeds == 1:
+        return f"{evaluation.returns.mean():,.1f} +- {evaluation.returns.std():,.1f} over {episodes} episodes"
+    means = evaluation.returns.mean(1)
+    return f"{means.mean():,.1f} +- {means.std(ddof=1):,.1f} over {seeds} seeds"
+
+
+def _mean(values: Sequence[float]) -> float:
+    finite = [value for value in values if not math.isnan(value)]
+    return sum(finite) / len(finite) if finite else math.nan
+
+
+def _clock(seconds: float) -> str:
+    hours, rest = divmod(round(seconds), 3600)
+    return f"{hours}:{rest // 60:02}:{rest % 60:02}" if hours else f"{rest // 60}:{rest % 60:02}"

@@ -1,0 +1,61 @@
+"""What this machine has: threads and free memory, with a container's limits counted in."""
+
+import os
+from pathlib import Path
+
+import torch
+
+from td3.errors import ConfigError
+
+CGROUP = Path("/sys/fs/cgroup")
+
+
+def available_threads() -> int:
+    """CPU cores that this process may use: its affinity, capped by the container's quota."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+    quota, _, period = _read(CGROUP / "cpu.max").partition(" ")
+    if quota.isdigit() and period.isdigit():
+        cores = min(cores, max(1, int(quota) // int(period)))
+    return cores
+
+
+def available_memory() -> int | None:
+    """Bytes of RAM that can still be taken, or None where the system does not say."""
+    lines = _read(Path("/proc/meminfo")).splitlines()
+    offers = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
+    limit, used = _read(CGROUP / "memory.max"), _read(CGROUP / "memory.current")
+    if limit.isdigit() and used.isdigit():
+        offers.append(int(limit) - int(used) + _reclaimable())
+    return min(offers) if offers else None
+
+
+def require_memory(needed: int, memory_size: int, members: int, device: torch.device) -> None:
+    """Refuse a replay memory that would not fit, before anything is allocated."""
+    free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else available_memory()
+    if free is None or needed <= 0.9 * free:
+        return
+    fitting = int(memory_size * 0.9 * free / needed)
+    place = "the GPU" if device.type == "cuda" else "this machine"
+    raise ConfigError(
+        f"the replay memory needs {gigabytes(needed)} for {members} x {memory_size:,} transitions, and {place} has "
+        f"{gigabytes(free)} free: lower --td3.memory-size to at most {fitting:,}, or train fewer seeds."
+    )
+
+
+def gigabytes(count: int) -> str:
+    """A size in words."""
+    return f"{count / 1e9:.1f} GB" if count >= 1e8 else f"{count / 1e6:.1f} MB"
+
+
+def _reclaimable() -> int:
+    for line in _read(CGROUP / "memory.stat").splitlines():
+        if line.startswith("inactive_file "):
+            return int(line.split()[1])
+    return 0
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
