@@ -1,0 +1,45 @@
+# make train: set up what training needs and train a cheetah.   make test: set up and check everything.
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: train test test-long lint clean
+
+train: .venv/train
+	$(BIN)/td3 train HalfCheetah-v5 --steps 50000 --td3.random-steps 10000
+
+test: .venv/test .venv/system lint
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not long"
+
+test-long: .venv/test .venv/system lint
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+lint: .venv/test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "td3 needs Python 3.11 or newer: make PYTHON=python3.11"; exit 2; }
+	$(PYTHON) -m venv .venv
+
+.venv/train: .venv/bin/python pyproject.toml constraints.txt
+	$(INSTALL) --editable '.[mujoco,video]'
+	@touch $@
+
+.venv/test: .venv/bin/python pyproject.toml constraints.txt
+	$(INSTALL) --editable '.[dev]'
+	@touch $@ .venv/train
+
+# MuJoCo draws without a screen through EGL, which pip does not install.
+.venv/system: .venv/bin/python
+	@if ! $(BIN)/python -c 'import ctypes.util as c, sys; sys.exit(c.find_library("EGL") is None)'; then \
+		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+			apt-get update -qq && apt-get install -y -qq --no-install-recommends libegl1 libgl1-mesa-dri; \
+		else echo "Videos of MuJoCo need EGL: apt-get install libegl1 libgl1-mesa-dri"; exit 2; fi; fi
+	@touch $@
+
+clean:
+	rm -rf .venv
