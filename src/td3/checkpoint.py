@@ -2,21 +2,23 @@
 
 import hashlib
 import json
+import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
-from td3.algorithm import Agent
-from td3.algorithm.networks import layer_views
 from td3.environments import TaskSpaces
 from td3.errors import AgentFileError
 from td3.policy import Array, Policy
+
+if TYPE_CHECKING:
+    import td3.algorithm  # only to write: an agent is read, and acts, without PyTorch
 
 FORMAT = "td3-agent"
 VERSION = 1
@@ -34,8 +36,10 @@ class SavedAgent(NamedTuple):
         return self.policy.act(observation)
 
 
-def network_tensors(agent: Agent, member: int) -> dict[str, Array]:
+def network_tensors(agent: "td3.algorithm.Agent", member: int) -> dict[str, Array]:
     """One member's six networks by name, weights as PyTorch's own linear layers have them, `[outputs, inputs]`."""
+    from td3.algorithm.networks import layer_views
+
     named = {}
     for name, network, twins in (
         ("actor", agent.actor.network, (None,)),
@@ -53,7 +57,9 @@ def network_tensors(agent: Agent, member: int) -> dict[str, Array]:
     return named
 
 
-def save_agent(folder: Path, agent: Agent, member: int, spaces: TaskSpaces, facts: Mapping[str, Any]) -> None:
+def save_agent(
+    folder: Path, agent: "td3.algorithm.Agent", member: int, spaces: TaskSpaces, facts: Mapping[str, Any]
+) -> None:
     """Write one member's networks and the facts about them; a reader sees the old pair or the new one."""
     folder.mkdir(parents=True, exist_ok=True)
     tensors = save_tensors(network_tensors(agent, member))
@@ -89,24 +95,41 @@ def load_agent(folder: Path) -> SavedAgent:
         raise AgentFileError(f"{folder} is damaged: agent.safetensors is not the file that agent.json describes.")
     try:
         tensors = load_tensors(raw)
-        layers = _actor_layers(tensors, facts)
-        shapes = [[int(size) for size in facts[name]] for name in ("observation_shape", "action_shape")]
-        policy = Policy(layers, facts["action_low"], facts["action_high"], *shapes)
-        if policy(np.zeros((1, int(facts["state_size"])), np.float32)).shape != (1, int(np.prod(shapes[1]))):
+        layers = _actor_layers(tensors)
+        low, high = (_bound(facts[name]) for name in ("action_low", "action_high"))
+        observation_shape, action_shape = (_shape(facts[name]) for name in ("observation_shape", "action_shape"))
+        widths = (math.prod(observation_shape), math.prod(action_shape))
+        if (layers[0][0].shape[0], layers[-1][0].shape[1]) != widths or not len(low) == len(high) == widths[1]:
             raise ValueError("the networks do not fit the spaces")
-    except (SafetensorError, KeyError, ValueError, TypeError) as error:
-        raise AgentFileError(f"{folder} does not hold a usable agent: {error}.") from None
+        policy = Policy(layers, low, high, observation_shape, action_shape)
+        policy(np.zeros((1, widths[0]), np.float32))
+    except (SafetensorError, KeyError, ValueError, TypeError, IndexError) as error:
+        raise AgentFileError(f"{folder} does not hold a usable agent ({error}).") from None
     return SavedAgent(policy, facts)
 
 
-def _actor_layers(tensors: Mapping[str, Array], facts: Mapping[str, Any]) -> list[tuple[Array, Array]]:
+def _actor_layers(tensors: Mapping[str, Array]) -> list[tuple[Array, Array]]:
     layers: list[tuple[Array, Array]] = []
     while f"actor.{len(layers)}.weight" in tensors:
         depth = len(layers)
         layers.append((np.ascontiguousarray(tensors[f"actor.{depth}.weight"].T), tensors[f"actor.{depth}.bias"]))
     if not layers or not all(np.all(np.isfinite(array)) for layer in layers for array in layer):
         raise ValueError("the actor is missing or holds NaN")
+    if any(weight.ndim != 2 or bias.shape != weight.shape[1:] for weight, bias in layers):
+        raise ValueError("the actor's layers are not linear ones")
     return layers
+
+
+def _bound(values: Any) -> Sequence[float]:
+    if not isinstance(values, list) or not all(type(value) in (int, float) and abs(value) < 1e38 for value in values):
+        raise ValueError("an action bound is not a list of numbers")
+    return values
+
+
+def _shape(values: Any) -> tuple[int, ...]:
+    if not isinstance(values, list) or not all(type(size) is int and size > 0 for size in values):
+        raise ValueError("a shape is not a list of sizes")
+    return tuple(values)
 
 
 def _read_facts(path: Path) -> dict[str, Any]:

@@ -1,16 +1,20 @@
 """The command line: reads arguments, calls, prints. Nothing is computed here."""
 
+import contextlib
+import difflib
+import io
 import json
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
+from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TextIO
 
 import tyro
 
 from td3.config import TrainConfig, preset_config
-from td3.errors import UserError
+from td3.errors import ConfigError, UserError
 
 # What people type elsewhere for the same thing.
 SPELLINGS = {"-n": "--steps", "--total-timesteps": "--steps", "--n-timesteps": "--steps", "--num-envs": "--envs"}
@@ -57,6 +61,8 @@ class WatchCommand:
     """The mp4 file; by default video.mp4 in the run directory."""
     episodes: int = 1
     """Episodes to show, one after another."""
+    max_steps: int = 2_000
+    """Env steps to show of each episode at most."""
     seed: int | None = None
     """Which seed's agent; by default the one whose last evaluation was highest."""
     which: Literal["best", "last"] = "best"
@@ -82,6 +88,10 @@ def train_command(command: TrainCommand) -> int:
 
     display = ProgressDisplay(Console(stderr=command.json, highlight=False))
     config = TrainConfig(**{f.name: getattr(command, f.name) for f in fields(TrainConfig)})
+    if command.capture_video:
+        from td3.report.video import prepare_film
+
+        prepare_film(config.env)
     interrupted = False
     try:
         train_run(config, display)
@@ -98,17 +108,17 @@ def train_command(command: TrainCommand) -> int:
         "before": display.first.returns.mean(1).tolist(),
         "after": display.last.returns.mean(1).tolist(),
     }
-    say = display.console.print
+    say = display.say
     if interrupted:
         say(f"Stopped at {display.env_steps:,} env steps; what was learnt is saved.")
     say(f"Before training: return {describe(display.first)}")
     say(f"After training:  return {describe(display.last)}")
-    say(f"The run is in    {display.path}", soft_wrap=True)
+    say(f"The run is in    {display.path}")
     if command.capture_video and not interrupted:
-        figures["video"] = str(_film(display.path, None, 1, None, "best").path)
-        say(f"The video is     {figures['video']}", soft_wrap=True)
+        figures["video"] = str(_film(WatchCommand(display.path)).path)
+        say(f"The video is     {figures['video']}")
     say("Next:", style="bold")
-    say(f"  td3 watch {display.path}", soft_wrap=True)
+    say(f"  td3 watch {display.path}")
     say("  td3 train Ant-v5 --steps 1000000")
     if command.json:
         print(json.dumps(figures))
@@ -140,7 +150,7 @@ def evaluate_command(command: EvaluateCommand) -> int:
 
 def watch_command(command: WatchCommand) -> int:
     """Film a trained agent."""
-    film = _film(command.run, command.out, command.episodes, command.seed, command.which)
+    film = _film(command)
     if command.json:
         print(json.dumps({"video": str(film.path), "frames": film.frames, "returns": film.returns}))
     else:
@@ -149,13 +159,14 @@ def watch_command(command: WatchCommand) -> int:
     return 0
 
 
-def _film(run_path: Path, out: Path | None, episodes: int, seed: int | None, which: str) -> Any:
+def _film(command: WatchCommand) -> Any:
     from td3.report.video import record
     from td3.run import Run
 
-    run = Run(run_path)
-    agent = run.agent(seed, which)
-    return record(agent.policy, run.config.env, out or run.path / "video.mp4", episodes)
+    run = Run(command.run)
+    agent = run.agent(command.seed, command.which)
+    out = command.out or run.path / "video.mp4"
+    return record(agent.policy, run.config.env, out, command.episodes, max_steps=command.max_steps)
 
 
 def envs_command(command: EnvsCommand) -> int:
@@ -189,16 +200,18 @@ COMMANDS: dict[str, tuple[type, Callable[[Any], int]]] = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; a person's mistake becomes one sentence and exit code 2."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if not words or words[0] in ("-h", "--help") or words[0] not in COMMANDS:
-        return _overview(words)
-    kind, run = COMMANDS[words[0]]
+    # `td3 train my_module:MyEnv-v0` finds my_module where it was typed, as `python -m td3` does.
+    if "" not in sys.path:
+        sys.path.append("")
     try:
-        default = None
-        rest = _translated(words[1:])
-        if kind is TrainCommand:
-            default = _train_defaults(rest)
-        command = tyro.cli(kind, prog=f"td3 {words[0]}", args=rest, default=default, description=kind.__doc__)
-        return run(command)
+        if not words or words[0] in ("-h", "--help"):
+            return _overview(sys.stdout if words else sys.stderr)
+        if words[0] == "--version":
+            return _version()
+        if words[0] not in COMMANDS:
+            raise ConfigError(_no_command(words[0]))
+        _, run = COMMANDS[words[0]]
+        return run(_parsed(words[0], _translated(words[1:])))
     except UserError as error:
         print(f"td3: {error}", file=sys.stderr)
         return 2
@@ -206,16 +219,67 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
 
 
-def _overview(words: Sequence[str]) -> int:
-    asked = bool(words) and words[0] in ("-h", "--help")
-    stream = sys.stdout if asked else sys.stderr
-    if words and not asked:
-        print(f"td3: there is no command {words[0]!r}.", file=stream)
+def _parsed(name: str, words: Sequence[str]) -> Any:
+    kind, _ = COMMANDS[name]
+    _refuse_unknown_options(name, kind, words)
+    default = _train_defaults(words) if kind is TrainCommand else None
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            return tyro.cli(kind, prog=f"td3 {name}", args=words, default=default, description=kind.__doc__)
+    except SystemExit as exit_:
+        if exit_.code in (0, None):
+            raise
+        raise ConfigError(f"{_first_part(said.getvalue())} (`td3 {name} --help` says more)") from None
+
+
+def _refuse_unknown_options(name: str, kind: type, words: Sequence[str]) -> None:
+    known = ["--help", *_options(kind)]
+    for word in words:
+        option = word.partition("=")[0].replace("_", "-")
+        if option.startswith("--") and option not in known:
+            near = difflib.get_close_matches(option, known, 1)
+            hint = f"did you mean {near[0]}?" if near else f"`td3 {name} --help` lists them all."
+            raise ConfigError(f"`td3 {name}` has no option {word.partition('=')[0]}: {hint}")
+
+
+def _options(kind: Any, prefix: str = "--") -> list[str]:
+    options = []
+    for f in fields(kind):
+        option = f.name.replace("_", "-")
+        if is_dataclass(f.type):
+            options += _options(f.type, f"{prefix}{option}.")
+        else:
+            options += [prefix + option, *([f"{prefix}no-{option}"] if f.type is bool else [])]
+    return options
+
+
+def _first_part(box: str) -> str:
+    """What the argument parser says in its frame, down to the first rule, on one line."""
+    lines = [line.strip("│ ") for line in box.splitlines()[1:]]
+    end = next((number for number, line in enumerate(lines) if set(line) <= set("─╰╯")), len(lines))
+    return " ".join(lines[:end])
+
+
+def _no_command(word: str) -> str:
+    near = difflib.get_close_matches(word, COMMANDS, 1)
+    hint = f"did you mean `td3 {near[0]}`?" if near else f"the commands are {', '.join(COMMANDS)}."
+    return f"there is no command {word!r}: {hint}"
+
+
+def _version() -> int:
+    from td3 import __version__
+
+    print(f"td3 {__version__}")
+    return 0
+
+
+def _overview(stream: TextIO) -> int:
     print("td3: Twin Delayed DDPG, from one command to a trained agent\n", file=stream)
     for name, (kind, _) in COMMANDS.items():
         print(f"  td3 {name:<9} {(kind.__doc__ or '').split(':')[0]}", file=stream)
     print("\ntd3 COMMAND --help says more.  Example: td3 train HalfCheetah-v5 --steps 50000", file=stream)
-    return 0 if asked else 2
+    return 0 if stream is sys.stdout else 2
 
 
 def _translated(words: Sequence[str]) -> list[str]:
@@ -232,13 +296,23 @@ def _translated(words: Sequence[str]) -> list[str]:
 
 def _train_defaults(words: Sequence[str]) -> TrainCommand:
     """Defaults as the chosen preset has them, so that --help shows them and the given fields go on top."""
-    preset = _value_of("--preset", words) or "author"
-    steps = _value_of("--steps", words) or ""
-    env = next((word for word in words if not word.startswith("-")), "")
     default = TrainCommand()
-    given_steps = int(steps) if steps.isdigit() else default.steps
-    td3 = preset_config(preset, env, given_steps)
-    return replace(default, td3=td3)
+    preset = _value_of("--preset", words) or default.preset
+    try:
+        steps = int(_value_of("--steps", words) or default.steps)
+    except ValueError:  # the parser will say so
+        steps = default.steps
+    return replace(default, td3=preset_config(preset, _environment_in(words), steps))
+
+
+def _environment_in(words: Sequence[str]) -> str:
+    """The word that is neither an option nor an option's value; numbers can only be values."""
+    flags = [f"--{name}" for name in ("json", "no-json", "capture-video", "no-capture-video")]
+    for before, word in pairwise(["", *words]):
+        takes_value = before.startswith("--") and "=" not in before and before.replace("_", "-") not in flags
+        if not word.startswith("-") and not word.isdigit() and not takes_value:
+            return word
+    return ""
 
 
 def _value_of(option: str, words: Sequence[str]) -> str | None:

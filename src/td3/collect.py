@@ -5,15 +5,16 @@ stops watching: its row bootstraps, from the true last observation and never fro
 at once, the task has ended: it is a termination.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from td3.algorithm.streams import derive_seed
+from td3.environments.pool import EnvironmentPool
 from td3.errors import EnvironmentFault
-from td3.policy import Array, Policy
+from td3.policy import Array
 
 BLOCK = 256
 """Rounds whose random numbers are drawn at once; fixed, because it is part of what a seed means."""
@@ -57,7 +58,7 @@ class Collector:
         self._returns = np.zeros(environments.num_envs)
         self._lengths = np.zeros(environments.num_envs, np.int64)
 
-    def act(self, policy: Policy | None) -> Array:
+    def act(self, policy: Callable[[Array], Array] | None) -> Array:
         """Actions `[member, environment, action]`: the policy's with exploration noise, or random ones without it."""
         if policy is None:
             return self.low + (self.high - self.low) * self._take("warm-up")
@@ -67,9 +68,23 @@ class Collector:
 
     def step(self, actions: Array) -> tuple[Array, list[Episode]]:
         """Do the actions; returns new rows `[member, count, state | action | next_state | reward | terminated]`."""
+        self.begin(actions)
+        return self.finish()
+
+    def begin(self, actions: Array) -> None:
+        """Hand out the actions; environments in worker processes start at once."""
         self.round += 1
-        flat_actions = actions.reshape(self.environments.num_envs, -1)
-        observations, rewards, terminated, truncated, infos = self.environments.step(self._shaped(flat_actions))
+        self._actions = actions.reshape(self.environments.num_envs, -1)
+        if isinstance(self.environments, EnvironmentPool):
+            self.environments.begin_step(self._actions)
+
+    def finish(self) -> tuple[Array, list[Episode]]:
+        """Wait for what was begun; returns as `step` does."""
+        flat_actions = self._actions
+        if isinstance(self.environments, EnvironmentPool):
+            observations, rewards, terminated, truncated, infos = self.environments.finish_step()
+        else:
+            observations, rewards, terminated, truncated, infos = self.environments.step(self._shaped(flat_actions))
         ended = terminated | truncated
         next_states = current = self._checked(observations, rewards)
         if self.autoreset == AutoresetMode.SAME_STEP and ended.any():

@@ -5,7 +5,7 @@ published beside it, "course" the fifteen-step lesson, "bullet" RL Zoo's tuned v
 """
 
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -19,6 +19,9 @@ Device = Literal["auto", "cpu", "cuda"]
 @dataclass(frozen=True)
 class TD3Config:
     """The algorithm's own numbers. Noises are shares of half the action range, dimension by dimension."""
+
+    # The rules below answer for wrong types too, in words; a type checker at run time must let them come to it.
+    __no_type_check__ = True
 
     hidden_sizes: tuple[int, ...] = (256, 256)
     """Units of each hidden layer, of the actor and of each critic."""
@@ -53,10 +56,9 @@ class TD3Config:
 
     def __post_init__(self) -> None:
         """Refuse what cannot work, in one sentence."""
-        for name, rule, holds in _TD3_RULES:
-            given = getattr(self, name)
-            if not _holds(holds, given):
-                raise ConfigError(f"{name} must be {rule}, but {given!r} was given.")
+        _require(self, _TD3_RULES)
+        # A list is welcome, but equal settings must make equal configurations.
+        object.__setattr__(self, "hidden_sizes", tuple(self.hidden_sizes))
         if self.batch_size > self.memory_size:
             raise ConfigError(
                 f"batch_size ({self.batch_size}) must not exceed memory_size ({self.memory_size}): "
@@ -67,6 +69,8 @@ class TD3Config:
 @dataclass(frozen=True)
 class TrainConfig:
     """One run: which task, how long, how many seeds, where it goes, and the algorithm's numbers."""
+
+    __no_type_check__ = True
 
     env: str
     """Gymnasium's name of the environment, such as HalfCheetah-v5; `module:Name-v0` imports the module first."""
@@ -90,15 +94,16 @@ class TrainConfig:
     """Noise-free episodes of an evaluation (paper: 10)."""
     threads: int = 0
     """CPU threads for the updates; 0 takes what the machine allows."""
+    tf32: bool = False
+    """On a GPU, multiply matrices in TF32: faster, with 10 bits of mantissa instead of 23."""
     td3: TD3Config = field(default_factory=TD3Config)
     """The algorithm's own numbers."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot work, in one sentence."""
-        for name, rule, holds in _TRAIN_RULES:
-            given = getattr(self, name)
-            if not _holds(holds, given):
-                raise ConfigError(f"{name} must be {rule}, but {given!r} was given.")
+        if isinstance(self.out, str):
+            object.__setattr__(self, "out", Path(self.out))
+        _require(self, _TRAIN_RULES)
 
     @property
     def member_seeds(self) -> tuple[int, ...]:
@@ -125,11 +130,12 @@ class TrainConfig:
     def from_json(cls, values: Mapping[str, Any]) -> "TrainConfig":
         """The configuration that `to_json` wrote."""
         try:
-            td3_values = {**values["td3"], "hidden_sizes": tuple(values["td3"]["hidden_sizes"])}
-            out = Path(values["out"]) if values["out"] else None
-            return cls(**{**values, "out": out, "td3": TD3Config(**td3_values)})
-        except (KeyError, TypeError) as error:
-            raise ConfigError(f"the configuration has missing or unknown fields: {error}.") from None
+            missing = {f.name for f in fields(cls)} - set(values)
+            if missing:
+                raise ConfigError(f"the configuration is damaged: it lacks {', '.join(sorted(missing))}.")
+            return cls(**{**values, "td3": TD3Config(**values["td3"])})
+        except TypeError as error:
+            raise ConfigError(f"the configuration is damaged: {error}.") from None
 
 
 def preset_config(name: str, env: str, steps: int) -> TD3Config:
@@ -181,7 +187,9 @@ def resolve(env: str, preset: str = "author", **given: Any) -> TrainConfig:
     run_fields = {name: value for name, value in given.items() if name in own}
     default_steps = next(f.default for f in fields(TrainConfig) if f.name == "steps")
     assert default_steps is not MISSING
-    base = preset_config(preset, env, run_fields.get("steps", default_steps))
+    steps = run_fields.get("steps", default_steps)
+    # A wrong number of steps gets its sentence from TrainConfig below; here it only must not get in the way.
+    base = preset_config(preset, env, steps if _whole(1)(steps) else default_steps)
     chosen: Preset = preset  # type: ignore[assignment]  # preset_config has refused every other name
     td3 = replace(base, **{name: value for name, value in given.items() if name not in own})
     return TrainConfig(env=env, preset=chosen, td3=td3, **run_fields)
@@ -195,15 +203,26 @@ def _whole(low: int) -> Callable[[Any], bool]:
 
 
 def _within(low: float, high: float) -> Callable[[Any], bool]:
-    return lambda given: isinstance(given, int | float) and low <= given <= high
+    return lambda given: _number(given) and low <= given <= high
 
 
 def _positive(given: Any) -> bool:
-    return isinstance(given, int | float) and 0 < given < float("inf")
+    return _number(given) and 0 < given < float("inf")
+
+
+def _number(given: Any) -> bool:
+    return isinstance(given, int | float) and not isinstance(given, bool)
 
 
 def _one_of(kind: Any) -> Callable[[Any], bool]:
     return lambda given: given in get_args(kind)
+
+
+def _require(config: Any, rules: Sequence[Rule]) -> None:
+    for name, rule, holds in rules:
+        given = getattr(config, name)
+        if not _holds(holds, given):
+            raise ConfigError(f"{name} must be {rule}, but {given!r} was given.")
 
 
 def _holds(rule: Callable[[Any], bool], given: Any) -> bool:
@@ -225,12 +244,12 @@ _TD3_RULES: tuple[Rule, ...] = (
     ("batch_size", "a whole number of at least 1", _whole(1)),
     ("memory_size", "a whole number of at least 1", _whole(1)),
     ("random_steps", "a whole number of at least 0", _whole(0)),
-    ("exploration_noise", "within [0, 1], a share of half the action range", _within(0, 1)),
-    ("target_noise", "a number of at least 0", _within(0, 1e9)),
-    ("target_noise_clip", "a number of at least 0", _within(0, 1e9)),
+    ("exploration_noise", "within [0, 1], a share of half the action range", _within(0.0, 1.0)),
+    ("target_noise", "a number of at least 0", _within(0.0, 1e9)),
+    ("target_noise_clip", "a number of at least 0", _within(0.0, 1e9)),
     ("policy_delay", "a whole number of at least 1", _whole(1)),
-    ("gamma", "within [0, 1]", _within(0, 1)),
-    ("tau", "within [0, 1]", _within(0, 1)),
+    ("gamma", "within [0, 1]", _within(0.0, 1.0)),
+    ("tau", "within [0, 1]", _within(0.0, 1.0)),
     ("updates_per_step", "a positive number", _positive),
     ("update_when", "step or episode", lambda given: given in ("step", "episode")),
 )
@@ -242,8 +261,10 @@ _TRAIN_RULES: tuple[Rule, ...] = (
     ("seeds", "a whole number of at least 1", _whole(1)),
     ("preset", f"one of {', '.join(get_args(Preset))}", _one_of(Preset)),
     ("device", f"one of {', '.join(get_args(Device))}", _one_of(Device)),
+    ("out", "a path", lambda given: given is None or isinstance(given, Path)),
     ("envs", "a whole number of at least 1", _whole(1)),
     ("eval_every", "a whole number of at least 0", _whole(0)),
     ("eval_episodes", "a whole number of at least 1", _whole(1)),
     ("threads", "a whole number of at least 0", _whole(0)),
+    ("td3", "a TD3Config", lambda given: isinstance(given, TD3Config)),
 )

@@ -1,13 +1,16 @@
-"""How good is the policy? Noise off, environments and seeds of its own."""
+"""How good is the policy? Noise off, environments and seeds of its own, here or beside training."""
 
-from collections.abc import Callable, Sequence
+import multiprocessing
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
 from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
 
-from td3.algorithm.streams import derive_seed
 from td3.environments import EnvironmentRow
+from td3.errors import ConfigError, EnvironmentFault
 from td3.policy import Array, Policy
 
 LONGEST_EPISODE = 100_000
@@ -28,29 +31,103 @@ class Evaluator:
     """
 
     def __init__(self, make: Callable[[], gym.Env[Any, Any]], seeds: Sequence[int], episodes: int) -> None:
-        self.episodes, self.members = episodes, len(seeds)
-        self.environments = EnvironmentRow([make() for _ in range(self.members * episodes)])
-        self._seeds = [
-            derive_seed(seed, "evaluation", episode) % 2**31 for seed in seeds for episode in range(episodes)
-        ]
+        self._seeds = evaluation_seeds(seeds, episodes)
+        self.environments = EnvironmentRow([make() for _ in range(len(seeds) * episodes)])
+        self._finished: list[tuple[int, Evaluation]] = []
 
     def __call__(self, policy: Policy) -> Evaluation:
         """Play every episode to its end."""
-        states, _ = self.environments.reset(seed=list(self._seeds))
-        returns, lengths = np.zeros(len(self._seeds)), np.zeros(len(self._seeds), np.int64)
-        playing = list(range(len(self._seeds)))
-        while playing:
-            actions = policy(states.reshape(self.members, self.episodes, -1))
-            # Rounding may carry the edge of the range out by an ulp; some environments refuse that.
-            actions = np.clip(actions, policy.low, policy.high).reshape(len(self._seeds), -1)
-            states, rewards, terminated, truncated, _ = self.environments.step_some(actions, playing)
-            returns += rewards
-            lengths[playing] += 1
-            over = terminated | truncated | (lengths >= LONGEST_EPISODE)
-            playing = [index for index in playing if not over[index]]
-        shape = (self.members, self.episodes)
-        return Evaluation(returns.reshape(shape), lengths.reshape(shape))
+        return play(self.environments, policy, self._seeds)
+
+    def begin(self, env_steps: int, policy: Policy) -> None:
+        """Evaluate, and keep the result for `finished`."""
+        self._finished.append((env_steps, self(policy)))
+
+    def finished(self, wait: bool = False) -> Iterator[tuple[int, Evaluation]]:
+        """The evaluations that are done, in the order in which they were begun."""
+        while self._finished:
+            yield self._finished.pop(0)
 
     def close(self) -> None:
         """Close the environments."""
         self.environments.close()
+
+
+class EvaluationWorkers:
+    """The same evaluations in processes of their own, while training goes on: the same numbers, a little later."""
+
+    MOST_WAITING = 2
+    """Evaluations that may be under way; then training waits, so that snapshots do not pile up."""
+
+    def __init__(
+        self, make: Callable[[], gym.Env[Any, Any]], seeds: Sequence[int], episodes: int, workers: int
+    ) -> None:
+        self._seeds = evaluation_seeds(seeds, episodes)
+        self._begun: list[tuple[int, list[Future[Evaluation]]]] = []
+        self._processes = ProcessPoolExecutor(
+            workers, multiprocessing.get_context("spawn"), initializer=_prepare_worker, initargs=(make, episodes)
+        )
+
+    def begin(self, env_steps: int, policy: Policy) -> None:
+        """Start evaluating this policy, whose arrays must not change any more."""
+        jobs = [
+            self._processes.submit(_play_in_worker, policy.member(index), self._seeds[index : index + 1])
+            for index in range(len(self._seeds))
+        ]
+        self._begun.append((env_steps, jobs))
+
+    def finished(self, wait: bool = False) -> Iterator[tuple[int, Evaluation]]:
+        """The evaluations that are done, in the order in which they were begun; on request after waiting for all."""
+        while self._begun:
+            env_steps, jobs = self._begun[0]
+            if not (wait or len(self._begun) > self.MOST_WAITING or all(job.done() for job in jobs)):
+                return
+            parts = [job.result() for job in jobs]
+            self._begun.pop(0)
+            yield env_steps, Evaluation(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+
+    def close(self) -> None:
+        """End the processes."""
+        self._processes.shutdown(cancel_futures=True)
+
+
+def evaluation_seeds(seeds: Sequence[int], episodes: int) -> list[list[int]]:
+    """The seed of each episode `[member][episode]`."""
+    from td3.algorithm.streams import derive_seed  # here, so that workers need not load PyTorch
+
+    if episodes < 1:
+        raise ConfigError(f"episodes must be a whole number of at least 1, but {episodes!r} was given.")
+    return [[derive_seed(seed, "evaluation", episode) % 2**31 for episode in range(episodes)] for seed in seeds]
+
+
+def play(environments: EnvironmentRow, policy: Policy, seeds: list[list[int]]) -> Evaluation:
+    """Play one episode per seed `[member][episode]`, all at once, each to its end."""
+    shape = (len(seeds), len(seeds[0]))
+    count = shape[0] * shape[1]
+    states, _ = environments.reset(seed=[seed for member in seeds for seed in member])
+    returns, lengths = np.zeros(count), np.zeros(count, np.int64)
+    playing = list(range(count))
+    while playing:
+        # Rounding may carry the edge of the range out by an ulp; some environments refuse that.
+        actions = np.clip(policy(states.reshape(*shape, -1)), policy.low, policy.high).reshape(count, -1)
+        states, rewards, terminated, truncated, _ = environments.step_some(actions, playing)
+        if not np.isfinite(states.sum(dtype=np.float64) + rewards.sum()):
+            raise EnvironmentFault("an environment gave NaN or infinity in an evaluation: mend it.")
+        returns += rewards
+        lengths[playing] += 1
+        over = terminated | truncated | (lengths >= LONGEST_EPISODE)
+        playing = [index for index in playing if not over[index]]
+    return Evaluation(returns.reshape(shape), lengths.reshape(shape))
+
+
+_worker_environments: EnvironmentRow
+
+
+def _prepare_worker(make: Callable[[], gym.Env[Any, Any]], episodes: int) -> None:
+    global _worker_environments
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
+    _worker_environments = EnvironmentRow([make() for _ in range(episodes)])
+
+
+def _play_in_worker(policy: Policy, seeds: list[list[int]]) -> Evaluation:
+    return play(_worker_environments, policy, seeds)

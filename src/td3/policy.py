@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from td3.errors import UserError
 
-Array = np.ndarray[Any, Any]
+Array = NDArray[Any]
 
 
 class Policy:
@@ -38,6 +39,11 @@ class Policy:
             np.maximum(hidden, 0, out=hidden)
         weight, bias = self.layers[-1]
         return np.asarray(self._middle + self._half * np.tanh(hidden @ weight + bias))
+
+    def member(self, index: int) -> "Policy":
+        """The policy of one member of a stack."""
+        layers = [(weight[index], bias[index, ..., 0, :]) for weight, bias in self.layers]
+        return Policy(layers, self.low.tolist(), self.high.tolist(), self.observation_shape, self.action_shape)
 
     def act(self, observation: Any) -> Array:
         """The action for one observation, or the actions for a batch of them."""

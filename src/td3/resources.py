@@ -11,12 +11,13 @@ CGROUP = Path("/sys/fs/cgroup")
 
 
 def available_threads() -> int:
-    """CPU cores that this process may use: its affinity, capped by the container's quota."""
+    """CPU cores that this process may use: its affinity, capped by the container's quota and OMP_NUM_THREADS."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
     quota, _, period = _read(CGROUP / "cpu.max").partition(" ")
     if quota.isdigit() and period.isdigit():
         cores = min(cores, max(1, int(quota) // int(period)))
-    return cores
+    asked = os.environ.get("OMP_NUM_THREADS", "")
+    return min(cores, int(asked)) if asked.isdigit() and int(asked) > 0 else cores
 
 
 def available_memory() -> int | None:

@@ -5,23 +5,27 @@ seed_0/  metrics.csv  evaluations.csv  evaluations.npz  monitor.csv  last/agent.
 seed_1/  ...
 """
 
+import contextlib
 import csv
 import json
 import platform
 import time
+import zipfile
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
 
 from td3.checkpoint import SavedAgent, load_agent, write_atomically
-from td3.collect import Episode
 from td3.config import TrainConfig
 from td3.errors import RunError
 from td3.policy import Array
+
+if TYPE_CHECKING:
+    import td3.collect  # only to write: a run is read without PyTorch
 
 METRICS = ("env_steps", "updates", "episodes", "episode_return", "critic_loss", "actor_loss", "mean_q")
 
@@ -33,9 +37,9 @@ def new_directory(config: TrainConfig) -> Path:
         folder = Path("runs") / config.env.replace("/", "_").replace(":", "_")
         stamp = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
         path = next(p for n in range(1, 1000) if not (p := folder / (stamp if n == 1 else f"{stamp}_{n}")).exists())
-    if (path / "config.json").exists():
-        raise RunError(f"{path} already holds a run: give another --out, or remove that directory first.")
     try:
+        if (path / "config.json").exists():
+            raise RunError(f"{path} already holds a run: give another --out, or remove that directory first.")
         path.mkdir(parents=True, exist_ok=True)
         (path / ".writable").touch()
         (path / ".writable").unlink()
@@ -43,8 +47,10 @@ def new_directory(config: TrainConfig) -> Path:
         raise RunError(f"{path} cannot be written ({error.strerror}): give another --out.") from None
     if config.out is None:
         latest = path.parent / "latest"
-        if latest.is_symlink() or not latest.exists():
-            latest.unlink(missing_ok=True)
+        # A convenience: not every file system has links, and another run may be making the same one.
+        with contextlib.suppress(OSError):
+            if latest.is_symlink():
+                latest.unlink()
             latest.symlink_to(path.name)
     return path
 
@@ -69,24 +75,24 @@ class MemberWriter:
         self._metrics = (folder / "metrics.csv").open("w", newline="")
         self._evaluations = (folder / "evaluations.csv").open("w", newline="")
         self._monitor = (folder / "monitor.csv").open("w", newline="")
-        csv.writer(self._metrics).writerow(METRICS)
-        csv.writer(self._evaluations).writerow(("env_steps", "mean_return", "std_return", "mean_length"))
+        _rows(self._metrics).writerow(METRICS)
+        _rows(self._evaluations).writerow(("env_steps", "mean_return", "std_return", "mean_length"))
         self._monitor.write("#" + json.dumps({"t_start": self._start, "env_id": env}) + "\nr,l,t\n")
         self._history: list[tuple[int, Array, Array]] = []
 
     def metrics(self, row: Mapping[str, Any]) -> None:
         """One row of training."""
-        csv.writer(self._metrics).writerow([_plain(row[name]) for name in METRICS])
+        _rows(self._metrics).writerow([_plain(row[name]) for name in METRICS])
 
-    def episode(self, episode: Episode) -> None:
+    def episode(self, episode: "td3.collect.Episode") -> None:
         """One finished episode, in the form that Stable-Baselines3's tools read."""
         elapsed = round(time.time() - self._start, 6)
-        csv.writer(self._monitor).writerow((round(episode.episode_return, 6), episode.length, elapsed))
+        _rows(self._monitor).writerow((round(episode.episode_return, 6), episode.length, elapsed))
 
     def evaluation(self, env_steps: int, returns: Array, lengths: Array) -> None:
         """One evaluation, as a row and in the form that Stable-Baselines3's tools read."""
         row = (env_steps, returns.mean(), returns.std(), lengths.mean())
-        csv.writer(self._evaluations).writerow([_plain(value) for value in row])
+        _rows(self._evaluations).writerow([_plain(value) for value in row])
         self._history.append((env_steps, returns, lengths))
         steps, all_returns, all_lengths = (np.array(column) for column in zip(*self._history, strict=True))
         temporary = self.folder / ".evaluations.npz"
@@ -104,6 +110,10 @@ class MemberWriter:
         """Close the files."""
         for file in (self._metrics, self._evaluations, self._monitor):
             file.close()
+
+
+def _rows(file: TextIO) -> Any:
+    return csv.writer(file, lineterminator="\n")
 
 
 def _plain(value: Any) -> Any:
@@ -143,9 +153,12 @@ class Run:
         """Env steps `[evaluation]` and returns `[evaluation, episode]` of one seed."""
         try:
             with np.load(self.folder(seed) / "evaluations.npz", allow_pickle=False) as arrays:
-                return arrays["timesteps"], arrays["results"]
-        except (OSError, ValueError, KeyError) as error:
-            raise RunError(f"{self.folder(seed)} has no readable evaluations.npz: {error}.") from None
+                steps, returns = arrays["timesteps"], arrays["results"]
+        except (OSError, EOFError, ValueError, KeyError, NotImplementedError, zipfile.BadZipFile) as error:
+            raise RunError(f"{self.folder(seed)} has no readable evaluations.npz ({error}).") from None
+        if steps.ndim != 1 or returns.ndim != 2 or len(steps) != len(returns) or returns.size == 0:
+            raise RunError(f"{self.folder(seed)} has an evaluations.npz without evaluations in it.")
+        return steps, returns
 
     def learning_curve(self) -> tuple[Array, Array]:
         """Env steps `[evaluation]` and mean returns `[seed, evaluation]`."""

@@ -4,23 +4,27 @@ One order of events, whatever the engine: the action comes from the actor as the
 environments do it, the update draws from the memory as it was before that step.
 """
 
+import contextlib
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import gymnasium as gym
 import numpy as np
 import torch
 
-from td3.algorithm import Agent, make_replay_memory
+from td3.algorithm import Agent, ReplayMemory, make_replay_memory
 from td3.checkpoint import save_agent
 from td3.collect import Collector, Episode
 from td3.config import TrainConfig, resolve
-from td3.engine import EagerEngine
-from td3.environments import EnvironmentRow, TaskSpaces, check_environment, make_environment
+from td3.engine import TOLERANCE, TOLERANCE_TF32, CudaEngine, EagerEngine, disagreement, live_policy
+from td3.environments import EnvironmentPool, EnvironmentRow, TaskSpaces, check_environment, make_environment
 from td3.errors import ConfigError
-from td3.evaluate import Evaluation, Evaluator
+from td3.evaluate import Evaluation, EvaluationWorkers, Evaluator
+from td3.policy import Array
 from td3.resources import available_threads, require_memory
 from td3.run import MemberWriter, Run, new_directory, versions, write_json
 
@@ -28,6 +32,7 @@ LOG_EVERY = 1_000
 """Env steps between rows of metrics.csv."""
 
 
+@runtime_checkable
 class Observer(Protocol):
     """Someone who watches a run: a progress display, a test. It sees everything and changes nothing."""
 
@@ -62,18 +67,18 @@ class Silence:
 
 def train(env: str, *, preset: str = "author", **fields: Any) -> Run:
     """Train and return the run: `td3.train("HalfCheetah-v5", steps=100_000, seeds=3, batch_size=128)`."""
-    return train_run(resolve(env, preset, **fields))
+    config = resolve(env, preset, **fields)
+    for warning in config.warnings():
+        warnings.warn(warning, stacklevel=2)
+    return train_run(config)
 
 
 def train_run(config: TrainConfig, observer: Observer | None = None) -> Run:
     """Train as configured; Ctrl-C saves what was learnt, and then goes on up as KeyboardInterrupt."""
-
-    def make() -> gym.Env[Any, Any]:
-        return make_environment(config.env)
-
+    make = partial(make_environment, config.env)
     device = choose_device(config.device)
-    environments = [make() for _ in range(config.seeds * config.envs)]
-    spaces = check_environment(environments[0], config.env)
+    with contextlib.closing(make()) as probe:
+        spaces = check_environment(probe, config.env)
     row_bytes = 4 * (2 * spaces.state_size + spaces.action_size + 2)
     memory_size = min(config.td3.memory_size, _longest(config))
     require_memory(config.seeds * memory_size * row_bytes, memory_size, config.seeds, device)
@@ -81,7 +86,7 @@ def train_run(config: TrainConfig, observer: Observer | None = None) -> Run:
     config = replace(config, out=path)
     write_json(path / "config.json", config.to_json())
     write_json(path / "versions.json", versions())
-    training = Training(config, spaces, EnvironmentRow(environments), make, device, memory_size)
+    training = Training(config, spaces, make, device, memory_size)
     try:
         training.run(path, observer or Silence())
     finally:
@@ -96,6 +101,57 @@ def choose_device(name: str) -> torch.device:
     return torch.device("cuda" if name == "cuda" or (name == "auto" and torch.cuda.is_available()) else "cpu")
 
 
+class Engine(Protocol):
+    """How updates and actions are executed."""
+
+    def update(self, counts: Sequence[int]) -> None:
+        """Run so many updates of each member."""
+
+    def act(self, states: Array) -> Array:
+        """The actors' actions `[member, count, action]` for states `[member, count, state]`."""
+
+    def store(self, rows: Array) -> None:
+        """Put new rows into the memory; updates begun before do not see them."""
+
+    def mean_losses(self, updates: Sequence[int]) -> list[dict[str, float]]:
+        """Each member's means over all updates since the previous call."""
+
+    def close(self) -> None:
+        """Let go of threads and devices."""
+
+
+def make_engine(agent: Agent, memory: ReplayMemory, config: TrainConfig, threads: int) -> Engine:
+    """Graphs on a GPU, plain execution elsewhere, or where members do not update in step."""
+    seeds, settings = config.member_seeds, config.td3
+    if memory.rows.is_cuda and settings.update_when == "step":
+        sizes = agent.actor.network.sizes
+        torch.backends.cuda.matmul.allow_tf32 = config.tf32
+        drift = disagreement(agent, seeds, (sizes[0], sizes[-1]), settings)
+        allowed = TOLERANCE_TF32 if config.tf32 else TOLERANCE
+        if drift <= allowed:
+            return CudaEngine(agent, memory, seeds, settings, config.envs)
+        warnings.warn(
+            f"updates by CUDA graphs differ from plain ones by {drift:.1e} (allowed: {allowed:.0e}); "
+            "this run executes them plainly, which is slower.",
+            stacklevel=2,
+        )
+    return EagerEngine(agent, memory, seeds, settings, threads)
+
+
+def place_environments(
+    make: Callable[[], gym.Env[Any, Any]], config: TrainConfig, threads: int, device: torch.device
+) -> tuple[EnvironmentRow | EnvironmentPool, Evaluator | EvaluationWorkers]:
+    """Environments of training and of evaluation: in this process, or, beside a GPU with cores to spare, in others."""
+    count = config.seeds * config.envs
+    if device.type == "cpu" or threads < 4:
+        evaluator = Evaluator(make, config.member_seeds, config.eval_episodes)
+        return EnvironmentRow([make() for _ in range(count)]), evaluator
+    # At the paper's protocol evaluation takes twice the env steps of training, but it can wait for its turn.
+    evaluating = min(config.seeds, max(1, threads * 3 // 8))
+    workers = EvaluationWorkers(make, config.member_seeds, config.eval_episodes, evaluating)
+    return EnvironmentPool(make, count, max(1, threads - evaluating - 1)), workers
+
+
 class Training:
     """Everything that a run keeps in its hands, and the loop itself."""
 
@@ -103,8 +159,7 @@ class Training:
         self,
         config: TrainConfig,
         spaces: TaskSpaces,
-        environments: EnvironmentRow,
-        make_evaluation_environment: Callable[[], gym.Env[Any, Any]],
+        make: Callable[[], gym.Env[Any, Any]],
         device: torch.device,
         memory_size: int,
     ) -> None:
@@ -123,12 +178,12 @@ class Training:
         )
         self.memory = make_replay_memory(len(seeds), memory_size, spaces.state_size, spaces.action_size, device)
         threads = config.threads or available_threads()
-        self.engine = EagerEngine(self.agent, self.memory, seeds, settings, threads)
-        self.policy = self.engine.policy(spaces.observation_shape, spaces.action_shape)
+        self.engine = make_engine(self.agent, self.memory, config, threads)
         bounds = (spaces.action_low, spaces.action_high)
+        environments, self.evaluator = place_environments(make, config, threads, device)
         self.collector = Collector(environments, seeds, *bounds, settings.exploration_noise)
-        self.evaluator = Evaluator(make_evaluation_environment, seeds, config.eval_episodes)
         self.env_steps = 0
+        self._snapshots: dict[int, Agent] = {}
         self._best = np.full(len(seeds), -np.inf)
         self._episodes: list[list[Episode]] = [[] for _ in seeds]
         self._logged_updates = np.zeros(len(seeds), np.int64)
@@ -143,24 +198,27 @@ class Training:
             self._evaluate(observer)
             while self.env_steps < config.steps:
                 before = self.env_steps
-                actions = self.collector.act(self.policy if before >= settings.random_steps else None)
-                self.engine.update(self._owed_for_steps(before + self.collector.environments.num_envs // config.seeds))
-                rows, episodes = self.collector.step(actions)
-                self.memory.add_(torch.from_numpy(rows).to(self.memory.rows.device))
+                actions = self.collector.act(self.engine.act if before >= settings.random_steps else None)
+                self.collector.begin(actions)
+                self.engine.update(self._owed_for_steps(before + self.collector.envs_per_member))
+                rows, episodes = self.collector.finish()
+                self.engine.store(rows)
                 self.env_steps += rows.shape[1]
                 self.engine.update(self._owed_for_episodes(episodes))
                 for episode in episodes:
                     self._episodes[episode.member].append(episode)
                     self.writers[episode.member].episode(episode)
+                self._record_evaluations(observer)
                 self._write_on_schedule(before, observer)
                 observer.progressed(self.env_steps)
+            self._record_evaluations(observer, wait=True)
             status = "finished"
         except KeyboardInterrupt:
             status = "interrupted"
             raise
         finally:
             if status != "failed":
-                self._save("last")
+                self._save("last", self.agent, self.env_steps, range(self.agent.members))
             for writer in self.writers:
                 writer.close()
             write_json(path / "status.json", {"status": status, "env_steps": self.env_steps})
@@ -210,28 +268,37 @@ class Training:
         observer.logged(self.env_steps, rows)
 
     def _evaluate(self, observer: Observer) -> None:
-        evaluation = self.evaluator(self.policy)
-        for member, writer in enumerate(self.writers):
-            returns = evaluation.returns[member]
-            writer.evaluation(self.env_steps, returns, evaluation.lengths[member])
-            if returns.mean() > self._best[member]:
-                self._best[member] = returns.mean()
-                self._save("best", [member])
-        observer.evaluated(self.env_steps, evaluation)
+        beside = isinstance(self.evaluator, EvaluationWorkers)
+        # What is evaluated while training goes on must be a copy.
+        snapshot = self.agent.copied() if beside or self.memory.rows.is_cuda else self.agent
+        self._snapshots[self.env_steps] = snapshot
+        self.evaluator.begin(self.env_steps, live_policy(snapshot))
+        self._record_evaluations(observer)
 
-    def _save(self, which: str, members: Sequence[int] | None = None) -> None:
+    def _record_evaluations(self, observer: Observer, wait: bool = False) -> None:
+        for env_steps, evaluation in self.evaluator.finished(wait):
+            snapshot = self._snapshots.pop(env_steps)
+            for member, writer in enumerate(self.writers):
+                returns = evaluation.returns[member]
+                writer.evaluation(env_steps, returns, evaluation.lengths[member])
+                if returns.mean() > self._best[member]:
+                    self._best[member] = returns.mean()
+                    self._save("best", snapshot, env_steps, [member])
+            observer.evaluated(env_steps, evaluation)
+
+    def _save(self, which: str, agent: Agent, env_steps: int, members: Sequence[int]) -> None:
         config = self.config
         assert config.out is not None
-        for member in range(self.agent.members) if members is None else members:
+        for member in members:
             facts = {
                 "env": config.env,
                 "seed": config.member_seeds[member],
-                "env_steps": self.env_steps,
-                "updates": int(self.agent.updates[member]),
+                "env_steps": env_steps,
+                "updates": int(agent.updates[member]),
                 "hidden_sizes": list(config.td3.hidden_sizes),
                 "versions": versions(),
             }
-            save_agent(config.out / f"seed_{facts['seed']}" / which, self.agent, member, self.spaces, facts)
+            save_agent(config.out / f"seed_{facts['seed']}" / which, agent, member, self.spaces, facts)
 
     def close(self) -> None:
         """Let go of environments and threads."""

@@ -82,6 +82,27 @@ class Agent:
             self.updates[index : index + 1],
         )
 
+    def copied(self, device: torch.device | str = "cpu") -> "Agent":
+        """The same learners again, in memory of their own."""
+
+        def copy_of(network: StackedMLP) -> StackedMLP:
+            parameters = network.parameters.detach().to(device, copy=True)
+            return StackedMLP(network.sizes, parameters.requires_grad_(network.parameters.requires_grad))
+
+        low, high = (bound.to(device) for bound in (self.actor.action_range.low, self.actor.action_range.high))
+        action_range = ActionRange(low, high)
+        actor = Actor(copy_of(self.actor.network), action_range)
+        critics = TwinCritics(copy_of(self.critics.network))
+        return Agent(
+            actor,
+            Actor(copy_of(self.actor_target.network), action_range),
+            critics,
+            TwinCritics(copy_of(self.critics_target.network)),
+            self.actor_optimizer.copied(actor.parameters),
+            self.critics_optimizer.copied(critics.parameters),
+            self.updates.copy(),
+        )
+
     def tensors(self) -> dict[str, Tensor]:
         """Every tensor that learning changes, by name, the `member` axis second to last (last in `steps`)."""
         return {

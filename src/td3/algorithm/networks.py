@@ -16,11 +16,17 @@ from torch.autograd.function import once_differentiable
 
 
 class StackedMLP:
-    """Linear layers with ReLU between them, for each position of the stack (`member`, or `twin member`)."""
+    """Linear layers with ReLU between them, for each position of the stack (`member`, or `twin member`).
+
+    Hidden activations and the parameters' gradient live in buffers that the next call writes again: run backward before
+    the next forward of the same network (PyTorch refuses it otherwise), and use a gradient before the next backward.
+    """
 
     def __init__(self, sizes: Sequence[int], parameters: Float[Tensor, "*stack parameter"]) -> None:
         self.sizes = tuple(sizes)
         self.parameters = parameters
+        self._flat_layers = layer_views(parameters.detach().flatten(0, -2), self.sizes)
+        self._buffers: _Buffers | None = None
 
     @classmethod
     def initialised(
@@ -40,12 +46,13 @@ class StackedMLP:
 
     def __call__(self, inputs: Float[Tensor, "*any batch inputs"]) -> Float[Tensor, "*stack batch outputs"]:
         """Outputs for inputs that broadcast against the stack (both twins read the same batch)."""
-        stack = self.parameters.shape[:-1]
+        stack, batch = self.parameters.shape[:-1], inputs.shape[-2]
         flat_inputs = inputs.expand(*stack, *inputs.shape[-2:]).reshape(-1, *inputs.shape[-2:])
-        flat_parameters = self.parameters.reshape(-1, self.parameters.shape[-1])
+        if self._buffers is None or self._buffers.batch != batch:
+            self._buffers = _Buffers(self, batch)
         # torch leaves Function.apply untyped.
-        outputs = cast(Tensor, _ForwardBackward.apply(flat_inputs, flat_parameters, self.sizes))  # type: ignore[no-untyped-call]
-        return outputs.view(*stack, *outputs.shape[-2:])
+        outputs = _ForwardBackward.apply(flat_inputs, self.parameters, self._flat_layers, self._buffers)  # type: ignore[no-untyped-call]
+        return cast(Tensor, outputs).view(*stack, batch, self.sizes[-1])
 
 
 def parameter_count(sizes: Sequence[int]) -> int:
@@ -58,11 +65,22 @@ def layer_views(parameters: Float[Tensor, "*stack parameter"], sizes: Sequence[i
     views, start = [], 0
     for inputs, outputs in pairwise(sizes):
         middle, end = start + inputs * outputs, start + (inputs + 1) * outputs
-        views.append(
-            (parameters[..., start:middle].view(*parameters.shape[:-1], inputs, outputs), parameters[..., middle:end])
-        )
+        weight = parameters[..., start:middle].view(*parameters.shape[:-1], inputs, outputs)
+        views.append((weight, parameters[..., middle:end]))
         start = end
     return views
+
+
+class _Buffers:
+    """Memory for one batch size: fresh memory for every batch costs more than the ReLU that fills it."""
+
+    def __init__(self, network: StackedMLP, batch: int) -> None:
+        parameters, self.batch = network.parameters.detach(), batch
+        stack = parameters.shape[:-1].numel()
+        self.activations = [parameters.new_empty(stack, batch, size) for size in network.sizes[1:-1]]
+        self.gradients = [torch.empty_like(activation) for activation in self.activations]
+        self.parameters_gradient = torch.empty_like(parameters, memory_format=torch.contiguous_format)
+        self.layer_gradients = layer_views(self.parameters_gradient.flatten(0, -2), network.sizes)
 
 
 class _ForwardBackward(torch.autograd.Function):
@@ -74,30 +92,58 @@ class _ForwardBackward(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, inputs: Tensor, parameters: Tensor, sizes: tuple[int, ...]) -> Tensor:
-        activations = [inputs]
-        layers = layer_views(parameters, sizes)
-        for weight, bias in layers[:-1]:
-            activations.append(torch.baddbmm(bias.unsqueeze(1), activations[-1], weight).relu_())
+    def forward(
+        ctx: Any, inputs: Tensor, parameters: Tensor, layers: list[tuple[Tensor, Tensor]], buffers: _Buffers
+    ) -> Tensor:
+        hidden = inputs
+        for (weight, bias), activation in zip(layers, buffers.activations, strict=False):
+            hidden = torch.baddbmm(bias.unsqueeze(1), hidden, weight, out=activation).relu_()
         weight, bias = layers[-1]
-        ctx.sizes = sizes
-        ctx.save_for_backward(parameters, *activations)
-        return torch.baddbmm(bias.unsqueeze(1), activations[-1], weight)
+        if any(ctx.needs_input_grad):
+            ctx.layers, ctx.buffers = layers, buffers
+            # Saved for autograd's own check that nobody has written to them in between.
+            ctx.save_for_backward(inputs, parameters, *buffers.activations)
+        return _product(hidden, weight) + bias.unsqueeze(1)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
-        parameters, *activations = ctx.saved_tensors
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
+        inputs, _, *activations = ctx.saved_tensors
         wants_inputs, wants_parameters = ctx.needs_input_grad[:2]
-        parameters_gradient = torch.empty_like(parameters) if wants_parameters else None
-        layers = layer_views(parameters, ctx.sizes)
-        for depth in reversed(range(len(layers))):
-            if parameters_gradient is not None:
-                weight_gradient, bias_gradient = layer_views(parameters_gradient, ctx.sizes)[depth]
-                torch.bmm(activations[depth].transpose(1, 2), gradient, out=weight_gradient)
+        buffers = ctx.buffers
+        for depth in reversed(range(len(ctx.layers))):
+            below = activations[depth - 1] if depth else inputs
+            if wants_parameters:
+                weight_gradient, bias_gradient = buffers.layer_gradients[depth]
+                _product(below.mT, gradient, out=weight_gradient)
                 torch.sum(gradient, 1, out=bias_gradient)
-            if depth > 0 or wants_inputs:
-                gradient = torch.bmm(gradient, layers[depth][0].transpose(1, 2))
-            if depth > 0:
-                gradient = torch.ops.aten.threshold_backward(gradient, activations[depth], 0)
-        return (gradient if wants_inputs else None), parameters_gradient, None
+            weight = ctx.layers[depth][0]
+            if depth:
+                gradient = _product(gradient, weight.mT, out=buffers.gradients[depth - 1])
+                torch.ops.aten.threshold_backward(gradient, below, 0, grad_input=gradient)
+            elif wants_inputs:
+                gradient = _product(gradient, weight.mT)
+        return (
+            gradient if wants_inputs else None,
+            buffers.parameters_gradient if wants_parameters else None,
+            None,
+            None,
+        )
+
+
+def _product(left: Tensor, right: Tensor, out: Tensor | None = None) -> Tensor:
+    """`left @ right` for each of the stack.
+
+    Products with very unequal sides are rearranged: a narrow right factor (a layer of a few outputs) is multiplied as
+    its transpose, and a column times a row element by element. MKL is two to ten times slower on them as they stand.
+    """
+    if right.shape[-2] == 1:
+        return torch.mul(left, right, out=out)
+    if right.shape[-1] > _NARROW:
+        return torch.bmm(left, right, out=out)
+    product = torch.bmm(right.mT, left.mT).mT
+    return product if out is None else out.copy_(product)
+
+
+_NARROW = 32
+"""Columns up to which the transposed product was faster (256 rows, one and two threads)."""

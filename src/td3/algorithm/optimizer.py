@@ -1,6 +1,6 @@
 """Gradient descent on flat stacked parameters, with optimiser state per member."""
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.optim.adam import adam
 
 
+@runtime_checkable
 class Optimizer(Protocol):
     """Changes parameters in place, given their gradient."""
 
@@ -19,6 +20,9 @@ class Optimizer(Protocol):
 
     def member(self, parameters: Float[Tensor, "*stack parameter"], index: int) -> "Optimizer":
         """The same optimiser of one member only, sharing its state."""
+
+    def copied(self, parameters: Float[Tensor, "*stack parameter"]) -> "Optimizer":
+        """The same optimiser for a copy of the parameters, with state of its own."""
 
 
 class Adam:
@@ -72,6 +76,11 @@ class Adam:
         moments = {name: self._state[name][..., index : index + 1, :] for name in ("first_moment", "second_moment")}
         return Adam(parameters, self.learning_rate, {**moments, "steps": self._state["steps"][..., index : index + 1]})
 
+    def copied(self, parameters: Float[Tensor, "*stack parameter"]) -> "Adam":
+        """The same optimiser for a copy of the parameters, with state of its own."""
+        state = {name: tensor.to(parameters.device, copy=True) for name, tensor in self._state.items()}
+        return Adam(parameters, self.learning_rate, state)
+
 
 class SGD:
     """Plain gradient descent, for the lesson that says so."""
@@ -89,6 +98,10 @@ class SGD:
 
     def member(self, parameters: Float[Tensor, "*stack parameter"], index: int) -> "SGD":
         """The same optimiser of one member only."""
+        return SGD(parameters, self.learning_rate)
+
+    def copied(self, parameters: Float[Tensor, "*stack parameter"]) -> "SGD":
+        """The same optimiser for a copy of the parameters."""
         return SGD(parameters, self.learning_rate)
 
 

@@ -16,6 +16,7 @@ class TwinCritics:
 
     def __init__(self, network: StackedMLP) -> None:
         self.network = network
+        self._first_frozen = StackedMLP(network.sizes, network.parameters.detach()[0])
 
     @property
     def parameters(self) -> Float[Tensor, "2 member parameter"]:
@@ -32,8 +33,7 @@ class TwinCritics:
         self, state: Float[Tensor, "member batch state"], action: Float[Tensor, "member batch action"]
     ) -> Float[Tensor, "member batch"]:
         """Critic 1's score; gradients pass through it to the action, and none are made for its weights."""
-        first = StackedMLP(self.network.sizes, self.parameters.detach()[0])
-        return first(torch.cat((state, action), -1)).squeeze(-1)
+        return self._first_frozen(torch.cat((state, action), -1)).squeeze(-1)
 
 
 @step(3, "Build two critics and their targets")

@@ -72,10 +72,14 @@ class MemberStreams:
     def draw_block_(self, purpose: str, block: int, draws: Tensor) -> Tensor:
         """Fill `[update, member, ...]` with the numbers of one block."""
         draws = draws.to(self.device)
+        # Drawn apart and then put in: PyTorch fills a strided tensor with other normal numbers than a dense one, and a
+        # member's numbers would depend on its company.
+        own = torch.empty_like(draws[:, 0], memory_format=torch.contiguous_format)
         for index, seed in enumerate(self.seeds):
             self._generator.manual_seed(derive_seed(seed, purpose, block))
-            if draws.is_floating_point():
-                draws[:, index].normal_(generator=self._generator)
+            if own.is_floating_point():
+                own.normal_(generator=self._generator)
             else:
-                draws[:, index].random_(generator=self._generator)
+                own.random_(generator=self._generator)
+            draws[:, index] = own
         return draws

@@ -5,11 +5,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
 from td3.algorithm import Agent, MemberStreams, ReplayMemory, update
 from td3.algorithm.update import Settings
+from td3.engine.losses import LossSums
 from td3.policy import Array, Policy
 
 
@@ -19,14 +18,20 @@ class EagerEngine:
     def __init__(
         self, agent: Agent, memory: ReplayMemory, seeds: Sequence[int], settings: Settings, threads: int
     ) -> None:
-        self.agent, self.settings = agent, settings
-        device = agent.actor.parameters.device
+        self.agent, self.memory, self.settings = agent, memory, settings
+        self.device = agent.actor.parameters.device
+        self.losses = LossSums(len(seeds), self.device)
         self._members = [
-            (agent.member(i), memory.member(i), MemberStreams([seed], device, memory.rows.dtype))
+            (
+                agent.member(i),
+                memory.member(i),
+                MemberStreams([seed], self.device, memory.rows.dtype),
+                self.losses.member(i),
+            )
             for i, seed in enumerate(seeds)
         ]
-        self._sums = torch.zeros(len(seeds), 4, dtype=torch.float64, device=device)
-        workers = min(threads, len(seeds)) if device.type == "cpu" else 1
+        self._policy = live_policy(agent) if self.device.type == "cpu" else None
+        workers = min(threads, len(seeds)) if self.device.type == "cpu" else 1
         self._pool: ThreadPoolExecutor | None = None
         if workers > 1:
             # One thread of arithmetic for each member beats sharing all threads on one member after another.
@@ -43,32 +48,24 @@ class EagerEngine:
             list(self._pool.map(self._update_member, range(len(counts)), counts))
 
     def _update_member(self, index: int, count: int) -> None:
-        agent, memory, streams = self._members[index]
-        sums = self._sums[index]
+        agent, memory, streams, losses = self._members[index]
         for _ in range(count):
-            losses = update(agent, memory, streams, self.settings)
-            sums[0] += losses.critic[0]
-            sums[1] += losses.mean_q[0]
-            if losses.actor is not None:
-                sums[2] += losses.actor[0]
-                sums[3] += 1
+            losses.add_(update(agent, memory, streams, self.settings))
+
+    def act(self, states: Array) -> Array:
+        """The actors' actions `[member, count, action]` for states `[member, count, state]`."""
+        if self._policy is not None:
+            return self._policy(states)
+        with torch.no_grad():
+            return np.asarray(self.agent.actor(torch.from_numpy(states).to(self.device)).cpu().numpy())
+
+    def store(self, rows: Array) -> None:
+        """Put new rows into the memory."""
+        self.memory.add_(torch.from_numpy(rows).to(self.device))
 
     def mean_losses(self, updates: Sequence[int]) -> list[dict[str, float]]:
-        """Each member's means over its last so many updates, which were all those since the previous call."""
-        rows = self._sums.tolist()
-        self._sums.zero_()
-        return [
-            {
-                "critic_loss": critic / count if count else float("nan"),
-                "actor_loss": actor / turns if turns else float("nan"),
-                "mean_q": mean_q / count if count else float("nan"),
-            }
-            for (critic, mean_q, actor, turns), count in zip(rows, updates, strict=True)
-        ]
-
-    def policy(self, observation_shape: Sequence[int], action_shape: Sequence[int]) -> Policy:
-        """The actors as they are at every moment."""
-        return live_policy(self.agent, observation_shape, action_shape)
+        """Each member's means over all updates since the previous call."""
+        return self.losses.take(updates)
 
     def close(self) -> None:
         """End the threads."""
@@ -76,27 +73,9 @@ class EagerEngine:
             self._pool.shutdown()
 
 
-class DevicePolicy(Policy):
-    """Acts with actors that live on a GPU."""
-
-    def __init__(self, agent: Agent, observation_shape: Sequence[int], action_shape: Sequence[int]) -> None:
-        action_range = agent.actor.action_range
-        low, high = action_range.low.tolist(), action_range.high.tolist()
-        super().__init__([], low, high, observation_shape, action_shape)
-        self._actor = agent.actor
-
-    def __call__(self, states: Array) -> Array:
-        """Actions `[member, count, action]` for states `[member, count, state]`."""
-        with torch.no_grad():
-            batch: Float[Tensor, "member count state"] = torch.from_numpy(states).to(self._actor.parameters.device)
-            return np.asarray(self._actor(batch).cpu().numpy())
-
-
-def live_policy(agent: Agent, observation_shape: Sequence[int], action_shape: Sequence[int]) -> Policy:
-    """A policy that shares the actors' weights: it always acts as the actors would now."""
-    if agent.actor.parameters.device.type != "cpu":
-        return DevicePolicy(agent, observation_shape, action_shape)
+def live_policy(agent: Agent) -> Policy:
+    """A policy that shares the weights of actors on the CPU: it always acts as they would now."""
     action_range = agent.actor.action_range
     layers = [(weight.detach().numpy(), bias.detach().numpy()) for weight, bias in agent.actor.network.layers()]
     low, high = action_range.low.tolist(), action_range.high.tolist()
-    return Policy(layers, low, high, observation_shape, action_shape)
+    return Policy(layers, low, high, (agent.actor.network.sizes[0],), (len(low),))

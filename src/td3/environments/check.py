@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import Box
+from numpy.typing import NDArray
 
 from td3.errors import EnvironmentFault
 
@@ -25,7 +26,7 @@ class TaskSpaces(NamedTuple):
 
 
 def check_environment(environment: gym.Env[Any, Any], name: str) -> TaskSpaces:
-    """The task's spaces, after one reset; raises `EnvironmentFault` when TD3 cannot be trained on it."""
+    """The task's spaces, after a reset and a step; raises `EnvironmentFault` when TD3 cannot be trained on it."""
     action_space, observation_space = environment.action_space, environment.observation_space
     if not isinstance(action_space, Box):
         kind = type(action_space).__name__
@@ -49,6 +50,7 @@ def check_environment(environment: gym.Env[Any, Any], name: str) -> TaskSpaces:
     if observation_space.dtype == np.uint8 and len(observation_space.shape) >= 2:
         raise EnvironmentFault(f"{name} gives images {observation_space.shape}: only vectors can be trained on.")
     _check_reset(environment, observation_space, name)
+    _check_step(environment, observation_space, ((low + high) / 2).reshape(action_space.shape), name)
     return TaskSpaces(
         int(np.prod(observation_space.shape)),
         tuple(low.tolist()),
@@ -62,17 +64,40 @@ def _check_reset(environment: gym.Env[Any, Any], space: Box, name: str) -> None:
     result = environment.reset(seed=0)
     if not (isinstance(result, tuple) and len(result) == 2):
         raise EnvironmentFault(f"{name}.reset() must return (observation, info), the Gymnasium way; mend its reset.")
-    observation = np.asarray(result[0])
+    _check_observation(result[0], space, f"{name}.reset()")
+
+
+def _check_step(environment: gym.Env[Any, Any], space: Box, action: NDArray[Any], name: str) -> None:
+    result = environment.step(action.astype(np.float32))
+    if not (isinstance(result, tuple) and len(result) == 5):
+        raise EnvironmentFault(
+            f"{name}.step() must return (observation, reward, terminated, truncated, info), the Gymnasium way; "
+            "mend its step."
+        )
+    observation, reward, *ends, _ = result
+    _check_observation(observation, space, f"{name}.step()")
+    amount = np.asarray(reward)
+    if amount.shape != () or not np.issubdtype(amount.dtype, np.number):
+        raise EnvironmentFault(f"{name}.step() gave the reward {reward!r}: return one number.")
+    if not np.isfinite(amount):
+        raise EnvironmentFault(f"{name}.step() gave NaN or infinity as its reward: mend the environment.")
+    if not all(isinstance(end, bool | np.bool_) for end in ends):
+        kinds = ", ".join(type(end).__name__ for end in ends)
+        raise EnvironmentFault(f"{name}.step() gave terminated and truncated as {kinds}: return True or False.")
+
+
+def _check_observation(given: Any, space: Box, source: str) -> None:
+    observation = np.asarray(given)
     if observation.shape != space.shape:
         raise EnvironmentFault(
-            f"{name}.reset() gave an observation of shape {observation.shape}, but its observation_space says "
+            f"{source} gave an observation of shape {observation.shape}, but its observation_space says "
             f"{space.shape}: make the two agree."
         )
     if not np.issubdtype(observation.dtype, np.number):
-        raise EnvironmentFault(f"{name}.reset() gave an observation of type {observation.dtype}: return numbers.")
+        raise EnvironmentFault(f"{source} gave an observation of type {observation.dtype}: return numbers.")
     if not np.all(np.isfinite(observation)):
-        raise EnvironmentFault(f"{name}.reset() gave NaN or infinity in its observation: mend the environment.")
+        raise EnvironmentFault(f"{source} gave NaN or infinity in its observation: mend the environment.")
 
 
-def _short(bound: np.ndarray) -> str:
+def _short(bound: NDArray[Any]) -> str:
     return np.array2string(bound, precision=3, threshold=6)

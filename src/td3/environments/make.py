@@ -4,6 +4,7 @@ import contextlib
 import difflib
 import importlib
 import importlib.util
+import warnings
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -129,15 +130,20 @@ def make_environment(env: str, **kwargs: Any) -> gym.Env[Any, Any]:
         # Importing the package is what registers its environments.
         gym.register_envs(importlib.import_module(family.registers))
     try:
-        made = gym.make(env, **kwargs)
+        with warnings.catch_warnings():
+            # That a version is old is no news where it is asked for by name, and unknown ones get a sentence below.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            # Gymnasium's own checker only prints; what matters is checked once, with a sentence (check.py).
+            made = gym.make(env, disable_env_checker=True, **kwargs)
     except ModuleNotFoundError as error:
-        raise EnvironmentFault(f"{env} needs the module {error.name!r}, which is not installed.") from None
+        module = error.name or env.partition(":")[0]
+        raise EnvironmentFault(f"{env} needs the module {module!r}, which cannot be found.") from None
     except gym.error.DependencyNotInstalled as error:
-        raise EnvironmentFault(f"{env} needs a package that is not installed: {error}") from None
-    except (gym.error.UnregisteredEnv, gym.error.DeprecatedEnv) as error:
-        raise EnvironmentFault(_unknown(env, error)) from None
-    except gym.error.Error as error:
-        raise EnvironmentFault(f"{env!r} cannot be made: {error}") from None
+        raise EnvironmentFault(f"{env} needs a package that is not installed: {_one_line(error)}") from None
+    except (gym.error.UnregisteredEnv, gym.error.DeprecatedEnv):
+        raise EnvironmentFault(_unknown(env)) from None
+    except (gym.error.Error, TypeError) as error:
+        raise EnvironmentFault(f"{env} cannot be made: {_one_line(error)}") from error
     if isinstance(made.observation_space, gym.spaces.Dict | gym.spaces.Tuple):
         made = FlattenObservation(made)
     return made
@@ -150,7 +156,11 @@ def _installed(family: Family) -> bool:
     return False
 
 
-def _unknown(env: str, error: Exception) -> str:
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+def _unknown(env: str) -> str:
     known = [*gym.registry, *(name for family in FAMILIES for name in family.examples)]
     by_lower_case = {name.lower(): name for name in known}
     near = difflib.get_close_matches(env.lower(), by_lower_case, 3, 0.6)

@@ -7,10 +7,11 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
+from numpy.typing import NDArray
 
 from td3.errors import EnvironmentFault
 
-Array = np.ndarray[Any, Any]
+Array = NDArray[Any]
 
 
 class EnvironmentRow(VectorEnv[Array, Array, Array]):

@@ -31,12 +31,12 @@ class ProgressDisplay:
         """Say what is trained, and show the bar."""
         self.path, self._steps = path, config.steps
         seeds = f"seed {config.seed}" if config.seeds == 1 else f"seeds {config.seed}..{config.seed + config.seeds - 1}"
-        self.console.print(
-            f"Training [bold]{config.env}[/] for {config.steps:,} env steps, {seeds}, "
-            f"preset {config.preset}, on {device}."
+        self.say(
+            f"Training {config.env} for {config.steps:,} env steps, {seeds}, preset {config.preset}, on {device}.",
+            style="bold",
         )
         for warning in config.warnings():
-            self.console.print(f"[yellow]Warning:[/] {warning}")
+            self.say(f"Warning: {warning}", style="yellow")
         if self.console.is_terminal:
             self._bar = Progress(
                 TextColumn("{task.fields[steps]}"),
@@ -73,12 +73,17 @@ class ProgressDisplay:
         text = f"{env_steps:>9,} env steps: return {describe(evaluation)}"
         if not self._bar and self._losses:
             text += f"   {self._facts(with_evaluation=False)}"
-        self.console.print(text, highlight=False)
+        self.say(text)
+
+    def say(self, text: str, style: str | None = None) -> None:
+        """One line, as it is: a log file is not wrapped, and brackets in a path are no markup."""
+        self.console.print(text, style=style, markup=False, highlight=False, emoji=False, soft_wrap=True)
 
     def close(self) -> None:
         """Take the bar away."""
         if self._bar:
             self._bar.stop()
+            self._bar = None
 
     def _facts(self, with_evaluation: bool = True) -> str:
         parts = []
@@ -86,18 +91,19 @@ class ProgressDisplay:
             (start, first), (now, last) = self._marks[0], self._marks[-1]
             rate = (last - first) / (now - start)
             parts.append(f"{rate:,.0f} steps/s")
-            if rate > 0:
+            if rate > 0 and last < self._steps:
                 parts.append(f"ETA {_clock((self._steps - last) / rate)}")
         if with_evaluation and self.last:
             parts.append(f"last evaluation {self.last.returns.mean():,.1f}")
-        return "  ".join([*parts, self._losses])
+        return "  ".join([*parts, self._losses]).rstrip()
 
 
 def describe(evaluation: Evaluation) -> str:
     """Mean and spread in words: over episodes for one seed, over seeds for several."""
     seeds, episodes = evaluation.returns.shape
     if seeds == 1:
-        return f"{evaluation.returns.mean():,.1f} +- {evaluation.returns.std():,.1f} over {episodes} episodes"
+        counted = "1 episode" if episodes == 1 else f"{episodes} episodes"
+        return f"{evaluation.returns.mean():,.1f} +- {evaluation.returns.std():,.1f} over {counted}"
     means = evaluation.returns.mean(1)
     return f"{means.mean():,.1f} +- {means.std(ddof=1):,.1f} over {seeds} seeds"
 

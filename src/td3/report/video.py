@@ -1,18 +1,22 @@
 """A film of a trained agent: played without noise, rendered without a screen, written as mp4."""
 
 import ctypes.util
+import importlib.util
 import os
+import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from td3.environments.make import family_of, make_environment
-from td3.errors import EnvironmentFault, missing_extra
+from td3.errors import ConfigError, EnvironmentFault, RunError, missing_extra
 from td3.policy import Policy
 
 FRAMES_PER_SECOND = 30
 LONGEST_EPISODE = 2_000
+"""Env steps shown of an episode, unless told otherwise."""
 
 
 class Film(NamedTuple):
@@ -23,8 +27,17 @@ class Film(NamedTuple):
     returns: list[float]
 
 
+def prepare_film(env: str) -> None:
+    """Whatever can be known to be missing for a film is told now, before anything is trained or played."""
+    if importlib.util.find_spec("imageio_ffmpeg") is None:
+        raise missing_extra("writing a video", "video")
+    prepare_headless_rendering(env)
+
+
 def prepare_headless_rendering(env: str) -> None:
-    """Let MuJoCo draw without a screen; must come before mujoco is imported, and only where the library exists."""
+    """Let MuJoCo and pygame draw without a screen; must come before mujoco is imported."""
+    if not os.environ.get("DISPLAY") and not os.environ.get("WAYLAND_DISPLAY"):
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     family = family_of(env)
     needs_gl = family is not None and family.package in ("mujoco", "dm_control", "gymnasium_robotics")
     if not needs_gl or "MUJOCO_GL" in os.environ or os.environ.get("DISPLAY"):
@@ -37,15 +50,26 @@ def prepare_headless_rendering(env: str) -> None:
     os.environ["MUJOCO_GL"] = "egl"
 
 
-def record(policy: Policy, env: str, path: Path, episodes: int = 1, seed: int = 0) -> Film:
+def record(
+    policy: Policy, env: str, path: Path, episodes: int = 1, seed: int = 0, max_steps: int = LONGEST_EPISODE
+) -> Film:
     """Play episodes and write them as one mp4, in real time as far as the frame rate allows."""
+    for name, given in (("episodes", episodes), ("max_steps", max_steps)):
+        if given < 1:
+            raise ConfigError(f"{name} must be a whole number of at least 1, but {given!r} was given.")
+    prepare_film(env)
     try:
-        import imageio_ffmpeg
-    except ImportError:
-        raise missing_extra("writing a video", "video") from None
-    prepare_headless_rendering(env)
-    size = {"width": 320, "height": 240} if _takes_size(env) else {}
-    environment = make_environment(env, render_mode="rgb_array", **size)
+        return _record(policy, env, path, episodes, seed, max_steps)
+    except OSError as error:
+        # What ffmpeg says goes on for pages; its last line is the reason.
+        reason = (str(error).strip().splitlines() or ["no reason given"])[-1]
+        raise RunError(f"the video {path} cannot be written ({reason.strip()}): give another --out.") from None
+
+
+def _record(policy: Policy, env: str, path: Path, episodes: int, seed: int, max_steps: int) -> Film:
+    import imageio_ffmpeg
+
+    environment = _make_drawing(env)
     steps_per_second = environment.metadata.get("render_fps") or FRAMES_PER_SECOND
     every = max(1, round(steps_per_second / FRAMES_PER_SECOND))
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -54,7 +78,7 @@ def record(policy: Policy, env: str, path: Path, episodes: int = 1, seed: int = 
         for episode in range(episodes):
             observation, _ = environment.reset(seed=seed + episode)
             total, ended, step = 0.0, False, 0
-            while not ended and step < LONGEST_EPISODE:
+            while not ended and step < max_steps:
                 if step % every == 0:
                     frame = _frame(environment, env)
                     if writer is None:
@@ -75,13 +99,29 @@ def record(policy: Policy, env: str, path: Path, episodes: int = 1, seed: int = 
     return Film(path, frames, returns)
 
 
-def _takes_size(env: str) -> bool:
+def _make_drawing(env: str) -> Any:
     family = family_of(env)
-    return family is not None and family.extra == "mujoco"
+    size = {"width": 320, "height": 240} if family is not None and family.extra == "mujoco" else {}
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that there is no such renderer is said below, as an error
+            environment = make_environment(env, render_mode="rgb_array", **size)
+    except EnvironmentFault as fault:
+        if "render_mode" in str(fault):
+            raise _no_renderer(env) from None
+        raise
+    if environment.render_mode != "rgb_array":
+        environment.close()
+        raise _no_renderer(env)
+    return environment
 
 
-def _frame(environment: Any, env: str) -> np.ndarray[Any, Any]:
+def _no_renderer(env: str) -> EnvironmentFault:
+    return EnvironmentFault(f"{env} has no renderer that gives pictures (render_mode rgb_array): add one to it.")
+
+
+def _frame(environment: Any, env: str) -> NDArray[Any]:
     frame = environment.render()
     if not isinstance(frame, np.ndarray) or frame.ndim != 3 or frame.shape[2] != 3:
-        raise EnvironmentFault(f"{env} has no renderer that gives pictures (render_mode rgb_array).")
+        raise _no_renderer(env)
     return frame
