@@ -134,9 +134,11 @@ class Collector:
         return flat_actions.reshape(-1, *shape)
 
     def _checked(self, observations: Any, rewards: Array | None = None) -> Array:
-        states = np.asarray(observations, np.float32).reshape(len(observations), -1)
-        # A sum is finite only if all its terms are (float64: float32 terms cannot overflow it).
-        total = states.sum(dtype=np.float64) + (0.0 if rewards is None else rewards.sum())
+        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is found here, and said in words
+            states = np.asarray(observations, np.float32).reshape(len(observations), -1)
+            stored = np.float32(0) if rewards is None else np.asarray(rewards, np.float32)
+            # A sum is finite only if all its terms are (float64: float32 terms cannot overflow it).
+            total = states.sum(dtype=np.float64) + stored.sum(dtype=np.float64)
         if not np.isfinite(total):
             raise EnvironmentFault("an environment gave NaN or infinity in an observation or a reward: mend it.")
         return states

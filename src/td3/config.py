@@ -20,9 +20,6 @@ Device = Literal["auto", "cpu", "cuda"]
 class TD3Config:
     """The algorithm's own numbers. Noises are shares of half the action range, dimension by dimension."""
 
-    # The rules below answer for wrong types too, in words; a type checker at run time must let them come to it.
-    __no_type_check__ = True
-
     hidden_sizes: tuple[int, ...] = (256, 256)
     """Units of each hidden layer, of the actor and of each critic."""
     actor_learning_rate: float = 3e-4
@@ -69,8 +66,6 @@ class TD3Config:
 @dataclass(frozen=True)
 class TrainConfig:
     """One run: which task, how long, how many seeds, where it goes, and the algorithm's numbers."""
-
-    __no_type_check__ = True
 
     env: str
     """Gymnasium's name of the environment, such as HalfCheetah-v5; `module:Name-v0` imports the module first."""
@@ -133,7 +128,11 @@ class TrainConfig:
             missing = {f.name for f in fields(cls)} - set(values)
             if missing:
                 raise ConfigError(f"the configuration is damaged: it lacks {', '.join(sorted(missing))}.")
-            return cls(**{**values, "td3": TD3Config(**values["td3"])})
+            td3 = {**values["td3"], "hidden_sizes": tuple(values["td3"]["hidden_sizes"])}
+            out = None if values["out"] is None else Path(values["out"])
+            return cls(**{**values, "out": out, "td3": TD3Config(**td3)})
+        except KeyError as error:
+            raise ConfigError(f"the configuration is damaged: its td3 lacks {error}.") from None
         except TypeError as error:
             raise ConfigError(f"the configuration is damaged: {error}.") from None
 
@@ -266,5 +265,6 @@ _TRAIN_RULES: tuple[Rule, ...] = (
     ("eval_every", "a whole number of at least 0", _whole(0)),
     ("eval_episodes", "a whole number of at least 1", _whole(1)),
     ("threads", "a whole number of at least 0", _whole(0)),
+    ("tf32", "True or False", lambda given: isinstance(given, bool)),
     ("td3", "a TD3Config", lambda given: isinstance(given, TD3Config)),
 )

@@ -111,7 +111,9 @@ def play(environments: EnvironmentRow, policy: Policy, seeds: list[list[int]]) -
         # Rounding may carry the edge of the range out by an ulp; some environments refuse that.
         actions = np.clip(policy(states.reshape(*shape, -1)), policy.low, policy.high).reshape(count, -1)
         states, rewards, terminated, truncated, _ = environments.step_some(actions, playing)
-        if not np.isfinite(states.sum(dtype=np.float64) + rewards.sum()):
+        with np.errstate(invalid="ignore"):
+            total = states.sum(dtype=np.float64) + rewards.sum()
+        if not np.isfinite(total):
             raise EnvironmentFault("an environment gave NaN or infinity in an evaluation: mend it.")
         returns += rewards
         lengths[playing] += 1

@@ -47,7 +47,13 @@ class Policy:
 
     def act(self, observation: Any) -> Array:
         """The action for one observation, or the actions for a batch of them."""
-        array = np.asarray(observation, np.float32)
+        try:
+            array = np.asarray(observation, np.float32)
+        except (TypeError, ValueError):
+            raise UserError(
+                f"the agent was trained on observations of shape {self.observation_shape}, one or a batch of them, "
+                f"but {type(observation).__name__} was given, which is no array of numbers."
+            ) from None
         depth = len(self.observation_shape)
         if array.shape[array.ndim - depth :] != self.observation_shape or array.ndim - depth not in (0, 1):
             raise UserError(

@@ -101,6 +101,7 @@ def choose_device(name: str) -> torch.device:
     return torch.device("cuda" if name == "cuda" or (name == "auto" and torch.cuda.is_available()) else "cpu")
 
 
+@runtime_checkable
 class Engine(Protocol):
     """How updates and actions are executed."""
 

@@ -49,6 +49,12 @@ class Adam:
 
     def step_(self, gradient: Float[Tensor, "*stack parameter"]) -> None:
         """One step downhill."""
+        if gradient.is_cuda and gradient.dtype == torch.float32 and self.parameters.is_contiguous():
+            from td3.algorithm.kernels import adam_
+
+            first, second, steps = (self._state[name] for name in ("first_moment", "second_moment", "steps"))
+            adam_(self.parameters, gradient, first, second, steps, self.learning_rate)
+            return
         with torch.no_grad():
             adam(
                 self._networks,

@@ -1,0 +1,80 @@
+"""Two passes over memory as one GPU kernel each, where PyTorch would make several; CPUs never come here.
+
+The arithmetic is that of the plain operations (`tests/engine` compares them); `td3 bench update` shows the gain.
+"""
+
+from typing import Any
+
+import triton
+import triton.language as tl
+from jaxtyping import Float
+from torch import Tensor
+
+BLOCK = 1024
+
+
+@triton.jit  # type: ignore[untyped-decorator, unused-ignore]  # Triton is untyped
+def _bias_relu_kernel(values: Any, bias: Any, batch: Any, width: Any, bias_stride: Any, block: tl.constexpr) -> None:
+    row = tl.program_id(0)
+    columns = tl.arange(0, block)
+    inside = columns < width
+    value = tl.load(values + row * width + columns, inside)
+    value += tl.load(bias + (row // batch) * bias_stride + columns, inside)
+    tl.store(values + row * width + columns, tl.maximum(value, 0.0), inside)
+
+
+def bias_relu_(values: Float[Tensor, "stack batch width"], bias: Float[Tensor, "stack width"]) -> Tensor:
+    """`relu(values + bias)`, in place."""
+    stack, batch, width = values.shape
+    block = triton.next_power_of_2(width)
+    _bias_relu_kernel[(stack * batch,)](values, bias, batch, width, bias.stride(0), block)
+    return values
+
+
+@triton.jit  # type: ignore[untyped-decorator, unused-ignore]  # Triton is untyped
+def _adam_kernel(
+    parameters: Any,
+    gradient: Any,
+    first: Any,
+    second: Any,
+    steps: Any,
+    count: Any,
+    rate: Any,
+    beta1: tl.constexpr,
+    beta2: tl.constexpr,
+    epsilon: tl.constexpr,
+    block: tl.constexpr,
+) -> None:
+    network = tl.program_id(0)
+    places = tl.program_id(1) * block + tl.arange(0, block)
+    inside = places < count
+    places += network * count
+    step = tl.load(steps + network)
+    slope = tl.load(gradient + places, inside)
+    mean = tl.load(first + places, inside)
+    mean += (slope - mean) * (1 - beta1)
+    square = tl.load(second + places, inside) * beta2 + slope * slope * (1 - beta2)
+    tl.store(first + places, mean, inside)
+    tl.store(second + places, square, inside)
+    correction1 = 1 - tl.exp2(step * tl.log2(tl.full((), beta1, tl.float32)))
+    correction2 = 1 - tl.exp2(step * tl.log2(tl.full((), beta2, tl.float32)))
+    spread = tl.sqrt(square) / tl.sqrt(correction2) + epsilon
+    value = tl.load(parameters + places, inside)
+    tl.store(parameters + places, value - rate / correction1 * mean / spread, inside)
+
+
+def adam_(
+    parameters: Float[Tensor, "*stack parameter"],
+    gradient: Float[Tensor, "*stack parameter"],
+    first_moment: Float[Tensor, "*stack parameter"],
+    second_moment: Float[Tensor, "*stack parameter"],
+    steps: Float[Tensor, "*stack"],
+    learning_rate: float,
+) -> None:
+    """One step of Adam over contiguous stacked parameters; PyTorch's fused one keeps few multiprocessors busy."""
+    steps += 1
+    count = parameters.shape[-1]
+    grid = (parameters.shape[:-1].numel(), triton.cdiv(count, BLOCK))
+    _adam_kernel[grid](
+        parameters, gradient, first_moment, second_moment, steps, count, learning_rate, 0.9, 0.999, 1e-8, BLOCK
+    )
