@@ -4,6 +4,7 @@ import contextlib
 import difflib
 import io
 import json
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
@@ -129,6 +130,7 @@ def evaluate_command(command: EvaluateCommand) -> int:
     """Evaluate every seed of a run."""
     from td3.environments import make_environment
     from td3.evaluate import Evaluator
+    from td3.report.progress import describe
     from td3.run import Run
 
     run = Run(command.run)
@@ -136,11 +138,12 @@ def evaluate_command(command: EvaluateCommand) -> int:
     for seed in run.seeds:
         agent = run.agent(seed, command.which)
         evaluator = Evaluator(lambda: make_environment(run.config.env), [seed], command.episodes)
-        returns = evaluator(agent.policy).returns[0]
+        evaluation = evaluator(agent.policy)
         evaluator.close()
+        returns = evaluation.returns[0]
         means[seed], episodes[seed] = float(returns.mean()), returns.tolist()
         if not command.json:
-            print(f"seed {seed}: return {returns.mean():,.1f} +- {returns.std():,.1f} over {len(returns)} episodes")
+            print(f"seed {seed}: return {describe(evaluation)}")
     if command.json:
         print(json.dumps({"env": run.config.env, "mean_return": means, "returns": episodes}))
     elif len(means) > 1:
@@ -256,7 +259,8 @@ def _options(kind: Any, prefix: str = "--") -> list[str]:
 
 def _first_part(box: str) -> str:
     """What the argument parser says in its frame, down to the first rule, on one line."""
-    lines = [line.strip("│ ") for line in box.splitlines()[1:]]
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", box)  # in a terminal it comes in colours
+    lines = [line.strip("│ ") for line in plain.splitlines()[1:]]
     end = next((number for number, line in enumerate(lines) if set(line) <= set("─╰╯")), len(lines))
     return " ".join(lines[:end])
 

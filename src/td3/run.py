@@ -152,7 +152,11 @@ class Run:
     def evaluations(self, seed: int) -> tuple[Array, Array]:
         """Env steps `[evaluation]` and returns `[evaluation, episode]` of one seed."""
         try:
-            with np.load(self.folder(seed) / "evaluations.npz", allow_pickle=False) as arrays:
+            # Opened here: np.load leaves a damaged file open.
+            with (
+                (self.folder(seed) / "evaluations.npz").open("rb") as file,
+                np.load(file, allow_pickle=False) as arrays,
+            ):
                 steps, returns = arrays["timesteps"], arrays["results"]
         except (OSError, EOFError, ValueError, KeyError, NotImplementedError, zipfile.BadZipFile) as error:
             raise RunError(f"{self.folder(seed)} has no readable evaluations.npz ({error}).") from None
@@ -172,6 +176,8 @@ class Run:
 
     def agent(self, seed: int | None = None, which: str = "best") -> SavedAgent:
         """A saved agent: of one seed (by default the best one), as it was at its best or at the end."""
+        if which not in ("best", "last"):
+            raise RunError(f"an agent is kept as it was at its best or at the last step; {which!r} is neither.")
         chosen = self.best_seed() if seed is None else seed
         if chosen not in self.seeds:
             raise RunError(f"{self.path} has no seed {chosen}: it trained {_listed(self.seeds)}.")

@@ -3,8 +3,6 @@
 The arithmetic is that of the plain operations (`tests/engine` compares them); `td3 bench update` shows the gain.
 """
 
-from typing import Any
-
 import triton
 import triton.language as tl
 from jaxtyping import Float
@@ -13,8 +11,8 @@ from torch import Tensor
 BLOCK = 1024
 
 
-@triton.jit  # type: ignore[untyped-decorator, unused-ignore]  # Triton is untyped
-def _bias_relu_kernel(values: Any, bias: Any, batch: Any, width: Any, bias_stride: Any, block: tl.constexpr) -> None:
+@triton.jit
+def _bias_relu_kernel(values, bias, batch, width, bias_stride, block: tl.constexpr):
     row = tl.program_id(0)
     columns = tl.arange(0, block)
     inside = columns < width
@@ -31,20 +29,20 @@ def bias_relu_(values: Float[Tensor, "stack batch width"], bias: Float[Tensor, "
     return values
 
 
-@triton.jit  # type: ignore[untyped-decorator, unused-ignore]  # Triton is untyped
+@triton.jit
 def _adam_kernel(
-    parameters: Any,
-    gradient: Any,
-    first: Any,
-    second: Any,
-    steps: Any,
-    count: Any,
-    rate: Any,
+    parameters,
+    gradient,
+    first,
+    second,
+    steps,
+    count,
+    rate,
     beta1: tl.constexpr,
     beta2: tl.constexpr,
     epsilon: tl.constexpr,
     block: tl.constexpr,
-) -> None:
+):
     network = tl.program_id(0)
     places = tl.program_id(1) * block + tl.arange(0, block)
     inside = places < count

@@ -6,6 +6,7 @@ member's network is a plain slice of it.
 """
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 from itertools import pairwise
 from typing import Any, cast
 
@@ -131,9 +132,14 @@ class _ForwardBackward(torch.autograd.Function):
         )
 
 
+def serves_kernels(tensor: Tensor) -> bool:
+    """Whether our own GPU kernels can work on this tensor."""
+    return tensor.is_cuda and tensor.dtype == torch.float32 and _HAS_TRITON
+
+
 def _layer(inputs: Tensor, weight: Tensor, bias: Tensor, out: Tensor) -> Tensor:
     """`relu(inputs @ weight + bias)` for each of the stack."""
-    if inputs.is_cuda and inputs.dtype == torch.float32:
+    if serves_kernels(inputs):
         from td3.algorithm.kernels import bias_relu_
 
         return bias_relu_(torch.bmm(inputs, weight, out=out), bias)
@@ -162,5 +168,6 @@ def _product(left: Tensor, right: Tensor, out: Tensor | None = None) -> Tensor:
     return product if out is None else out.copy_(product)
 
 
+_HAS_TRITON = find_spec("triton") is not None
 _NARROW = 32
 """Columns up to which the transposed product was faster (256 rows, one and two threads)."""

@@ -7,6 +7,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.optim.adam import adam
 
+from td3.algorithm.networks import serves_kernels
+
 
 @runtime_checkable
 class Optimizer(Protocol):
@@ -49,7 +51,7 @@ class Adam:
 
     def step_(self, gradient: Float[Tensor, "*stack parameter"]) -> None:
         """One step downhill."""
-        if gradient.is_cuda and gradient.dtype == torch.float32 and self.parameters.is_contiguous():
+        if serves_kernels(gradient) and self.parameters.is_contiguous():
             from td3.algorithm.kernels import adam_
 
             first, second, steps = (self._state[name] for name in ("first_moment", "second_moment", "steps"))

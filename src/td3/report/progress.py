@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+from rich.table import Column
 
 from td3.config import TrainConfig
 from td3.evaluate import Evaluation
@@ -40,10 +41,12 @@ class ProgressDisplay:
         if self.console.is_terminal:
             self._bar = Progress(
                 TextColumn("{task.fields[steps]}"),
-                BarColumn(bar_width=24),
+                BarColumn(bar_width=14),
                 TaskProgressColumn(),
-                TextColumn("{task.fields[facts]}"),
+                # In a narrow terminal the facts are cut at the end; the bar stays whole, on its one line.
+                TextColumn("{task.fields[facts]}", table_column=Column(ratio=1, no_wrap=True)),
                 console=self.console,
+                expand=True,
                 auto_refresh=False,
             )
             self._task = self._bar.add_task("train", total=config.steps, steps="", facts="")

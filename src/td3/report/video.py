@@ -58,21 +58,12 @@ def record(
         if given < 1:
             raise ConfigError(f"{name} must be a whole number of at least 1, but {given!r} was given.")
     prepare_film(env)
-    try:
-        return _record(policy, env, path, episodes, seed, max_steps)
-    except OSError as error:
-        # What ffmpeg says goes on for pages; its last line is the reason.
-        reason = (str(error).strip().splitlines() or ["no reason given"])[-1]
-        raise RunError(f"the video {path} cannot be written ({reason.strip()}): give another --out.") from None
-
-
-def _record(policy: Policy, env: str, path: Path, episodes: int, seed: int, max_steps: int) -> Film:
     import imageio_ffmpeg
 
+    _require_writable(path)
     environment = _make_drawing(env)
     steps_per_second = environment.metadata.get("render_fps") or FRAMES_PER_SECOND
     every = max(1, round(steps_per_second / FRAMES_PER_SECOND))
-    path.parent.mkdir(parents=True, exist_ok=True)
     writer, frames, returns = None, 0, []
     try:
         for episode in range(episodes):
@@ -99,6 +90,16 @@ def _record(policy: Policy, env: str, path: Path, episodes: int, seed: int, max_
     return Film(path, frames, returns)
 
 
+def _require_writable(path: Path) -> None:
+    if path.suffix != ".mp4":
+        raise ConfigError(f"a video is written as .mp4, but {path} was given.")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.open("ab").close()
+    except OSError as error:
+        raise RunError(f"the video {path} cannot be written ({error.strerror}): give another --out.") from None
+
+
 def _make_drawing(env: str) -> Any:
     family = family_of(env)
     size = {"width": 320, "height": 240} if family is not None and family.extra == "mujoco" else {}
@@ -121,7 +122,10 @@ def _no_renderer(env: str) -> EnvironmentFault:
 
 
 def _frame(environment: Any, env: str) -> NDArray[Any]:
-    frame = environment.render()
+    try:
+        frame = environment.render()
+    except NotImplementedError:
+        raise _no_renderer(env) from None
     if not isinstance(frame, np.ndarray) or frame.ndim != 3 or frame.shape[2] != 3:
         raise _no_renderer(env)
     return frame

@@ -1,0 +1,1 @@
+"""Tests of `td3.algorithm`, file by file."""

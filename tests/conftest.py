@@ -1,0 +1,15 @@
+"""What the tests outside the algorithm share: one small trained run on a scripted environment."""
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory):
+    """Two seeds trained for 60 steps on the scripted environment; not to be written to."""
+    # Imported here: this file is read before the shape checks are in place, and what it imports would escape them.
+    from scripted import SMALL
+
+    import td3
+
+    out = tmp_path_factory.mktemp("runs") / "trained"
+    return td3.train("Scripted-v0", steps=60, seeds=2, eval_every=25, out=out, **SMALL)

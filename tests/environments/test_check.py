@@ -1,0 +1,60 @@
+import gymnasium as gym
+import numpy as np
+import pytest
+from scripted import FAULTY, HIGH, LOW, Changed, Scripted, box
+
+from td3.environments import check_environment
+from td3.environments.check import TaskSpaces
+from td3.errors import EnvironmentFault
+
+SENTENCES = {
+    "DiscreteActions-v0": r"has Discrete actions, and TD3 needs continuous ones \(a Box\)",
+    "DictActions-v0": r"has Dict actions, and TD3 needs continuous ones \(a Box\)",
+    "InfiniteActions-v0": r"has action bounds \[ -1. -inf\]..\[ 1. inf\], and TD3 needs finite ones: wrap it with",
+    "ZeroWidthActions-v0": r"has an action dimension without width \(\[-1.  2.\]..\[1. 2.\]\)",
+    "DiscreteObservations-v0": r"has Discrete observations: wrap it so that it gives an array \(a Box\)",
+    "Images-v0": r"gives images \(8, 8, 3\): only vectors can be trained on",
+    "WrongShape-v0": r"reset\(\) gave an observation of shape \(3,\), but its observation_space says \(5,\)",
+    "NanAtReset-v0": r"reset\(\) gave NaN or infinity in its observation",
+    "TextAtReset-v0": r"reset\(\) gave an observation of type <U1: return numbers",
+    "OldReset-v0": r"reset\(\) must return \(observation, info\), the Gymnasium way",
+    "OldStep-v0": r"step\(\) must return \(observation, reward, terminated, truncated, info\), the Gymnasium way",
+    "ListReward-v0": r"step\(\) gave the reward array\(\[.*\]\): return one number",
+    "NanRewardAtOnce-v0": r"step\(\) gave NaN or infinity as its reward",
+    "NumberAsEnd-v0": r"step\(\) gave terminated and truncated as float, bool: return True or False",
+}
+
+
+def test_a_good_environment_tells_its_spaces():
+    assert check_environment(Scripted(), "Good-v0") == TaskSpaces(3, LOW, HIGH, (3,), (2,))
+
+
+def test_shapes_are_kept_and_sizes_multiplied():
+    environment = Changed(
+        action_space=gym.spaces.Box(-1, 1, (2, 2)),
+        observation_space=gym.spaces.Box(-9, 9, (1, 3)),
+        first=lambda observation, info: (observation[None], info),
+    )
+    environment.step = lambda action: (np.zeros((1, 3)), 0.0, False, np.bool_(False), {"shape": action.shape})
+    spaces = check_environment(environment, "Shaped-v0")
+    assert (spaces.state_size, spaces.action_size) == (3, 4)
+    assert (spaces.observation_shape, spaces.action_shape) == ((1, 3), (2, 2))
+
+
+@pytest.mark.parametrize("name", FAULTY)
+def test_a_faulty_environment_is_refused_with_what_to_mend(name):
+    with pytest.raises(EnvironmentFault, match=f"^{name}(.| ){SENTENCES[name]}") as caught:
+        check_environment(Changed(**FAULTY[name]), name)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_whole_number_is_a_fine_reward():
+    environment = Changed(result=lambda o, r, *rest: (o, 1, *rest))
+    assert check_environment(environment, "Whole-v0").state_size == 3
+
+
+def test_bounds_the_wrong_way_round_are_refused():
+    space = box([-1, -1], [1, 1])
+    space.low[1], space.high[1] = 1, -1
+    with pytest.raises(EnvironmentFault, match="without width"):
+        check_environment(Changed(action_space=space), "Turned-v0")

@@ -1,0 +1,5 @@
+"""What is true of TD3 as it is written here, and the proof that each truth would catch the fault it is there for."""
+
+import pytest
+
+pytest.register_assert_rewrite(f"{__name__}.guards")

@@ -1,0 +1,130 @@
+import io
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from td3.config import resolve
+from td3.evaluate import Evaluation
+from td3.report import progress
+from td3.report.progress import ProgressDisplay, describe
+
+LOSSES = {"critic_loss": 1.25, "actor_loss": -3.5, "mean_q": 2.0}
+
+
+def evaluation(seeds: int = 1) -> Evaluation:
+    returns = np.arange(10.0 * seeds).reshape(seeds, 10) * 1000
+    return Evaluation(returns, np.full((seeds, 10), 1000))
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that stands until it is moved."""
+    now = [100.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    return now
+
+
+def shown(console: Console) -> str:
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def trained_on(console: Console, clock, seeds: int = 1, path: str = "runs/x", **fields) -> ProgressDisplay:
+    """A display that has seen a run of 3,000 steps at 100 steps a second."""
+    display = ProgressDisplay(console)
+    display.started(resolve("HalfCheetah-v5", steps=3_000, seeds=seeds, **fields), Path(path), "cpu")
+    display.evaluated(0, evaluation(seeds))
+    for env_steps in range(100, 3_001, 100):
+        clock[0] += 1
+        if env_steps % 1_000 == 0:
+            display.logged(env_steps, [LOSSES] * seeds)
+            display.evaluated(env_steps, evaluation(seeds))
+        display.progressed(env_steps)
+    display.close()
+    return display
+
+
+def test_without_a_terminal_there_is_one_unbroken_line_per_event(clock):
+    console = Console(file=io.StringIO(), width=80)
+    trained_on(console, clock, random_steps=1_000)
+    described, losses = "return 4,500.0 +- 2,872.3 over 10 episodes", "loss critic 1.25 actor -3.5"
+    assert shown(console).splitlines() == [
+        "Training HalfCheetah-v5 for 3,000 env steps, seed 0, preset author, on cpu.",
+        f"        0 env steps: {described}",
+        f"    1,000 env steps: {described}   100 steps/s  ETA 0:21  {losses}",
+        f"    2,000 env steps: {described}   100 steps/s  ETA 0:11  {losses}",
+        f"    3,000 env steps: {described}   100 steps/s  ETA 0:01  {losses}",
+    ]
+
+
+def test_a_warning_stands_on_one_line_of_its_own(clock):
+    console = Console(file=io.StringIO(), width=40)
+    trained_on(console, clock)
+    assert shown(console).splitlines()[1] == (
+        "Warning: No update will happen: the run has 3,000 env steps and the first 25,000 are random. "
+        "Lower --td3.random-steps or raise --steps."
+    )
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_in_a_terminal_a_bar_lives_on_one_line(clock, width):
+    console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None, legacy_windows=False)
+    trained_on(console, clock, random_steps=1_000)
+    plain = re.sub(r"\x1b\[[0-9?]*[A-Za-z]", "\r", shown(console))
+    bars = [line for line in re.split(r"[\r\n]+", plain) if "━" in line]
+    assert len(bars) > 25
+    assert all(len(bar) <= width and re.match(r"\d+|\d,\d{3} steps", bar) for bar in bars)
+    assert all("steps/s" in bar and "ETA" in bar for bar in bars[2:-2])
+    assert "3,000 steps" in bars[-1]
+    assert "100%" in bars[-1]
+
+
+def test_the_bar_tells_speed_time_left_last_evaluation_and_losses(clock):
+    console = Console(file=io.StringIO(), width=140, force_terminal=True, color_system=None, legacy_windows=False)
+    trained_on(console, clock, random_steps=1_000)
+    assert re.search(
+        r"2,500 steps .* 83% +100 steps/s +ETA 0:05 +last evaluation 4,500.0 +loss critic 1.25", shown(console)
+    )
+
+
+def test_the_bar_moves_at_most_four_times_a_second(clock):
+    console = Console(file=io.StringIO(), width=100, force_terminal=True, color_system=None, legacy_windows=False)
+    display = ProgressDisplay(console)
+    display.started(resolve("Ant-v5", steps=1_000_000), Path("x"), "cpu")
+    for env_steps in range(1, 1_001):
+        clock[0] += 0.01
+        display.progressed(env_steps)
+    display.close()
+    assert 38 <= shown(console).count("━╸") + shown(console).count("steps/s") <= 90
+    assert display.env_steps == 1_000
+
+
+def test_brackets_and_colons_are_shown_as_they_are(clock):
+    console = Console(file=io.StringIO(), width=80)
+    display = trained_on(console, clock, path="runs/[bold]x:smile:", random_steps=10)
+    display.say(f"The run is in {display.path}")
+    assert shown(console).splitlines()[-1] == "The run is in runs/[bold]x:smile:"
+
+
+def test_the_first_and_the_last_evaluation_are_kept(clock):
+    display = trained_on(Console(file=io.StringIO()), clock, seeds=2)
+    assert display.first is not None
+    assert display.last is not None
+    assert display.first is not display.last
+    assert display.env_steps == 3_000
+
+
+def test_one_seed_is_described_over_episodes_and_several_over_seeds():
+    assert describe(evaluation()) == "4,500.0 +- 2,872.3 over 10 episodes"
+    assert describe(evaluation(3)) == "14,500.0 +- 10,000.0 over 3 seeds"
+    assert describe(Evaluation(np.array([[7.0]]), np.array([[3]]))) == "7.0 +- 0.0 over 1 episode"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(0.4, "0:00"), (65.0, "1:05"), (3_600.0, "1:00:00"), (36_061.0, "10:01:01")]
+)
+def test_time_left_is_written_as_on_a_clock(seconds, words):
+    assert progress._clock(seconds) == words

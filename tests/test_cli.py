@@ -1,0 +1,420 @@
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from scripted import FAULTY, SMALL_OPTIONS
+
+import td3
+from td3 import resources
+from td3.cli import _first_part, _train_defaults, _translated, main
+from td3.environments import make
+
+CHANGED_SENTENCES = {
+    "DiscreteActions-v0": "has Discrete actions, and TD3 needs continuous ones",
+    "DictActions-v0": "has Dict actions, and TD3 needs continuous ones",
+    "InfiniteActions-v0": "and TD3 needs finite ones",
+    "ZeroWidthActions-v0": "has an action dimension without width",
+    "WrongShape-v0": "shape (3,), but its observation_space says (5,)",
+    "NanAtReset-v0": "NaN or infinity",
+}
+
+
+def refused(capsys, *words: str) -> str:
+    """The one sentence that a command is refused with."""
+    assert main(words) == 2
+    output, sentence = capsys.readouterr()
+    assert output == ""
+    assert sentence.startswith("td3: ")
+    assert sentence.endswith("\n")
+    assert sentence.count("\n") == 1, "more than one line"
+    assert "Traceback" not in sentence
+    return sentence[5:-1]
+
+
+@pytest.fixture
+def copied(trained, tmp_path) -> Path:
+    """A run that a test may damage."""
+    return Path(shutil.copytree(trained.path, tmp_path / "copy"))
+
+
+def test_an_unknown_environment_is_told_the_nearest_names(capsys):
+    assert "there is no environment 'HalfCheeta-v5': did you mean HalfCheetah-v5" in refused(
+        capsys, "train", "HalfCheeta-v5"
+    )
+
+
+@pytest.mark.parametrize("env", CHANGED_SENTENCES)
+def test_an_environment_that_cannot_be_trained_is_refused(capsys, tmp_path, env):
+    assert env in FAULTY
+    assert CHANGED_SENTENCES[env] in refused(capsys, "train", env, "--out", str(tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_cart_pole_is_refused_in_a_process_of_its_own():
+    command = [sys.executable, "-m", "td3", "train", "CartPole-v1"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert re.fullmatch(r"td3: CartPole-v1 has Discrete actions, and TD3 needs continuous ones .*\n", done.stderr)
+
+
+def test_the_installed_command_is_the_module():
+    command = [str(Path(sys.executable).with_name("td3")), "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"td3 {td3.__version__}\n", "")
+
+
+@pytest.mark.parametrize("parent", ["/proc", "/etc/passwd"])
+def test_a_directory_that_cannot_be_written_is_refused(capsys, parent):
+    sentence = refused(capsys, "train", "Scripted-v0", "--out", f"{parent}/run")
+    assert re.fullmatch(rf"{parent}/run cannot be written \([\w ]+\): give another --out\.", sentence)
+
+
+def test_a_directory_that_holds_a_run_is_refused(capsys, trained):
+    sentence = refused(capsys, "train", "Scripted-v0", "--out", str(trained.path))
+    assert sentence == f"{trained.path} already holds a run: give another --out, or remove that directory first."
+
+
+def test_a_missing_extra_is_named(capsys, monkeypatch):
+    monkeypatch.setattr(make, "_installed", lambda family: False)
+    sentence = refused(capsys, "train", "Walker2DBulletEnv-v0")
+    assert sentence == "Walker2DBulletEnv-v0 needs the extra 'pybullet': install it with  pip install 'td3[pybullet]'"
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def flip_a_bit(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 4
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("command", ["evaluate", "watch"])
+@pytest.mark.parametrize(
+    ("name", "damage", "said"),
+    [
+        ("agent.safetensors", truncate, "is damaged"),
+        ("agent.safetensors", flip_a_bit, "is damaged"),
+        ("agent.safetensors", Path.unlink, "has no readable agent.safetensors"),
+        ("agent.json", truncate, "is not JSON"),
+        ("agent.json", lambda path: path.write_text('{"algo": "sac"}'), "was not written by td3"),
+        ("agent.json", Path.unlink, "is not an agent"),
+    ],
+    ids=["truncated", "bit flipped", "no weights", "half JSON", "another tool", "no JSON"],
+)
+def test_a_damaged_or_foreign_agent_is_refused(capsys, copied, command, name, damage, said):
+    for path in copied.glob(f"seed_*/*/{name}"):
+        damage(path)
+    assert said in refused(capsys, command, str(copied))
+
+
+@pytest.mark.parametrize("command", ["evaluate", "watch"])
+def test_what_is_no_run_is_refused(capsys, tmp_path, command):
+    assert refused(capsys, command, str(tmp_path)).startswith(f"{tmp_path} is not a run: it has no config.json.")
+
+
+def test_an_unknown_command_is_told_the_nearest(capsys):
+    assert refused(capsys, "trian", "Pendulum-v1") == "there is no command 'trian': did you mean `td3 train`?"
+    assert refused(capsys, "qqq") == "there is no command 'qqq': the commands are train, evaluate, watch, envs."
+
+
+def test_an_unknown_preset_is_refused(capsys):
+    sentence = refused(capsys, "train", "Pendulum-v1", "--preset", "fast")
+    assert sentence == "there is no preset 'fast': choose one of author, paper, course, bullet."
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("--td3.batchsize", "--td3.batch-size"),
+        ("--batch-size", "--td3.batch-size"),
+        ("--td3.random_step", "--td3.random-steps"),
+        ("--stepz", "--steps"),
+        ("--td3.gama=0.9", "--td3.gamma"),
+    ],
+)
+def test_an_unknown_option_is_told_the_nearest(capsys, typed, meant):
+    sentence = refused(capsys, "train", "Pendulum-v1", typed, "5")
+    assert sentence == f"`td3 train` has no option {typed.partition('=')[0]}: did you mean {meant}?"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--steps", "many"], "--steps: invalid literal for int() with base 10: 'many'"),
+        (["--steps"], "Missing value for argument '--steps'"),
+        (["--device", "tpu"], "invalid choice 'tpu' for argument '--device'"),
+        (["--td3.hidden-sizes", "64", "x"], "--td3.hidden-sizes"),
+        (["--td3.tau", "2"], "tau must be within [0, 1], but 2.0 was given."),
+        (["--td3.batch-size", "0"], "batch_size must be a whole number of at least 1, but 0 was given."),
+        (["--td3.memory-size", "100"], "batch_size (256) must not exceed memory_size (100)"),
+        (["--seeds", "0"], "seeds must be a whole number of at least 1, but 0 was given."),
+        (["--steps", "-5"], "steps must be a whole number of at least 1, but -5 was given."),
+        (["another"], "another"),
+    ],
+    ids=lambda words: " ".join(words) if isinstance(words, list) else "",
+)
+def test_a_value_that_cannot_be_used_is_refused(capsys, words, said):
+    assert said in refused(capsys, "train", "Pendulum-v1", *words)
+
+
+@pytest.mark.parametrize("command", ["train", "evaluate", "watch"])
+def test_a_command_without_its_object_is_refused(capsys, command):
+    assert "ENV" in (sentence := refused(capsys, command)) or "RUN" in sentence
+    assert f"`td3 {command} --help` says more" in sentence
+
+
+def test_a_refusal_in_colours_becomes_one_plain_sentence():
+    red, end = "\x1b[31m", "\x1b[0m"
+    side = f"{red}│{end}"
+    box = f"{red}╭─ Title ─╮{end}\n{side} one half {side}\n{side} of it    {side}\n{side} ──── {side}\nmore\n"
+    assert _first_part(box) == "one half of it"
+
+
+def test_a_gpu_that_is_not_there_is_refused(capsys, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    sentence = refused(capsys, "train", "Pendulum-v1", "--device", "cuda")
+    assert sentence == "device cuda was asked for, but PyTorch finds no GPU here: use --device cpu or auto."
+
+
+def test_a_memory_that_does_not_fit_is_refused(capsys, tmp_path):
+    huge = ["--steps", "1000000000000", "--td3.memory-size", "1000000000000", "--device", "cpu"]
+    sentence = refused(capsys, "train", "Pendulum-v1", *huge, "--out", str(tmp_path / "run"))
+    asked = r"the replay memory needs 36000\.0 GB for 1 x 1,000,000,000,000 transitions"
+    assert re.match(
+        rf"{asked}, and this machine has [\d.]+ GB free: lower --td3.memory-size to at most [\d,]+", sentence
+    )
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_huge_memory_is_no_trouble_for_a_short_run(monkeypatch, tmp_path):
+    monkeypatch.setattr(resources, "available_memory", lambda: 10_000_000)
+    options = [*SMALL_OPTIONS, "--td3.memory-size", "1000000000", "--steps", "25", "--out", str(tmp_path / "run")]
+    assert main(["train", "Scripted-v0", *options]) == 0
+
+
+@pytest.mark.parametrize("words", [["evaluate", "RUN", "--episodes", "0"], ["watch", "RUN", "--episodes", "-1"]])
+def test_no_episodes_are_refused(capsys, trained, words):
+    sentence = refused(capsys, *(str(trained.path) if word == "RUN" else word for word in words))
+    assert sentence == f"episodes must be a whole number of at least 1, but {words[-1]} was given."
+
+
+def test_a_seed_that_was_not_trained_is_refused(capsys, trained):
+    assert "has no seed 9: it trained seeds 0 to 1" in refused(capsys, "watch", str(trained.path), "--seed", "9")
+
+
+def test_a_video_without_a_renderer_is_refused(capsys, trained, tmp_path):
+    sentence = refused(capsys, "watch", str(trained.path), "--out", str(tmp_path / "film.mp4"))
+    assert sentence.startswith("Scripted-v0 has no renderer that gives pictures")
+
+
+def test_training_prints_what_it_did_and_what_to_type_next(capsys, tmp_path):
+    out = tmp_path / "run"
+    assert main(["train", "Scripted-v0", "--steps", "30", *SMALL_OPTIONS, "--out", str(out)]) == 0
+    output, errors = capsys.readouterr()
+    lines = output.splitlines()
+    assert errors == ""
+    assert lines[0] == "Training Scripted-v0 for 30 env steps, seed 0, preset author, on cpu."
+    assert lines[-6].startswith("Before training: return ")
+    assert lines[-5].startswith("After training:  return ")
+    assert lines[-4] == f"The run is in    {out}"
+    assert lines[-3:] == ["Next:", f"  td3 watch {out}", "  td3 train Ant-v5 --steps 1000000"]
+
+
+def test_train_as_json_is_one_object_on_stdout(capsys, tmp_path):
+    out = str(tmp_path / "run")
+    assert main(["train", "Scripted-v0", "--steps", "30", "--seeds", "2", "--json", *SMALL_OPTIONS, "--out", out]) == 0
+    output, errors = capsys.readouterr()
+    figures = json.loads(output)
+    assert (figures["run"], figures["env_steps"], figures["interrupted"]) == (out, 30, False)
+    assert len(figures["before"]) == len(figures["after"]) == 2
+    assert "Training Scripted-v0" in errors
+
+
+def test_evaluate_plays_every_seed_as_the_last_evaluation_did(capsys, trained):
+    assert main(["evaluate", str(trained.path), "--episodes", "2", "--json"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert figures["env"] == "Scripted-v0"
+    for seed in trained.seeds:
+        assert figures["returns"][str(seed)] == pytest.approx(trained.evaluations(seed)[1][-1], abs=1e-4)
+        assert figures["mean_return"][str(seed)] == pytest.approx(trained.evaluations(seed)[1][-1].mean(), abs=1e-4)
+
+
+def test_evaluate_in_words(capsys, trained):
+    assert main(["evaluate", str(trained.path), "--which", "best", "--episodes", "1"]) == 0
+    first, second, both = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"seed 0: return [\d.]+ \+- 0.0 over 1 episode", first)
+    assert second.startswith("seed 1: return ")
+    assert both.startswith("all 2 seeds: mean return ")
+
+
+def test_the_environments_are_listed_with_their_extras(capsys, monkeypatch):
+    monkeypatch.setattr(make, "_installed", lambda family: family.extra == "mujoco")
+    assert main(["envs"]) == 0
+    output = capsys.readouterr().out
+    assert "MuJoCo (ready)\n  HalfCheetah-v5  " in output
+    assert "Classic control (ready)" in output
+    for extra in ("pybullet", "box2d", "dm-control", "robotics"):
+        assert f"(missing: pip install 'td3[{extra}]')" in output
+    assert "td3 train your_module:YourEnv-v0" in output
+
+
+def test_the_environments_as_json(capsys):
+    assert main(["envs", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert listed["MuJoCo"]["available"] is True
+    assert "HalfCheetah-v5" in listed["MuJoCo"]["environments"]
+    assert {family["extra"] for family in listed.values()} >= {"mujoco", "classic", "pybullet", "box2d"}
+
+
+@pytest.mark.parametrize("command", ["train", "evaluate", "watch", "envs"])
+def test_the_help_of_each_command_has_an_example(capsys, command):
+    with pytest.raises(SystemExit) as ended:
+        main([command, "--help"])
+    assert ended.value.code == 0
+    output, errors = capsys.readouterr()
+    assert f"`td3 {command}" in output
+    assert errors == ""
+
+
+def test_the_overview_names_every_command_and_an_example(capsys):
+    assert main(["--help"]) == 0
+    output, errors = capsys.readouterr()
+    assert all(f"td3 {command} " in output for command in ("train", "evaluate", "watch", "envs"))
+    assert "Example: td3 train HalfCheetah-v5 --steps 50000" in output
+    assert errors == ""
+
+
+def test_nothing_typed_gets_the_overview_and_a_failure(capsys):
+    assert main([]) == 2
+    output, errors = capsys.readouterr()
+    assert output == ""
+    assert "td3 COMMAND --help says more" in errors
+
+
+def configured(tmp_path: Path, *words: str) -> td3.TrainConfig:
+    """The configuration of a run started with these words."""
+    assert main(["train", *words, *SMALL_OPTIONS, "--out", str(tmp_path / "run")]) == 0
+    return td3.Run(tmp_path / "run").config
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["Scripted-v0", "--steps", "25"],
+        ["--env", "Scripted-v0", "-n", "25"],
+        ["--env-id=Scripted-v0", "--total-timesteps=25"],
+        ["--n-timesteps", "25", "--env-id", "Scripted-v0"],
+    ],
+    ids=" ".join,
+)
+def test_spellings_from_elsewhere_mean_the_same(tmp_path, words):
+    config = configured(tmp_path, *words)
+    assert (config.env, config.steps) == ("Scripted-v0", 25)
+
+
+def test_environments_side_by_side_may_be_spelled_num_envs(tmp_path):
+    assert configured(tmp_path, "Scripted-v0", "--steps", "24", "--num-envs", "2").envs == 2
+
+
+def test_underscores_are_as_good_as_dashes(tmp_path):
+    assert configured(tmp_path, "Scripted-v0", "--steps", "25", "--td3.policy_delay", "3").td3.policy_delay == 3
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["Ant-v5", "--preset", "paper", "--steps", "0"],
+        ["--preset", "paper", "--steps", "0", "Ant-v5"],
+        ["--steps", "0", "--json", "Ant-v5", "--preset=paper"],
+        ["--td3.hidden-sizes", "4", "4", "--seed", "1", "--preset", "paper", "--env", "Ant-v5"],
+    ],
+    ids=" ".join,
+)
+def test_the_paper_preset_sees_the_environment_wherever_it_stands(words):
+    assert _train_defaults(_translated(words)).td3.random_steps == 10_000
+
+
+def test_the_paper_preset_sees_the_steps(tmp_path):
+    assert _train_defaults(["Ant-v5", "--preset", "paper", "--steps", "1_234"]).td3.memory_size == 1_234
+    assert _train_defaults(["Ant-v5", "--preset", "paper"]).td3.memory_size == 1_000_000
+
+
+def test_the_help_shows_the_numbers_of_the_preset(capsys):
+    with pytest.raises(SystemExit):
+        main(["train", "Ant-v5", "--preset", "bullet", "--help"])
+    assert "(default: 0.98)" in capsys.readouterr().out
+
+
+TASK = """
+import gymnasium, numpy
+from gymnasium.spaces import Box
+
+class Task(gymnasium.Env):
+    observation_space, action_space = Box(-1, 1, (2,)), Box(-1, 1, (1,))
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 30}
+
+    def __init__(self, render_mode=None):
+        self.render_mode = render_mode
+
+    def reset(self, *, seed=None, options=None):
+        return numpy.zeros(2, numpy.float32), {}
+
+    def step(self, action):
+        return numpy.zeros(2, numpy.float32), 1.0, False, False, {}
+
+    def render(self):
+        return numpy.zeros((32, 32, 3), numpy.uint8)
+
+gymnasium.register("Task-v0", entry_point=Task, max_episode_steps=6)
+"""
+
+
+def test_a_task_of_ones_own_is_trained_evaluated_and_filmed(tmp_path):
+    """From the directory where its module lies, with the installed command: train, film, evaluate."""
+    (tmp_path / "my_task.py").write_text(TASK)
+    command = str(Path(sys.executable).with_name("td3"))
+    train = ["train", "my_task:Task-v0", "--steps", "25", *SMALL_OPTIONS, "--capture-video", "--json"]
+    done = subprocess.run([command, *train], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(done.stdout)
+    assert figures["after"] == [6.0]
+    assert (tmp_path / figures["video"]).stat().st_size > 500
+    again = subprocess.run(
+        [command, "watch", "runs/my_task_Task-v0/latest", "--max-steps", "3", "--json"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert (again.returncode, again.stderr) == (0, "")
+    assert json.loads(again.stdout)["frames"] == 3
+
+
+def test_a_video_that_cannot_be_made_is_refused_before_the_training(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr("td3.report.video.importlib.util.find_spec", lambda name: None)
+    sentence = refused(capsys, "train", "Scripted-v0", "--capture-video", "--out", str(tmp_path / "run"))
+    assert sentence.startswith("writing a video needs the extra 'video'")
+    assert not (tmp_path / "run").exists()
+
+
+def test_ctrl_c_ends_with_130_and_what_was_learnt(capsys, monkeypatch, tmp_path):
+    from td3.report.progress import ProgressDisplay
+
+    def interrupt(self, env_steps):
+        self.env_steps = env_steps
+        if env_steps == 30:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(ProgressDisplay, "progressed", interrupt)
+    words = ["train", "Scripted-v0", "--steps", "1000", *SMALL_OPTIONS, "--out", str(tmp_path / "run")]
+    assert main(words) == 130
+    output, errors = capsys.readouterr()
+    assert "Stopped at 30 env steps; what was learnt is saved." in output
+    assert errors == ""
+    assert td3.load(tmp_path / "run", which="last").facts["env_steps"] == 30

@@ -1,0 +1,249 @@
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+import td3
+from td3.config import TD3Config, TrainConfig, preset_config, resolve
+from td3.errors import ConfigError
+
+BAD_TD3 = [
+    ("hidden_sizes", ()),
+    ("hidden_sizes", (64, 0)),
+    ("hidden_sizes", (64, -1)),
+    ("hidden_sizes", (64, 1.5)),
+    ("hidden_sizes", 64),
+    ("hidden_sizes", "64"),
+    ("actor_learning_rate", 0.0),
+    ("actor_learning_rate", -1e-3),
+    ("actor_learning_rate", math.nan),
+    ("actor_learning_rate", math.inf),
+    ("actor_learning_rate", "fast"),
+    ("critic_learning_rate", 0.0),
+    ("critic_learning_rate", True),
+    ("optimizer", "rmsprop"),
+    ("batch_size", 0),
+    ("batch_size", -5),
+    ("batch_size", 2.5),
+    ("batch_size", True),
+    ("memory_size", 0),
+    ("memory_size", "many"),
+    ("random_steps", -1),
+    ("random_steps", None),
+    ("exploration_noise", -0.1),
+    ("exploration_noise", 1.5),
+    ("exploration_noise", math.nan),
+    ("target_noise", -0.1),
+    ("target_noise", math.inf),
+    ("target_noise_clip", -0.5),
+    ("target_noise_clip", math.nan),
+    ("policy_delay", 0),
+    ("policy_delay", 1.0),
+    ("gamma", -0.01),
+    ("gamma", 1.01),
+    ("gamma", math.nan),
+    ("tau", -0.1),
+    ("tau", 1.1),
+    ("tau", [0.005]),
+    ("updates_per_step", 0.0),
+    ("updates_per_step", math.inf),
+    ("update_when", "sometimes"),
+]
+BAD_TRAIN = [
+    ("env", ""),
+    ("env", 3),
+    ("steps", 0),
+    ("steps", -10),
+    ("steps", 1e6),
+    ("seed", -1),
+    ("seed", 0.5),
+    ("seeds", 0),
+    ("preset", "fast"),
+    ("device", "tpu"),
+    ("out", 7),
+    ("envs", 0),
+    ("eval_every", -1),
+    ("eval_episodes", 0),
+    ("threads", -1),
+    ("tf32", 1),
+    ("td3", None),
+]
+
+
+@pytest.mark.parametrize(("name", "given"), BAD_TD3)
+def test_a_bad_number_of_the_algorithm_is_refused_by_name_and_value(name, given):
+    with pytest.raises(ConfigError) as caught:
+        TD3Config(**{name: given})
+    sentence = str(caught.value)
+    assert sentence.startswith(f"{name} must be ")
+    assert sentence.endswith(f"but {given!r} was given.")
+    assert "\n" not in sentence
+
+
+@pytest.mark.parametrize(("name", "given"), BAD_TRAIN)
+def test_a_bad_field_of_the_run_is_refused_by_name_and_value(name, given):
+    with pytest.raises(ConfigError) as caught:
+        TrainConfig(**{"env": "Pendulum-v1", name: given})
+    assert str(caught.value).startswith(f"{name} must be ")
+    assert str(caught.value).endswith(f"but {given!r} was given.")
+
+
+def test_every_field_has_a_rule():
+    ruled = {name for name, _ in BAD_TD3}
+    assert ruled == set(TD3Config.__dataclass_fields__)
+    assert {name for name, _ in BAD_TRAIN} == set(TrainConfig.__dataclass_fields__)
+
+
+@pytest.mark.parametrize(("name", "given"), [("gamma", 0.0), ("gamma", 1.0), ("tau", 0.0), ("tau", 1.0)])
+def test_the_ends_of_an_interval_are_allowed(name, given):
+    assert getattr(TD3Config(**{name: given}), name) == given
+
+
+def test_a_batch_larger_than_the_memory_is_refused():
+    with pytest.raises(ConfigError, match=r"batch_size \(256\) must not exceed memory_size \(100\)"):
+        TD3Config(memory_size=100)
+    assert TD3Config(memory_size=256).memory_size == 256
+
+
+def test_a_list_of_sizes_and_a_text_as_path_are_welcome():
+    config = resolve("Pendulum-v1", hidden_sizes=[64, 32], out="runs/here")
+    assert config.td3.hidden_sizes == (64, 32)
+    assert config.out == Path("runs/here")
+
+
+def test_the_preset_author_has_the_numbers_of_the_authors_code():
+    assert preset_config("author", "Hopper-v5", 1_000_000) == TD3Config(
+        hidden_sizes=(256, 256),
+        actor_learning_rate=3e-4,
+        critic_learning_rate=3e-4,
+        optimizer="adam",
+        batch_size=256,
+        memory_size=1_000_000,
+        random_steps=25_000,
+        exploration_noise=0.1,
+        target_noise=0.2,
+        target_noise_clip=0.5,
+        policy_delay=2,
+        gamma=0.99,
+        tau=0.005,
+        updates_per_step=1.0,
+        update_when="step",
+    )
+
+
+@pytest.mark.parametrize(
+    ("env", "random_steps"),
+    [
+        ("HalfCheetah-v5", 10_000),
+        ("Ant-v5", 10_000),
+        ("Hopper-v5", 1_000),
+        ("Walker2d-v5", 1_000),
+        ("Reacher-v5", 1_000),
+    ],
+)
+def test_the_preset_paper_has_more_random_steps_for_long_legs(env, random_steps):
+    assert preset_config("paper", env, 1_000_000).random_steps == random_steps
+
+
+@pytest.mark.parametrize(("steps", "memory_size"), [(1_000_000, 1_000_000), (50_000, 50_000), (20, 100)])
+def test_the_preset_paper_remembers_the_whole_run(steps, memory_size):
+    preset = preset_config("paper", "Hopper-v5", steps)
+    assert preset.memory_size == memory_size
+    assert (preset.hidden_sizes, preset.batch_size, preset.update_when) == ((400, 300), 100, "episode")
+    assert preset.actor_learning_rate == preset.critic_learning_rate == 1e-3
+
+
+def test_the_preset_course_has_the_numbers_of_the_lesson():
+    preset = preset_config("course", "Ant-v5", 1_000_000)
+    assert (preset.hidden_sizes, preset.batch_size, preset.update_when) == ((400, 300), 100, "episode")
+    assert (preset.memory_size, preset.random_steps) == (20_000, 10_000)
+
+
+def test_the_preset_bullet_has_the_tuned_numbers():
+    preset = preset_config("bullet", "Walker2DBulletEnv-v0", 1_000_000)
+    assert (preset.actor_learning_rate, preset.critic_learning_rate) == (7e-4, 7e-4)
+    assert (preset.memory_size, preset.random_steps, preset.gamma) == (200_000, 10_000, 0.98)
+    assert (preset.hidden_sizes, preset.batch_size, preset.update_when) == ((400, 300), 256, "step")
+
+
+def test_given_fields_go_on_top_of_the_preset():
+    config = resolve("Ant-v5", "paper", steps=5_000, seeds=3, batch_size=32)
+    assert (config.steps, config.seeds, config.preset) == (5_000, 3, "paper")
+    assert (config.td3.batch_size, config.td3.memory_size, config.td3.random_steps) == (32, 5_000, 10_000)
+
+
+def test_an_unknown_preset_lists_those_there_are():
+    with pytest.raises(ConfigError, match="there is no preset 'fast': choose one of author, paper, course, bullet"):
+        resolve("Pendulum-v1", "fast")
+
+
+def test_an_unknown_field_is_told_the_nearest_name():
+    with pytest.raises(ConfigError, match="there is no setting 'batchsize': did you mean 'batch_size'"):
+        resolve("Pendulum-v1", batchsize=3)
+    with pytest.raises(ConfigError, match="there is no setting 'zzz': the fields are actor_learning_rate, "):
+        resolve("Pendulum-v1", zzz=3)
+
+
+@pytest.mark.parametrize("preset", ["author", "paper"])
+@pytest.mark.parametrize("given", [0, -1, 2.5, "many", None])
+def test_a_wrong_number_of_steps_is_refused_with_every_preset(preset, given):
+    with pytest.raises(ConfigError, match=r"^steps must be a whole number of at least 1, but"):
+        resolve("Pendulum-v1", preset, steps=given)
+
+
+def test_a_warm_up_as_long_as_the_run_warns_that_nothing_is_learnt():
+    (warning,) = resolve("Pendulum-v1", steps=1_000, random_steps=1_000).warnings()
+    assert warning.startswith("No update will happen: the run has 1,000 env steps and the first 1,000 are random.")
+    assert resolve("Pendulum-v1", steps=1_001, random_steps=1_000).warnings() == []
+
+
+def test_updates_at_the_end_of_episodes_happen_in_the_warm_up_too():
+    assert resolve("Pendulum-v1", "paper", steps=1_000, random_steps=5_000).warnings() == []
+
+
+def test_no_exploration_noise_warns():
+    assert "exploration_noise is 0" in resolve("Pendulum-v1", exploration_noise=0.0).warnings()[0]
+
+
+def test_train_warns_in_python_too(tmp_path):
+    with pytest.warns(UserWarning, match="No update will happen"):
+        td3.train("Pendulum-v1", steps=3, eval_every=0, eval_episodes=1, out=tmp_path / "run", hidden_sizes=(4,))
+
+
+@pytest.mark.parametrize("preset", ["author", "paper", "course", "bullet"])
+def test_a_configuration_survives_json(preset):
+    config = resolve("Ant-v5", preset, steps=2_000, seeds=2, out=Path("somewhere"), hidden_sizes=(3, 4, 5))
+    assert TrainConfig.from_json(json.loads(json.dumps(config.to_json()))) == config
+    assert TrainConfig.from_json(resolve("Ant-v5").to_json()).out is None
+
+
+def damaged(change) -> dict:
+    values = json.loads(json.dumps(resolve("Ant-v5").to_json()))
+    change(values)
+    return values
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda values: values.pop("env"), "lacks env"),
+        (lambda values: values.pop("td3"), "lacks td3"),
+        (lambda values: values.update(extra=1), "unexpected keyword argument 'extra'"),
+        (lambda values: values.update(steps="many"), "steps must be"),
+        (lambda values: values.update(out=["a"]), "damaged|out must be"),
+        (lambda values: values.update(td3=None), "damaged"),
+        (lambda values: values.update(td3=[1, 2]), "damaged"),
+        (lambda values: values["td3"].update(hidden_sizes=None), "damaged|hidden_sizes must be"),
+        (lambda values: values["td3"].update(hidden_sizes="ab"), "hidden_sizes must be"),
+        (lambda values: values["td3"].update(tau=float("nan")), "tau must be"),
+        (lambda values: values["td3"].update(unheard=1), "unexpected keyword argument 'unheard'"),
+    ],
+)
+def test_a_damaged_configuration_is_refused(change, said):
+    with pytest.raises(ConfigError, match=said):
+        TrainConfig.from_json(damaged(change))
+
+
+def test_the_seeds_of_the_members_follow_one_another():
+    assert resolve("Ant-v5", seed=5, seeds=3).member_seeds == (5, 6, 7)

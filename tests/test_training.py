@@ -1,0 +1,258 @@
+import csv
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scripted import SMALL
+from stable_baselines3.common.monitor import Monitor, get_monitor_files
+
+import td3
+from td3.config import resolve
+from td3.environments import make_environment
+from td3.errors import EnvironmentFault
+from td3.training import Silence, train_run
+
+
+def trained_with(tmp_path: Path, env: str = "Scripted-v0", **fields) -> td3.Run:
+    return td3.train(env, **{**SMALL, "eval_every": 0, "out": tmp_path / "run", **fields})
+
+
+def rows(run: td3.Run, seed: int, name: str) -> list[dict[str, str]]:
+    with (run.folder(seed) / name).open() as file:
+        return list(csv.DictReader(file))
+
+
+def updates(run: td3.Run, seed: int = 0) -> int:
+    return run.agent(seed, "last").facts["updates"]
+
+
+def episode_lengths(run: td3.Run, seed: int) -> list[int]:
+    lines = (run.folder(seed) / "monitor.csv").read_text().splitlines()[2:]
+    return [int(line.split(",")[1]) for line in lines]
+
+
+@pytest.mark.parametrize("envs", [1, 4])
+@pytest.mark.parametrize(("updates_per_step", "expected"), [(1.0, 60), (0.5, 30), (2.0, 120)])
+def test_after_the_random_steps_every_step_brings_its_updates(tmp_path, envs, updates_per_step, expected):
+    run = trained_with(tmp_path, steps=80, envs=envs, updates_per_step=updates_per_step)
+    assert updates(run) == expected
+
+
+def test_without_random_steps_no_update_is_lost(tmp_path):
+    assert updates(trained_with(tmp_path, steps=30, random_steps=0)) == 30
+
+
+def test_a_run_of_random_steps_alone_updates_nothing(tmp_path):
+    with pytest.warns(UserWarning, match="No update will happen"):
+        run = trained_with(tmp_path, steps=20, random_steps=20)
+    assert updates(run) == 0
+
+
+def test_several_environments_may_overshoot_the_steps_by_less_than_a_round(tmp_path):
+    run = trained_with(tmp_path, steps=30, envs=4)
+    assert run.evaluations(0)[0].tolist() == [0, 32]
+    assert updates(run) == 12
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+@pytest.mark.parametrize("envs", [1, 2])
+def test_the_episode_schedule_updates_as_often_as_the_finished_episodes_had_steps(tmp_path, seeds, envs):
+    run = trained_with(tmp_path, steps=40, seeds=seeds, envs=envs, update_when="episode")
+    counts = [updates(run, seed) for seed in run.seeds]
+    assert counts == [sum(episode_lengths(run, seed)) for seed in run.seeds]
+    assert all(40 - 5 * envs <= count <= 40 for count in counts)
+    assert len({tuple(episode_lengths(run, seed)) for seed in run.seeds}) == seeds
+
+
+def test_evaluations_stand_at_the_start_at_every_interval_and_at_the_end(trained):
+    for seed in trained.seeds:
+        assert [int(row["env_steps"]) for row in rows(trained, seed, "evaluations.csv")] == [0, 25, 50, 60]
+
+
+def test_the_end_is_evaluated_once_where_it_is_an_interval_too(tmp_path):
+    run = trained_with(tmp_path, steps=40, eval_every=20)
+    assert run.evaluations(0)[0].tolist() == [0, 20, 40]
+
+
+def test_evaluations_can_be_read_as_stable_baselines3_writes_them(trained):
+    for seed in trained.seeds:
+        with np.load(trained.folder(seed) / "evaluations.npz") as arrays:
+            assert {*arrays} == {"timesteps", "results", "ep_lengths"}
+            assert arrays["timesteps"].shape == (4,)
+            assert arrays["results"].shape == arrays["ep_lengths"].shape == (4, 2)
+            written = rows(trained, seed, "evaluations.csv")
+            np.testing.assert_allclose(arrays["results"].mean(1), [float(row["mean_return"]) for row in written])
+            np.testing.assert_allclose(arrays["results"].std(1), [float(row["std_return"]) for row in written])
+            np.testing.assert_allclose(arrays["ep_lengths"].mean(1), [float(row["mean_length"]) for row in written])
+
+
+def monitored(folder: Path) -> tuple[dict, list[dict[str, str]]]:
+    """What Stable-Baselines3's `load_results` reads: a line of JSON behind a #, then a table."""
+    (path,) = get_monitor_files(str(folder))
+    with Path(path).open() as file:
+        assert file.read(1) == "#"
+        return json.loads(file.readline()), list(csv.DictReader(file))
+
+
+def test_the_monitor_file_is_as_stable_baselines3_writes_it(trained, tmp_path):
+    with Monitor(make_environment("Scripted-v0"), str(tmp_path / "theirs")) as environment:
+        environment.reset(seed=0)
+        while not environment.episode_returns:
+            environment.step(environment.action_space.sample())
+    their_header, their_table = monitored(tmp_path)
+    for seed in trained.seeds:
+        header, table = monitored(trained.folder(seed))
+        assert {*header} == {*their_header} == {"t_start", "env_id"}
+        assert header["env_id"] == "Scripted-v0"
+        assert [*table[0]] == [*their_table[0]] == ["r", "l", "t"]
+        assert 50 < sum(int(row["l"]) for row in table) <= 60
+        times = [float(row["t"]) for row in table]
+        assert times == sorted(times)
+
+
+def test_a_monitored_return_is_the_sum_of_its_rewards(tmp_path):
+    run = trained_with(tmp_path, env="Steady-v0", steps=40)
+    _, table = monitored(run.folder(0))
+    assert len(table) == 4
+    for row in table:
+        assert 55 + 10 * 0.25 <= float(row["r"]) <= 55 + 10 * 0.5  # 1 + ... + 10, and the second action each step
+
+
+def test_metrics_have_a_row_every_thousand_steps_and_at_the_end(tmp_path):
+    run = trained_with(tmp_path, env="Steady-v0", steps=2_200, random_steps=1_500, hidden_sizes=(4,))
+    table = rows(run, 0, "metrics.csv")
+    assert [int(row["env_steps"]) for row in table] == [1_000, 2_000, 2_200]
+    assert [int(row["updates"]) for row in table] == [0, 500, 700]
+    assert [int(row["episodes"]) for row in table] == [100, 100, 20]
+    assert [row["critic_loss"] == "nan" for row in table] == [True, False, False]
+    assert all(57 < float(row["episode_return"]) < 60 for row in table)
+    assert {*table[0]} >= {"critic_loss", "actor_loss", "mean_q"}
+
+
+def test_a_finished_run_says_so(trained):
+    assert json.loads((trained.path / "status.json").read_text()) == {"status": "finished", "env_steps": 60}
+
+
+def test_nothing_but_the_runs_own_files_is_left(trained):
+    files = {str(path.relative_to(trained.path)) for path in trained.path.rglob("*") if path.is_file()}
+    own = {"metrics.csv", "evaluations.csv", "evaluations.npz", "monitor.csv"}
+    agents = {f"{which}/agent.{kind}" for which in ("best", "last") for kind in ("json", "safetensors")}
+    seeds = {f"seed_{seed}/{name}" for seed in (0, 1) for name in own | agents}
+    assert files == {"config.json", "versions.json", "status.json"} | seeds
+
+
+def test_the_best_agent_is_the_one_of_the_highest_evaluation(trained):
+    for seed in trained.seeds:
+        steps, returns = trained.evaluations(seed)
+        facts = trained.agent(seed, "best").facts
+        assert facts["env_steps"] == steps[returns.mean(1).argmax()]
+        assert trained.agent(seed, "last").facts["env_steps"] == 60
+
+
+def comparable(run: td3.Run, seed: int) -> list[str]:
+    return [(run.folder(seed) / name).read_text() for name in ("metrics.csv", "evaluations.csv")] + [
+        (run.folder(seed) / which / "agent.safetensors").read_bytes().hex() for which in ("best", "last")
+    ]
+
+
+def test_the_same_command_twice_gives_identical_files(tmp_path):
+    first, second = (trained_with(tmp_path / name, steps=80, eval_every=25) for name in "ab")
+    assert comparable(first, 0) == comparable(second, 0)
+
+
+def test_how_often_a_run_is_evaluated_does_not_change_what_it_learns(tmp_path):
+    often, seldom = (trained_with(tmp_path / str(every), steps=80, eval_every=every) for every in (10, 0))
+    assert comparable(often, 0)[3] == comparable(seldom, 0)[3]
+
+
+class Witness(Silence):
+    """Writes down what it is told, and may interrupt."""
+
+    def __init__(self, interrupt_at: int | None = None):
+        self.told, self.interrupt_at = [], interrupt_at
+
+    def started(self, config, path, device):
+        self.told.append(("started", config.env, path, device))
+
+    def progressed(self, env_steps):
+        self.told.append(("progressed", env_steps))
+        if env_steps == self.interrupt_at:
+            raise KeyboardInterrupt
+
+    def logged(self, env_steps, rows):
+        self.told.append(("logged", env_steps, len(rows)))
+
+    def evaluated(self, env_steps, evaluation):
+        self.told.append(("evaluated", env_steps, evaluation.returns.shape))
+
+
+def test_an_observer_is_told_everything_in_order(tmp_path):
+    witness = Witness()
+    train_run(
+        resolve("Scripted-v0", steps=4, seeds=2, **{**SMALL, "random_steps": 0, "eval_every": 2}, out=tmp_path / "r"),
+        witness,
+    )
+    assert witness.told == [
+        ("started", "Scripted-v0", tmp_path / "r", "cpu"),
+        ("evaluated", 0, (2, 2)),
+        ("progressed", 1),
+        ("evaluated", 2, (2, 2)),
+        ("progressed", 2),
+        ("progressed", 3),
+        ("logged", 4, 2),
+        ("evaluated", 4, (2, 2)),
+        ("progressed", 4),
+    ]
+
+
+def test_an_interrupted_run_keeps_what_was_learnt(tmp_path):
+    config = resolve("Scripted-v0", steps=1_000, seeds=2, **SMALL, out=tmp_path / "run")
+    with pytest.raises(KeyboardInterrupt):
+        train_run(config, Witness(interrupt_at=50))
+    assert json.loads((tmp_path / "run" / "status.json").read_text()) == {"status": "interrupted", "env_steps": 50}
+    run = td3.Run(tmp_path / "run")
+    for seed in (0, 1):
+        assert run.agent(seed, "last").facts["env_steps"] == 50
+        assert updates(run, seed) == 30
+        assert run.agent(seed, "best").facts["env_steps"] == 0
+        assert len(episode_lengths(run, seed)) > 5
+
+
+@pytest.mark.parametrize(
+    ("env", "said"), [("NanReward-v0", "NaN"), ("NanObservation-v0", "NaN"), ("ChangedShape-v0", "shape")]
+)
+def test_an_environment_that_breaks_ends_the_run_as_failed(tmp_path, env, said):
+    with pytest.raises(EnvironmentFault, match=said):
+        trained_with(tmp_path, env=env, steps=50)
+    assert json.loads((tmp_path / "run" / "status.json").read_text())["status"] == "failed"
+
+
+def test_ctrl_c_in_the_terminal_saves_and_ends_without_a_traceback(tmp_path):
+    command = [
+        *(sys.executable, "-m", "td3", "train", "Pendulum-v1", "--steps", "10000000", "--eval-every", "300"),
+        *("--eval-episodes", "1", "--td3.random-steps", "200", "--td3.batch-size", "8", "--td3.hidden-sizes", "8"),
+        *("--threads", "1", "--device", "cpu", "--out", str(tmp_path / "run")),
+    ]
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    try:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if re.match(r"\s+[1-9]\d* env steps: return", line):
+                break
+        process.send_signal(signal.SIGINT)
+        rest, errors = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert errors == ""
+    assert "what was learnt is saved" in rest
+    status = json.loads((tmp_path / "run" / "status.json").read_text())
+    assert status["status"] == "interrupted"
+    assert td3.load(tmp_path / "run", which="last").facts["env_steps"] == status["env_steps"] >= 300
