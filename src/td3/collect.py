@@ -62,9 +62,16 @@ class Collector:
         """Actions `[member, environment, action]`: the policy's with exploration noise, or random ones without it."""
         if policy is None:
             return self.low + (self.high - self.low) * self._take("warm-up")
-        states = self.states.reshape(len(self.seeds), self.envs_per_member, -1)
-        actions = policy(states) + self._noise_scale * self._take("exploration")
-        return np.clip(actions, self.low, self.high)
+        return self.explore(policy(self.member_states))
+
+    @property
+    def member_states(self) -> Array:
+        """What every environment shows now, `[member, environment, state]`."""
+        return self.states.reshape(len(self.seeds), self.envs_per_member, -1)
+
+    def explore(self, actions: Array) -> Array:
+        """The policy's actions with exploration noise, kept inside the range."""
+        return np.clip(actions + self._noise_scale * self._take("exploration"), self.low, self.high)
 
     def step(self, actions: Array) -> tuple[Array, list[Episode]]:
         """Do the actions; returns new rows `[member, count, state | action | next_state | reward | terminated]`."""

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 
-from td3.environments import EnvironmentRow
+from td3.environments import EnvironmentRow, single_threaded_children
 from td3.errors import ConfigError, EnvironmentFault
 from td3.policy import Array, Policy
 
@@ -67,6 +67,9 @@ class EvaluationWorkers:
         self._processes = ProcessPoolExecutor(
             workers, multiprocessing.get_context("spawn"), initializer=_prepare_worker, initargs=(make, episodes)
         )
+        with single_threaded_children():
+            for _ in range(workers):
+                self._processes.submit(_nothing)  # each starts a process
 
     def begin(self, env_steps: int, policy: Policy) -> None:
         """Start evaluating this policy, whose arrays must not change any more."""
@@ -129,6 +132,10 @@ def _prepare_worker(make: Callable[[], gym.Env[Any, Any]], episodes: int) -> Non
     global _worker_environments
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
     _worker_environments = EnvironmentRow([make() for _ in range(episodes)])
+
+
+def _nothing() -> None:
+    """Do nothing."""
 
 
 def _play_in_worker(policy: Policy, seeds: list[list[int]]) -> Evaluation:

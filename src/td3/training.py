@@ -147,10 +147,14 @@ def place_environments(
     if device.type == "cpu" or threads < 4:
         evaluator = Evaluator(make, config.member_seeds, config.eval_episodes)
         return EnvironmentRow([make() for _ in range(count)]), evaluator
-    # At the paper's protocol evaluation takes twice the env steps of training, but it can wait for its turn.
-    evaluating = min(config.seeds, max(1, threads * 3 // 8))
+    # Two or three environments one after another take less time than the GPU's update; every further worker would
+    # spin on a core that evaluation can use, which at the paper's protocol takes twice the env steps of training.
+    stepping = 0 if count <= 2 else min(-(-count // 3), threads // 2)
+    evaluating = max(1, min(config.seeds, threads - stepping - 1))
     workers = EvaluationWorkers(make, config.member_seeds, config.eval_episodes, evaluating)
-    return EnvironmentPool(make, count, max(1, threads - evaluating - 1)), workers
+    if stepping == 0:
+        return EnvironmentRow([make() for _ in range(count)]), workers
+    return EnvironmentPool(make, count, stepping), workers
 
 
 class Training:
@@ -199,9 +203,12 @@ class Training:
             self._evaluate(observer)
             while self.env_steps < config.steps:
                 before = self.env_steps
-                actions = self.collector.act(self.engine.act if before >= settings.random_steps else None)
-                self.collector.begin(actions)
+                warm_up = before < settings.random_steps
+                proposed = None if warm_up else self.engine.act(self.collector.member_states)
                 self.engine.update(self._owed_for_steps(before + self.collector.envs_per_member))
+                # On a GPU the update runs on while the environments step.
+                actions = self.collector.act(None) if proposed is None else self.collector.explore(proposed)
+                self.collector.begin(actions)
                 rows, episodes = self.collector.finish()
                 self.engine.store(rows)
                 self.env_steps += rows.shape[1]

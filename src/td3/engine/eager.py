@@ -9,6 +9,7 @@ import torch
 from td3.algorithm import Agent, MemberStreams, ReplayMemory, update
 from td3.algorithm.update import Settings
 from td3.engine.losses import LossSums
+from td3.engine.threads import ThreadTuner
 from td3.policy import Array, Policy
 
 
@@ -36,8 +37,7 @@ class EagerEngine:
         if workers > 1:
             # One thread of arithmetic for each member beats sharing all threads on one member after another.
             self._pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,))
-        else:
-            torch.set_num_threads(threads)
+        self._tuner = ThreadTuner(threads) if self._pool is None and self.device.type == "cpu" else None
 
     def update(self, counts: Sequence[int]) -> None:
         """Run so many updates of each member."""
@@ -51,6 +51,8 @@ class EagerEngine:
         agent, memory, streams, losses = self._members[index]
         for _ in range(count):
             losses.add_(update(agent, memory, streams, self.settings))
+            if self._tuner:
+                self._tuner()
 
     def act(self, states: Array) -> Array:
         """The actors' actions `[member, count, action]` for states `[member, count, state]`."""

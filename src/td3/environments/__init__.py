@@ -2,7 +2,15 @@
 
 from td3.environments.check import TaskSpaces, check_environment
 from td3.environments.make import families, make_environment
-from td3.environments.pool import EnvironmentPool
+from td3.environments.pool import EnvironmentPool, single_threaded_children
 from td3.environments.vectorise import EnvironmentRow
 
-__all__ = ["EnvironmentPool", "EnvironmentRow", "TaskSpaces", "check_environment", "families", "make_environment"]
+__all__ = [
+    "EnvironmentPool",
+    "EnvironmentRow",
+    "TaskSpaces",
+    "check_environment",
+    "families",
+    "make_environment",
+    "single_threaded_children",
+]

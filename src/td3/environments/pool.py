@@ -10,7 +10,7 @@ import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -58,7 +58,8 @@ class EnvironmentPool(VectorEnv[Array, Array, Array]):
                 args=(make, shared, count, self.workers, sizes, index, places.tolist(), theirs, os.getpid()),
                 daemon=True,
             )
-            process.start()
+            with single_threaded_children():
+                process.start()
             theirs.close()
             self._processes.append(process)
             self._pipes.append(ours)
@@ -124,6 +125,22 @@ class EnvironmentPool(VectorEnv[Array, Array, Array]):
             raise EnvironmentFault(
                 f"a worker with environments died (exit code {code}): run again with --envs 1 to see why."
             )
+
+
+@contextlib.contextmanager
+def single_threaded_children() -> Iterator[None]:
+    """Processes started inside use one thread for arithmetic: many workers with many threads each stand in a jam."""
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    before = {name: os.environ.get(name) for name in names}
+    os.environ.update(dict.fromkeys(names, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 class _Arrays:
