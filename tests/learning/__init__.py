@@ -1,0 +1,1 @@
+"""Learning is tested as learning: tasks whose answers are known."""

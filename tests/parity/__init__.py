@@ -1,0 +1,1 @@
+"""The same numbers as other implementations, and the same numbers for a seed in any company."""

@@ -1,0 +1,1 @@
+"""Implementations to compare with: written for reading, not for speed."""
