@@ -20,7 +20,7 @@ from td3.algorithm import Agent, ReplayMemory, make_replay_memory
 from td3.checkpoint import save_agent
 from td3.collect import Collector, Episode
 from td3.config import TrainConfig, resolve
-from td3.engine import TOLERANCE, TOLERANCE_TF32, CudaEngine, EagerEngine, disagreement, live_policy
+from td3.engine import TOLERANCE, TOLERANCE_TF32, EagerEngine, GraphEngine, disagreement, live_policy
 from td3.environments import EnvironmentPool, EnvironmentRow, TaskSpaces, check_environment, make_environment
 from td3.errors import ConfigError
 from td3.evaluate import Evaluation, EvaluationWorkers, Evaluator
@@ -125,12 +125,11 @@ def make_engine(agent: Agent, memory: ReplayMemory, config: TrainConfig, threads
     """Graphs on a GPU, plain execution elsewhere, or where members do not update in step."""
     seeds, settings = config.member_seeds, config.td3
     if memory.rows.is_cuda and settings.update_when == "step":
-        sizes = agent.actor.network.sizes
         torch.backends.cuda.matmul.allow_tf32 = config.tf32
-        drift = disagreement(agent, seeds, (sizes[0], sizes[-1]), settings)
+        drift = disagreement(agent, seeds, settings)
         allowed = TOLERANCE_TF32 if config.tf32 else TOLERANCE
         if drift <= allowed:
-            return CudaEngine(agent, memory, seeds, settings, config.envs)
+            return GraphEngine(agent, memory, seeds, settings, config.envs)
         warnings.warn(
             f"updates by CUDA graphs differ from plain ones by {drift:.1e} (allowed: {allowed:.0e}); "
             "this run executes them plainly, which is slower.",
@@ -147,9 +146,9 @@ def place_environments(
     if device.type == "cpu" or threads < 4:
         evaluator = Evaluator(make, config.member_seeds, config.eval_episodes)
         return EnvironmentRow([make() for _ in range(count)]), evaluator
-    # Two or three environments one after another take less time than the GPU's update; every further worker would
+    # Two environments one after another take less time than the GPU's update; every further worker would
     # spin on a core that evaluation can use, which at the paper's protocol takes twice the env steps of training.
-    stepping = 0 if count <= 2 else min(-(-count // 3), threads // 2)
+    stepping = 0 if count <= 2 else min(-(-count // 2), threads // 2)
     evaluating = max(1, min(config.seeds, threads - stepping - 1))
     workers = EvaluationWorkers(make, config.member_seeds, config.eval_episodes, evaluating)
     if stepping == 0:

@@ -12,20 +12,19 @@ BLOCK = 1024
 
 
 @triton.jit
-def _bias_relu_kernel(values, bias, batch, width, bias_stride, block: tl.constexpr):
-    row = tl.program_id(0)
-    columns = tl.arange(0, block)
-    inside = columns < width
-    value = tl.load(values + row * width + columns, inside)
-    value += tl.load(bias + (row // batch) * bias_stride + columns, inside)
-    tl.store(values + row * width + columns, tl.maximum(value, 0.0), inside)
+def _bias_relu_kernel(values, bias, count, batch, width, bias_stride, block: tl.constexpr):
+    places = tl.program_id(0) * block + tl.arange(0, block)
+    inside = places < count
+    network, column = places // (batch * width), places % width
+    value = tl.load(values + places, inside) + tl.load(bias + network * bias_stride + column, inside)
+    tl.store(values + places, tl.maximum(value, 0.0), inside)
 
 
 def bias_relu_(values: Float[Tensor, "stack batch width"], bias: Float[Tensor, "stack width"]) -> Tensor:
     """`relu(values + bias)`, in place."""
     stack, batch, width = values.shape
-    block = triton.next_power_of_2(width)
-    _bias_relu_kernel[(stack * batch,)](values, bias, batch, width, bias.stride(0), block)
+    grid = (triton.cdiv(values.numel(), BLOCK),)
+    _bias_relu_kernel[grid](values, bias, stack * batch * width, batch, width, bias.stride(0), BLOCK)
     return values
 
 

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Int64
 from torch import Tensor
 
 from td3.algorithm.registry import step
@@ -73,6 +73,12 @@ class ReplayMemory:
         self.rows[:, : rows.shape[1] - before_wrap] = rows[:, before_wrap:]
         self._added += rows.shape[1]
         self.filled.fill_(len(self))
+
+    def claim(self, count: int) -> Int64[np.ndarray, "{count}"]:
+        """The places in the ring for so many new rows, which count as stored from now on (an engine writes them)."""
+        places = (self.added + np.arange(count)) % self.capacity
+        self._added += count
+        return places
 
     def gather(self, indices: Int[Tensor, "member batch"]) -> Batch:
         """The transitions at these row numbers, each member's from its own memory."""

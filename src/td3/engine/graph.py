@@ -1,0 +1,266 @@
+"""Updates as CUDA graphs: all members in one batch, recorded once, replayed without Python between the kernels.
+
+What is recorded is `update()` itself. Two graphs are enough: one for the updates in which the actor waits, one for
+those in which it moves. A third stores the newest transitions and asks the actors for the next actions. Every number
+that changes between replays (a batch's rows, the noise, the fill of the memory) is read from device memory, so that
+nothing is frozen into a graph but shapes. Without a GPU the same engine calls what it would have recorded: all of it
+but the recording is tested there.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from td3.algorithm import Agent, MemberStreams, ReplayMemory, update
+from td3.algorithm.networks import StackedMLP
+from td3.algorithm.step_02_actor import Actor
+from td3.algorithm.streams import BLOCK
+from td3.algorithm.update import Settings
+from td3.engine.losses import LossSums
+from td3.policy import Array
+
+TOLERANCE, TOLERANCE_TF32 = 1e-5, 1e-3
+"""Largest disagreement with plain execution that a run accepts: the same kernels in the same order."""
+WARM_UP = 3
+"""Runs outside a graph before it is recorded, as PyTorch asks for: libraries allocate on first use."""
+
+
+class Recording:
+    """A piece of work recorded as a CUDA graph; on a CPU, the work itself."""
+
+    def __init__(
+        self, work: Callable[[], None], device: torch.device, prepare: Callable[[], None] | None = None
+    ) -> None:
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._work = work
+        if device.type != "cuda":
+            return
+        self._graph = torch.cuda.CUDAGraph()
+        side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        # Without this wait the first kernels of the side stream would read what is not written yet.
+        side.wait_stream(torch.cuda.current_stream(device))
+        with torch.cuda.stream(side):
+            for _ in range(WARM_UP):
+                if prepare:
+                    prepare()
+                work()
+            if prepare:
+                prepare()
+            with torch.cuda.graph(self._graph, stream=side):
+                work()
+        torch.cuda.current_stream(device).wait_stream(side)
+
+    def replay(self) -> None:
+        """Do the work once."""
+        if self._graph is None:
+            self._work()
+        else:
+            self._graph.replay()
+
+
+class CursorStreams:
+    """The numbers of `MemberStreams`, in buffers that stay where they are, read at a cursor that a graph can move."""
+
+    def __init__(self, seeds: Sequence[int], batch_size: int, action_size: int, device: torch.device) -> None:
+        self._source = MemberStreams(seeds, device)
+        shape = (BLOCK, len(seeds), batch_size)
+        self._sampling = torch.empty(shape, dtype=torch.int64, device=device)
+        self._smoothing = torch.empty(*shape, action_size, device=device)
+        self.cursor = torch.zeros(1, dtype=torch.int64, device=device)
+
+    def seek(self, update_number: int) -> None:
+        """Have the numbers of this update ready."""
+        block, slot = divmod(update_number, BLOCK)
+        self._source.draw_block_("sampling", block, self._sampling)
+        self._source.draw_block_("smoothing", block, self._smoothing)
+        self.cursor.fill_(slot)
+
+    def rows(self, filled: Int[Tensor, ""], count: int) -> Int[Tensor, "member {count}"]:
+        """Row numbers, uniform in [0, filled), with replacement."""
+        return self._sampling.index_select(0, self.cursor)[0].remainder_(filled)
+
+    def normal(self, count: int, size: int) -> Float[Tensor, "member {count} {size}"]:
+        """Standard normal numbers."""
+        return self._smoothing.index_select(0, self.cursor)[0]
+
+
+class Inbox:
+    """What the host sends each round, in one piece of pinned memory that one copy brings over."""
+
+    def __init__(self, memory: ReplayMemory, count: int, state_size: int) -> None:
+        members, _, width = memory.rows.shape
+        device = memory.rows.device
+        floats = members * count * (width + state_size)
+        words = members * count + 1
+        self._host = torch.zeros(8 * words + 4 * floats, dtype=torch.uint8, pin_memory=device.type == "cuda")
+        self._device = torch.zeros_like(self._host, device=device)
+
+        def views(buffer: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+            whole, real = buffer[: 8 * words].view(torch.int64), buffer[8 * words :].view(torch.float32)
+            rows = real[: members * count * width].view(members * count, width)
+            return whole[0], whole[1:], rows, real[members * count * width :].view(members, count, state_size)
+
+        self.host_filled, self.host_places, self.host_rows, self.host_states = (
+            view.numpy() for view in views(self._host)
+        )
+        self.filled, self.places, self.rows, self.states = views(self._device)
+
+    def bring(self) -> None:
+        """Copy everything to the device."""
+        self._device.copy_(self._host, non_blocking=True)
+
+
+class GraphEngine:
+    """Runs the same number of updates of every member, and their actions, as graphs on one GPU."""
+
+    def __init__(
+        self, agent: Agent, memory: ReplayMemory, seeds: Sequence[int], settings: Settings, envs_per_member: int
+    ) -> None:
+        self.agent, self.memory, self.settings = agent, memory, settings
+        self.device = agent.actor.parameters.device
+        self.losses = LossSums(len(seeds), self.device)
+        actor, members = agent.actor, len(seeds)
+        state_size, action_size = actor.network.sizes[0], actor.network.sizes[-1]
+        self._streams = CursorStreams(seeds, settings.batch_size, action_size, self.device)
+        self._inbox = Inbox(memory, envs_per_member, state_size)
+        # A network object of its own: its buffers must not be those that an update is using.
+        self._acting = Actor(StackedMLP(actor.network.sizes, actor.parameters.detach()), actor.action_range)
+        pinned = self.device.type == "cuda"
+        self._actions = torch.zeros(members, envs_per_member, action_size, pin_memory=pinned)
+        self._first_rows = np.arange(members)[:, None] * memory.capacity
+        self._rows_wait = False
+        self._record()
+
+    def update(self, counts: Sequence[int]) -> None:
+        """Run so many updates; all members' counts are the same."""
+        if self._rows_wait and counts[0]:
+            self._send_rows()
+        for _ in range(counts[0]):
+            done = int(self.agent.updates[0])
+            if done % BLOCK == 0:
+                self._streams.seek(done)
+            self._updates[(done + 1) % self.settings.policy_delay == 0].replay()
+            self.agent.updates[:] = done + 1
+
+    def act(self, states: Array) -> Array:
+        """The actors' actions; waits for the GPU to have done all that was asked of it before."""
+        self._inbox.host_states[:] = states
+        (self._store_and_act if self._rows_wait else self._act).replay()
+        self._rows_wait = False
+        if self.device.type == "cuda":
+            torch.cuda.current_stream(self.device).synchronize()
+        return np.asarray(self._actions.numpy())
+
+    def store(self, rows: Array) -> None:
+        """Put new rows into the memory; they travel with the next question for actions."""
+        if self._rows_wait:
+            self._send_rows()
+        places = self.memory.claim(rows.shape[1])
+        self._inbox.host_places[:] = (self._first_rows + places).ravel()
+        self._inbox.host_rows[:] = rows.reshape(-1, rows.shape[2])
+        self._inbox.host_filled[...] = len(self.memory)
+        self._rows_wait = True
+
+    def mean_losses(self, updates: Sequence[int]) -> list[dict[str, float]]:
+        """Each member's means over all updates since the previous call."""
+        return self.losses.take(updates)
+
+    def close(self) -> None:
+        """Bring what still waits into the memory."""
+        if self._rows_wait:
+            self._send_rows()
+
+    def _send_rows(self) -> None:
+        self._store.replay()
+        self._rows_wait = False
+        if self.device.type == "cuda":
+            # The next rows are written to the same pinned memory.
+            torch.cuda.current_stream(self.device).synchronize()
+
+    def _do_store(self) -> None:
+        self._inbox.bring()
+        self.memory.rows.flatten(0, 1).index_copy_(0, self._inbox.places, self._inbox.rows)
+        self.memory.filled.copy_(self._inbox.filled)
+
+    def _do_act(self) -> None:
+        with torch.no_grad():
+            self._actions.copy_(self._acting(self._inbox.states), non_blocking=True)
+
+    def _do_bring_and_act(self) -> None:
+        self._inbox.bring()
+        self._do_act()
+
+    def _do_store_and_act(self) -> None:
+        self._do_store()
+        self._do_act()
+
+    def _do_update(self) -> None:
+        self.losses.add_(update(self.agent, self.memory, self._streams, self.settings))
+        self._streams.cursor.add_(1)
+
+    def _record(self) -> None:
+        """Record every graph; afterwards everything stands as if nothing had run."""
+        agent, delay = self.agent, self.settings.policy_delay
+        saved = {name: tensor.clone() for name, tensor in agent.tensors().items()}
+        counts, filled, first_row = agent.updates.copy(), self.memory.filled.clone(), self.memory.rows[:, :1].clone()
+        self._inbox.host_places[:] = np.repeat(self._first_rows.ravel(), self._inbox.host_states.shape[1])
+        self._inbox.host_filled[...] = 1
+        self._inbox.bring()
+        self.memory.filled.fill_(1)
+
+        def standing_before(updates: int) -> Callable[[], None]:
+            def stand() -> None:
+                agent.updates[:] = updates
+                self._streams.cursor.zero_()
+
+            return stand
+
+        self._streams.seek(0)
+        self.memory.rows[:, :1] = 0
+        self._updates = {
+            moves_actor: Recording(self._do_update, self.device, standing_before(before))
+            for moves_actor, before in ((False, 0), (True, delay - 1))
+            if moves_actor or delay > 1
+        }
+        self._act = Recording(self._do_bring_and_act, self.device)
+        self._store = Recording(self._do_store, self.device)
+        self._store_and_act = Recording(self._do_store_and_act, self.device)
+        for name, tensor in agent.tensors().items():
+            tensor.copy_(saved[name])
+        agent.updates[:] = counts
+        self.memory.filled.copy_(filled)
+        self.memory.rows[:, :1] = first_row
+        self.losses.sums.zero_()
+        self._streams.seek(int(counts[0]))
+
+
+def disagreement(agent: Agent, seeds: Sequence[int], settings: Settings) -> float:
+    """How far a few updates by graphs and by plain execution drift apart, relative to the size of the weights.
+
+    Both start from copies of the same learners, the same made-up transitions and the same random numbers.
+    """
+    device, sizes = agent.actor.parameters.device, agent.actor.network.sizes
+    results = []
+    for by_graph in (True, False):
+        learner = agent.copied(device)
+        learner.updates[:] = 0
+        memory = ReplayMemory(len(seeds), 512, sizes[0], sizes[-1], device)
+        rows = torch.randn(memory.rows.shape, generator=torch.Generator().manual_seed(0))
+        rows[..., -1] = (rows[..., -1] > 1).float()
+        memory.add_(rows.to(device))
+        updates = 2 * settings.policy_delay + 1
+        if by_graph:
+            GraphEngine(learner, memory, seeds, settings, 1).update([updates] * len(seeds))
+        else:
+            streams = MemberStreams(seeds, device)
+            for _ in range(updates):
+                update(learner, memory, streams, settings)
+        results.append({name: tensor.double() for name, tensor in learner.tensors().items()})
+    graph, plain = results
+    return max(
+        float((graph[name] - plain[name]).norm() / plain[name].norm().clamp(min=1e-12))
+        for name in ("actor", "actor_target", "critics", "critics_target")
+    )
