@@ -1,0 +1,35 @@
+"""The plain engine: a thread for each member, and the same numbers as without."""
+
+import torch
+
+from td3.algorithm import Agent, make_replay_memory
+from td3.config import TD3Config
+from td3.engine import EagerEngine
+
+SETTINGS = TD3Config(hidden_sizes=(32, 32), batch_size=16, memory_size=200)
+
+
+def trained(threads, counts):
+    seeds = [5, 6, 7]
+    agent = Agent.create(seeds, 4, [-1.0], [1.0], SETTINGS.hidden_sizes, 1e-3, 1e-3)
+    memory = make_replay_memory(len(seeds), 200, 4, 1)
+    memory.add_(torch.randn(3, 200, 11, generator=torch.Generator().manual_seed(1)))
+    engine = EagerEngine(agent, memory, seeds, SETTINGS, threads)
+    for _ in range(20):
+        engine.update(counts)
+    engine.close()
+    return agent
+
+
+def test_members_on_threads_of_their_own_learn_the_same_bit_for_bit():
+    alone, together = trained(1, [1, 1, 1]), trained(3, [1, 1, 1])
+    assert all(torch.equal(tensor, together.tensors()[name]) for name, tensor in alone.tensors().items())
+
+
+def test_members_may_stand_at_different_counts():
+    agent = trained(2, [1, 0, 2])
+    assert agent.updates.tolist() == [20, 0, 40]
+    untouched = Agent.create([6], 4, [-1.0], [1.0], SETTINGS.hidden_sizes, 1e-3, 1e-3)
+    assert torch.equal(agent.actor.parameters[1], untouched.actor.parameters[0])
+    even = trained(1, [2, 2, 2])
+    assert torch.equal(agent.actor.parameters[2], even.actor.parameters[2])

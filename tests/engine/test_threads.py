@@ -1,0 +1,97 @@
+"""The number of threads: chosen by measurement, reconsidered when the pace falls, without effect on the numbers."""
+
+import os
+import subprocess
+import sys
+
+from td3.engine.threads import AGAIN, TRIAL, WINDOW, ThreadTuner
+
+
+class Machine:
+    """A clock that moves by what an update costs with the threads that are set."""
+
+    def __init__(self, **cost):
+        self.cost = {int(name.removeprefix("threads_")): seconds for name, seconds in cost.items()}
+        self.now, self.threads = 0.0, 0
+
+    def clock(self):
+        return self.now
+
+    def set_threads(self, count):
+        self.threads = count
+
+    def run(self, tuner, updates):
+        for _ in range(updates):
+            self.now += self.cost[self.threads]
+            tuner()
+
+
+def tuned(machine, most=2, updates=3 * TRIAL):
+    tuner = ThreadTuner(most, machine.clock, machine.set_threads)
+    machine.run(tuner, updates)
+    return tuner
+
+
+def test_the_faster_number_of_threads_wins():
+    assert tuned(Machine(threads_1=2.0, threads_2=1.0)).threads == 2
+    assert tuned(Machine(threads_1=1.0, threads_2=2.0)).threads == 1
+
+
+def test_powers_of_two_up_to_the_limit_are_tried():
+    assert ThreadTuner(6, lambda: 0.0, lambda count: None).candidates == [1, 2, 4, 6]
+    assert ThreadTuner(1, lambda: 0.0, lambda count: None).candidates == [1]
+
+
+def test_a_hopeless_number_of_threads_is_given_up_after_one_update():
+    machine = Machine(threads_1=1.0, threads_2=100.0)
+    tuner = tuned(machine, updates=TRIAL + 1)
+    assert tuner.threads == machine.threads == 1
+    assert machine.now == TRIAL + 100
+
+
+def test_a_collapse_is_noticed_and_mended():
+    machine = Machine(threads_1=2.0, threads_2=1.0)
+    tuner = tuned(machine)
+    machine.cost[2] = 50.0
+    machine.run(tuner, 2 * WINDOW + 2 * TRIAL)
+    assert tuner.threads == 1
+
+
+def test_threads_come_back_when_the_neighbour_has_left():
+    machine = Machine(threads_1=2.0, threads_2=50.0)
+    tuner = tuned(machine)
+    assert tuner.threads == 1
+    machine.cost[2] = 1.0
+    machine.run(tuner, AGAIN + WINDOW + 2 * TRIAL)
+    assert tuner.threads == 2
+
+
+def test_a_steady_pace_is_left_alone():
+    machine = Machine(threads_1=2.0, threads_2=1.0)
+    tuner = tuned(machine)
+    calls = []
+    tuner._set_threads = calls.append
+    machine.run(tuner, AGAIN // 2)
+    assert calls == []
+
+
+def test_the_number_of_threads_does_not_change_the_numbers():
+    script = """
+import td3, hashlib, torch
+from td3.algorithm import Agent, MemberStreams, make_replay_memory, update
+from td3.config import TD3Config
+digests = set()
+for threads in (1, 2, 3):
+    torch.set_num_threads(threads)
+    agent = Agent.create([0], 17, [-1.0] * 6, [1.0] * 6, (256, 256), 3e-4, 3e-4)
+    memory = make_replay_memory(1, 2_000, 17, 6)
+    memory.add_(torch.randn(1, 2_000, 42, generator=torch.Generator().manual_seed(0)))
+    streams = MemberStreams([0])
+    for _ in range(20):
+        update(agent, memory, streams, TD3Config())
+    digests.add(hashlib.sha256(b"".join(t.numpy().tobytes() for t in agent.tensors().values())).hexdigest())
+print(len(digests))
+"""
+    clean = {name: value for name, value in os.environ.items() if name != "MKL_CBWR"}
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=clean, check=True)
+    assert result.stdout.strip() == "1"

@@ -1,0 +1,67 @@
+"""Environments and evaluations in processes of their own: the same run, only faster."""
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from td3.config import resolve
+from td3.environments import EnvironmentPool, make_environment
+from td3.evaluate import EvaluationWorkers, Evaluator
+from td3.policy import Policy
+from td3.training import train_run
+
+MAKE = partial(make_environment, "Pendulum-v1")
+FILES = ("metrics.csv", "evaluations.csv", "last/agent.safetensors", "best/agent.safetensors")
+
+
+def some_policy(members, seed=0):
+    generator = np.random.default_rng(seed)
+    shapes = ((3, 8), (8, 1))
+    layers = [
+        (generator.normal(size=(members, *shape)).astype(np.float32), np.zeros((members, shape[1]), np.float32))
+        for shape in shapes
+    ]
+    return Policy(layers, [-2.0], [2.0], (3,), (1,))
+
+
+def test_workers_evaluate_to_the_same_numbers_in_the_order_asked():
+    workers = EvaluationWorkers(MAKE, [4, 5], 2, workers=2)
+    policies = [some_policy(2, seed) for seed in range(3)]
+    for number, policy in enumerate(policies):
+        workers.begin(1_000 * number, policy)
+    found = list(workers.finished(wait=True))
+    workers.close()
+    here = Evaluator(MAKE, [4, 5], 2)
+    assert [env_steps for env_steps, _ in found] == [0, 1_000, 2_000]
+    for (_, evaluation), policy in zip(found, policies, strict=True):
+        np.testing.assert_array_equal(evaluation.returns, here(policy).returns)
+        np.testing.assert_array_equal(evaluation.lengths, here(policy).lengths)
+    here.close()
+
+
+def test_a_run_with_everything_in_processes_equals_the_run_in_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    config = partial(
+        resolve,
+        "Pendulum-v1",
+        steps=1_500,
+        seeds=2,
+        envs=2,
+        random_steps=300,
+        batch_size=16,
+        hidden_sizes=(16, 16),
+        eval_every=500,
+        eval_episodes=2,
+    )
+    plain = train_run(config(out=tmp_path / "plain"))
+
+    def beside(make, config, threads, device):
+        workers = EvaluationWorkers(make, config.member_seeds, config.eval_episodes, 2)
+        return EnvironmentPool(make, config.seeds * config.envs, 2), workers
+
+    monkeypatch.setattr("td3.training.place_environments", beside)
+    spread = train_run(config(out=tmp_path / "spread"))
+    for seed in (0, 1):
+        for name in FILES:
+            assert (plain.folder(seed) / name).read_bytes() == (spread.folder(seed) / name).read_bytes(), name
