@@ -121,7 +121,7 @@ class _ForwardBackward(torch.autograd.Function):
             weight = ctx.layers[depth][0]
             if depth:
                 gradient = _product(gradient, weight.mT, out=buffers.gradients[depth - 1])
-                torch.ops.aten.threshold_backward(gradient, below, 0, grad_input=gradient)
+                _RELU_BACKWARD(gradient, below, 0, grad_input=gradient)
             elif wants_inputs:
                 gradient = _product(gradient, weight.mT)
         return (
@@ -168,6 +168,7 @@ def _product(left: Tensor, right: Tensor, out: Tensor | None = None) -> Tensor:
     return product if out is None else out.copy_(product)
 
 
+_RELU_BACKWARD = torch.ops.aten.threshold_backward.grad_input
 _HAS_TRITON = find_spec("triton") is not None
 _NARROW = 32
 """Columns up to which the transposed product was faster (256 rows, one and two threads)."""
