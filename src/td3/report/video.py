@@ -102,11 +102,13 @@ def _require_writable(path: Path) -> None:
 
 def _make_drawing(env: str) -> Any:
     family = family_of(env)
-    size = {"width": 320, "height": 240} if family is not None and family.extra == "mujoco" else {}
+    # The camera that follows the body, where the model has one; MuJoCo falls back to its free camera.
+    is_mujoco = family is not None and family.extra == "mujoco"
+    view = {"width": 320, "height": 240, "camera_name": "track"} if is_mujoco else {}
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that there is no such renderer is said below, as an error
-            environment = make_environment(env, render_mode="rgb_array", **size)
+            environment = make_environment(env, render_mode="rgb_array", **view)
     except EnvironmentFault as fault:
         if "render_mode" in str(fault):
             raise _no_renderer(env) from None
