@@ -4,6 +4,7 @@ import contextlib
 import difflib
 import io
 import json
+import os
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -14,6 +15,7 @@ from typing import Annotated, Any, Literal, TextIO
 
 import tyro
 
+from td3.bench.options import AnyBench, LoopBench, PeersBench, ScalingBench, UpdateBench
 from td3.config import TrainConfig, preset_config
 from td3.errors import ConfigError, UserError
 
@@ -78,6 +80,30 @@ class EnvsCommand:
 
     json: bool = False
     """Print the list as one JSON object instead of words."""
+
+
+@dataclass(frozen=True)
+class LadderCommand:
+    """Climb from Q-learning to TD3 in six rungs: `td3 ladder` lists them, `td3 ladder 3` runs one, `... all` all."""
+
+    rung: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUNG")] = "list"
+    """1 to 6, or all; nothing lists them."""
+    env: str = "Rail-v0"
+    """Gymnasium's name of the task, for one rung; CartPole-v1 suits rung 2, FrozenLake-v1 rungs 1 and 2."""
+    seed: int = 0
+    """The first seed."""
+    seeds: int = 10
+    """How many seeds of each rung, for `all`."""
+    steps: int | None = None
+    """Env steps of each run; by default as many as the rung needs on Rail."""
+    reward_noise: float = 0.0
+    """Standard deviation of noise on Rail's rewards, for one rung."""
+    out: Path | None = None
+    """The picture (.png or .svg) of one rung, or the page (.html) of all; by default under runs/ladder."""
+    picture: Path | None = None
+    """With `all`: also the curves and the overestimation as one picture (.png or .svg)."""
+    json: bool = False
+    """Print the figures as one JSON object instead of words."""
 
 
 def train_command(command: TrainCommand) -> int:
@@ -192,16 +218,42 @@ def envs_command(command: EnvsCommand) -> int:
     return 0
 
 
+def bench_command(options: AnyBench) -> int:
+    """Measure."""
+    from td3.bench import run
+
+    figures, text = run(options)
+    print(json.dumps(figures) if options.json else text)
+    return 0
+
+
+def ladder_command(command: LadderCommand) -> int:
+    """List the rungs, run one, or run all and write the page."""
+    from td3.ladder import report
+
+    figures, text = report.run(**{f.name: getattr(command, f.name) for f in fields(command) if f.name != "json"})
+    print(json.dumps(figures) if command.json else text)
+    return 0
+
+
 COMMANDS: dict[str, tuple[type, Callable[[Any], int]]] = {
     "train": (TrainCommand, train_command),
     "evaluate": (EvaluateCommand, evaluate_command),
     "watch": (WatchCommand, watch_command),
     "envs": (EnvsCommand, envs_command),
+    "ladder": (LadderCommand, ladder_command),
+    "bench update": (UpdateBench, bench_command),
+    "bench loop": (LoopBench, bench_command),
+    "bench peers": (PeersBench, bench_command),
+    "bench scaling": (ScalingBench, bench_command),
 }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; a person's mistake becomes one sentence and exit code 2."""
+    # numpy only multiplies small matrices here, beside PyTorch's threads; more of its own would fight with those. It is
+    # read when numpy is first imported, which is later than this.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     words = list(sys.argv[1:] if arguments is None else arguments)
     # `td3 train my_module:MyEnv-v0` finds my_module where it was typed, as `python -m td3` does.
     if "" not in sys.path:
@@ -211,10 +263,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _overview(sys.stdout if words else sys.stderr)
         if words[0] == "--version":
             return _version()
-        if words[0] not in COMMANDS:
-            raise ConfigError(_no_command(words[0]))
-        _, run = COMMANDS[words[0]]
-        return run(_parsed(words[0], _translated(words[1:])))
+        name = " ".join(words[:2]) if " ".join(words[:2]) in COMMANDS else words[0]
+        if name == "bench" and words[1:2] in (["-h"], ["--help"]):
+            return _overview(sys.stdout)
+        if name not in COMMANDS:
+            raise ConfigError(_no_command(name))
+        _, run = COMMANDS[name]
+        return run(_parsed(name, _translated(words[len(name.split()) :], name == "ladder")))
     except UserError as error:
         print(f"td3: {error}", file=sys.stderr)
         return 2
@@ -266,6 +321,8 @@ def _first_part(box: str) -> str:
 
 
 def _no_command(word: str) -> str:
+    if word == "bench":
+        return "`td3 bench` measures one thing at a time: say update, loop, peers or scaling after it."
     near = difflib.get_close_matches(word, COMMANDS, 1)
     hint = f"did you mean `td3 {near[0]}`?" if near else f"the commands are {', '.join(COMMANDS)}."
     return f"there is no command {word!r}: {hint}"
@@ -281,17 +338,19 @@ def _version() -> int:
 def _overview(stream: TextIO) -> int:
     print("td3: Twin Delayed DDPG, from one command to a trained agent\n", file=stream)
     for name, (kind, _) in COMMANDS.items():
-        print(f"  td3 {name:<9} {(kind.__doc__ or '').split(':')[0]}", file=stream)
+        print(f"  td3 {name:<13} {(kind.__doc__ or '').split(':')[0]}", file=stream)
     print("\ntd3 COMMAND --help says more.  Example: td3 train HalfCheetah-v5 --steps 50000", file=stream)
     return 0 if stream is sys.stdout else 2
 
 
-def _translated(words: Sequence[str]) -> list[str]:
+def _translated(words: Sequence[str], env_is_option: bool = False) -> list[str]:
     """The same arguments in our own spelling."""
     translated: list[str] = []
     for word in words:
         name, equals, value = word.partition("=")
-        if name in ENV_SPELLINGS:
+        if name in ENV_SPELLINGS and env_is_option:
+            translated.append("--env" + equals + value)
+        elif name in ENV_SPELLINGS:
             translated += [value] if equals else []
         else:
             translated.append(SPELLINGS.get(name, name) + equals + value)

@@ -1,5 +1,6 @@
 """Updates run as they are written, one member after another or, on a CPU with several members, a thread for each."""
 
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -50,9 +51,10 @@ class EagerEngine:
     def _update_member(self, index: int, count: int) -> None:
         agent, memory, streams, losses = self._members[index]
         for _ in range(count):
+            started = time.perf_counter()
             losses.add_(update(agent, memory, streams, self.settings))
             if self._tuner:
-                self._tuner()
+                self._tuner(time.perf_counter() - started)
 
     def act(self, states: Array) -> Array:
         """The actors' actions `[member, count, action]` for states `[member, count, state]`."""

@@ -5,7 +5,6 @@ sibling that is not running. The numbers do not depend on the choice (`MKL_CBWR`
 time does.
 """
 
-import time
 from collections.abc import Callable
 
 import torch
@@ -13,38 +12,32 @@ import torch
 TRIAL = 12
 """Updates that a number of threads is tried for."""
 WINDOW = 64
-"""Updates after which the pace is looked at."""
+"""Updates over which the pace is looked at."""
 SLOWER = 1.5
-"""A window this much slower than the trial calls for a new trial."""
+"""A window that takes this much longer than the trial promised calls for a new trial, at once."""
 AGAIN = 4096
 """Updates after which the other numbers get another chance, in case a neighbour has left."""
 
 
 class ThreadTuner:
-    """Call it after every update; it sets PyTorch's number of threads."""
+    """Tell it how long every update took; it sets PyTorch's number of threads."""
 
-    def __init__(
-        self,
-        most: int,
-        clock: Callable[[], float] = time.perf_counter,
-        set_threads: Callable[[int], None] = torch.set_num_threads,
-    ) -> None:
+    def __init__(self, most: int, set_threads: Callable[[int], None] = torch.set_num_threads) -> None:
         self.candidates = [count for count in (1, 2, 4, 8, 16, 32) if count < most] + [most]
-        self._clock, self._set_threads = clock, set_threads
+        self._set_threads = set_threads
         self._start_trial()
 
-    def __call__(self) -> None:
-        """Note that an update has ended."""
+    def __call__(self, seconds: float) -> None:
+        """Note an update that took so many seconds."""
         self._updates += 1
+        self._elapsed += seconds
         if self._trying is None:
-            if self._updates % WINDOW == 0:
-                self._look_at_pace()
+            self._look_at_pace()
             return
-        elapsed = self._clock() - self._started
         best = min(self._paces.values(), default=float("inf"))
         # A choice that has already taken longer than another's whole trial need not finish its own.
-        if self._updates >= TRIAL or elapsed > best * TRIAL:
-            self._paces[self.candidates[self._trying]] = elapsed / self._updates
+        if self._updates >= TRIAL or self._elapsed > best * TRIAL:
+            self._paces[self.candidates[self._trying]] = self._elapsed / self._updates
             self._try(self._trying + 1)
 
     def _start_trial(self) -> None:
@@ -52,7 +45,7 @@ class ThreadTuner:
         self._try(0)
 
     def _try(self, index: int) -> None:
-        self._updates = 0
+        self._updates, self._elapsed = 0, 0.0
         if index < len(self.candidates):
             self._trying: int | None = index
             self.threads = self.candidates[index]
@@ -60,11 +53,10 @@ class ThreadTuner:
             self._trying = None
             self.threads = min(self._paces, key=lambda count: self._paces[count])
         self._set_threads(self.threads)
-        self._started = self._clock()
 
     def _look_at_pace(self) -> None:
-        now = self._clock()
-        pace = (now - self._started) / WINDOW
-        self._started = now
-        if len(self.candidates) > 1 and (pace > SLOWER * self._paces[self.threads] or self._updates >= AGAIN):
+        allowed = SLOWER * WINDOW * self._paces[self.threads]
+        if len(self.candidates) > 1 and (self._elapsed > allowed or self._updates >= AGAIN):
             self._start_trial()
+        elif self._updates % WINDOW == 0:
+            self._elapsed = 0.0

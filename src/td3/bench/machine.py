@@ -1,0 +1,122 @@
+"""What the machine could do at best, and what an update asks of it."""
+
+import os
+import platform
+import sys
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from td3.bench.timing import Lane
+from td3.resources import available_threads
+from td3.run import versions
+
+CUBE = 256
+"""Rows, columns and depth of the product whose rate is the ceiling: the largest product in an update."""
+REPEATS = 16
+"""Products per piece of work, so that counting them costs nothing."""
+
+
+def update_flops(
+    state_size: int, action_size: int, hidden_sizes: Sequence[int], batch_size: int, policy_delay: int
+) -> float:
+    """Floating-point operations in the matrix products of one update that nobody can leave out.
+
+    The actor's turn counts in proportion: it comes every `policy_delay` updates.
+    """
+    actor, actor_above_first = _multiplications((state_size, *hidden_sizes, action_size))
+    critic, critic_above_first = _multiplications((state_size + action_size, *hidden_sizes, 1))
+    targets = actor + 2 * critic
+    # Forward; gradients of weights; gradients that travel down, which the first layer need not hand on.
+    critics_turn = 2 * (critic + critic + critic_above_first)
+    # Through critic 1 the gradient travels down to the action, and on through the actor; its weights are not asked for.
+    through_critic = critic + critic_above_first + action_size * hidden_sizes[0]
+    actors_turn = through_critic + actor + actor + actor_above_first
+    return 2 * batch_size * (targets + critics_turn + actors_turn / policy_delay)
+
+
+def _multiplications(sizes: Sequence[int]) -> tuple[int, int]:
+    """Of one row through a network: in all layers, and in those above the first."""
+    layers = [inputs * outputs for inputs, outputs in pairwise(sizes)]
+    return sum(layers), sum(layers[1:])
+
+
+def transition_bytes(state_size: int, action_size: int) -> int:
+    """Bytes of one stored transition: state, action, next state, reward and terminated as float32."""
+    return 4 * (2 * state_size + action_size + 2)
+
+
+def sgemm_lane(device: torch.device, threads: int, stack: int = 1) -> Lane:
+    """Floating-point operations per second of 256 x 256 x 256 products, the data already near.
+
+    A GPU multiplies `stack` of them at once, in a graph, as the updates of many members do.
+    """
+    if device.type == "cpu":
+        left, right, out = (torch.ones(CUBE, CUBE) for _ in range(3))
+        stack = 1
+
+        def multiply() -> None:
+            for _ in range(REPEATS):
+                torch.mm(left, right, out=out)
+
+    else:
+        left, right, out = (torch.ones(stack, CUBE, CUBE, device=device) for _ in range(3))
+        torch.bmm(left, right, out=out)
+        torch.cuda.synchronize(device)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            for _ in range(REPEATS):
+                torch.bmm(left, right, out=out)
+        multiply = graph.replay
+
+    def work() -> float:
+        multiply()
+        return REPEATS * stack * 2.0 * CUBE**3
+
+    return on_device(work, device, threads)
+
+
+def on_device(work: Any, device: torch.device, threads: int) -> Lane:
+    """A lane of PyTorch work: its threads are set before, and a GPU is waited for after."""
+
+    def wait() -> None:
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+
+    return Lane(work, prepare=lambda: torch.set_num_threads(threads), finish=wait)
+
+
+def thread_counts(asked: int, device: torch.device) -> list[int]:
+    """The numbers of threads to measure: those asked for, or one and all; beside a GPU only one has work to do."""
+    if device.type == "cuda":
+        return [asked or 1]
+    return [asked] if asked else sorted({1, available_threads()})
+
+
+def describe_machine(device: torch.device) -> dict[str, Any]:
+    """The processor, its load when the measurement began, and the versions in use."""
+    facts: dict[str, Any] = {"cpu": _cpu_model(), "cores": available_threads(), "load": round(os.getloadavg()[0], 2)}
+    if device.type == "cuda":
+        facts["gpu"] = torch.cuda.get_device_name(device)
+    return {**facts, **versions()}
+
+
+def machine_line(facts: dict[str, Any]) -> str:
+    """The same in one line."""
+    place = f"{facts['cpu']}, {facts['cores']} cores" + (f", {facts['gpu']}" if "gpu" in facts else "")
+    return f"{place}, torch {facts['torch']}, load {facts['load']} at the start"
+
+
+def _cpu_model() -> str:
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def announce(text: str) -> None:
+    """Say on stderr what is being waited for; stdout is for the result."""
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,115 @@
+"""`td3 bench update`: updates per second beside the rivals', and beside what the machine's products allow."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from td3.bench import learners, machine, timing
+from td3.bench.options import UpdateBench
+from td3.config import TD3Config
+from td3.training import choose_device
+
+RIVALS = {"author": "the author's code", "sb3": "Stable-Baselines3"}
+Rates = Mapping[tuple[str, int], Sequence[float]]
+
+
+def measure(options: UpdateBench) -> tuple[dict[str, Any], str]:
+    """Measure, and return figures and text."""
+    device = choose_device(options.device)
+    facts = machine.describe_machine(device)
+    threads = machine.thread_counts(options.threads, device)
+    lanes = _lanes(options, device, threads)
+    machine.announce(f"Measuring {len(lanes)} lanes side by side for {options.seconds:g} s.")
+    rates = timing.interleave(lanes, options.seconds)
+    flops = machine.update_flops(
+        learners.STATE_SIZE,
+        learners.ACTION_SIZE,
+        (options.width, options.width),
+        options.batch_size,
+        TD3Config().policy_delay,
+    )
+    rows = [_row(rates, count, flops) for count in threads]
+    best = max(rows, key=lambda row: row["updates_per_s"])
+    figures = {
+        **best,
+        "device": options.device,
+        "batch_size": options.batch_size,
+        "width": options.width,
+        "members": options.members,
+        "mflop_per_update": flops / 1e6,
+        "rounds": len(next(iter(rates.values()))),
+        "by_threads": rows,
+        "machine": facts,
+    }
+    return figures, _text(figures)
+
+
+def _lanes(options: UpdateBench, device: torch.device, threads: Sequence[int]) -> dict[tuple[str, int], timing.Lane]:
+    memory = learners.made_up_memory(options.members, learners.ROWS, device)
+    lanes = {}
+    for count in threads:
+        lanes["td3", count] = learners.our_updates(memory, options.width, options.batch_size, count)
+        lanes["sgemm", count] = machine.sgemm_lane(device, count, 2 * options.members)
+        if options.author is not None:
+            lanes["author", count] = learners.author_updates(options.author, options.batch_size, device, count)
+        if learners.installed("stable_baselines3"):
+            lanes["sb3", count] = learners.sb3_updates(options.batch_size, options.width, device, count)
+    return lanes
+
+
+def _row(rates: Rates, threads: int, flops: float) -> dict[str, Any]:
+    """The figures at one number of threads; every ratio is one of neighbours in the same round."""
+    ours, sgemm = rates["td3", threads], rates["sgemm", threads]
+    ceiling = [rate / flops for rate in sgemm]
+    share = timing.ratio(ours, ceiling)
+    figures: dict[str, Any] = {
+        "threads": threads,
+        "updates_per_s": timing.summary(ours)["median"],
+        "updates_per_s_spread": timing.summary(ours),
+        "sgemm_gflop_per_s": timing.summary(sgemm)["median"] / 1e9,
+        "ceiling_updates_per_s": timing.summary(ceiling)["median"],
+        "share_of_ceiling": share["median"],
+        "share_of_ceiling_spread": share,
+    }
+    for rival in RIVALS:
+        if (rival, threads) in rates:
+            theirs = rates[rival, threads]
+            ratio = timing.ratio(ours, theirs)
+            figures[f"{rival}_updates_per_s"] = timing.summary(theirs)["median"]
+            figures[f"ratio_to_{rival}"], figures[f"ratio_to_{rival}_spread"] = ratio["median"], ratio
+    return figures
+
+
+def _text(figures: Mapping[str, Any]) -> str:
+    headings = ["threads", "updates/s", "ceiling", "share of ceiling"]
+    present = [rival for rival in RIVALS if f"ratio_to_{rival}" in figures]
+    headings += [f"{RIVALS[rival]}" for rival in present] + [f"ratio to {RIVALS[rival]}" for rival in present]
+    rows = [
+        [
+            str(row["threads"]),
+            timing.spread(row["updates_per_s_spread"]),
+            f"{row['ceiling_updates_per_s']:,.0f}",
+            timing.spread(row["share_of_ceiling_spread"], 2),
+            *(f"{row[f'{rival}_updates_per_s']:,.0f}" for rival in present),
+            *(timing.spread(row[f"ratio_to_{rival}_spread"], 2) for rival in present),
+        ]
+        for row in figures["by_threads"]
+    ]
+    setting = (
+        f"batch {figures['batch_size']}, width {figures['width']}, members {figures['members']}, "
+        f"{figures['mflop_per_update']:,.0f} MFLOP an update"
+    )
+    return "\n".join(
+        [
+            f"{figures['updates_per_s']:,.0f} updates/s with {_threads(figures['threads'])} ({setting})",
+            machine.machine_line(figures["machine"]),
+            f"Medians over {figures['rounds']} interleaved rounds, quartiles in brackets.",
+            "",
+            timing.table(headings, rows),
+        ]
+    )
+
+
+def _threads(count: int) -> str:
+    return "1 thread" if count == 1 else f"{count} threads"

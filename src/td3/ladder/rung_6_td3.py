@@ -1,0 +1,89 @@
+"""Rung 6: TD3, twin delayed DDPG.
+
+What broke: the actor seeks out what the critic overrates, the critic learns from that, and values rise above the truth.
+The idea: believe the lower of two critics, blur the action they are asked about, and let the actor wait for them.
+
+    a' = clip(pi'(s') + clip(noise, -c, c), low, high)                  target smoothing
+    y = r + gamma * (1 - terminated) * min(Q1'(s', a'), Q2'(s', a'))    twin critics
+    critics: Loss = MSE(Q1(s, a), y) + MSE(Q2(s, a), y)
+    every second update: the actor goes uphill on Q1(s, pi_phi(s)), and all targets follow        delay
+
+This rung is no copy: it calls `td3.algorithm`, the very fifteen steps that `td3 train` runs.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from td3.algorithm import Agent, MemberStreams, make_replay_memory, update
+from td3.config import TD3Config
+from td3.ladder.common import HIDDEN, Array, Task, Transition, Watch
+
+SERVES = ("vectors", "range")
+
+
+@dataclass(frozen=True)
+class Settings(TD3Config):
+    """The numbers of this rung."""
+
+    steps: int = 12_000
+    hidden_sizes: tuple[int, ...] = HIDDEN
+    exploration_noise: float = 0.2
+    actor_learning_rate: float = 1e-3
+    critic_learning_rate: float = 1e-3
+    memory_size: int = 20_000
+    batch_size: int = 128
+    random_steps: int = 1_000
+    tau: float = 0.01
+
+
+class Learner:
+    """An actor, two critics that score its actions, a slow copy of each, and a memory."""
+
+    def __init__(self, task: Task, seed: int, settings: Settings) -> None:
+        self.task, self.settings, self.random = task, settings, np.random.default_rng(seed)
+        bounds = task.action_low.tolist(), task.action_high.tolist()
+        rates = settings.actor_learning_rate, settings.critic_learning_rate
+        self.agent = Agent.create([seed], task.state_size, *bounds, settings.hidden_sizes, *rates)
+        self.memory = make_replay_memory(1, settings.memory_size, task.state_size, len(task.half))
+        self.streams = MemberStreams([seed])
+
+    def act(self, state: Array) -> Any:
+        """The actor's action and a little noise; at first any action."""
+        noise = self.settings.exploration_noise * self.task.half * self.random.normal(size=len(self.task.half))
+        if len(self.memory) < self.settings.random_steps:
+            return self.random.uniform(self.task.action_low, self.task.action_high)
+        return np.clip(self.policy(state[None])[0] + noise, self.task.action_low, self.task.action_high)
+
+    def learn(self, step: Transition) -> None:
+        """Remember the step; then steps 4 to 15 of the algorithm."""
+        row = np.hstack((step.state, step.action, step.next_state, step.reward, step.terminated))
+        self.memory.add_(torch.as_tensor(row, dtype=torch.float32)[None, None])
+        if len(self.memory) < self.settings.random_steps:
+            return
+        update(self.agent, self.memory, self.streams, self.settings)
+
+    @torch.no_grad()
+    def policy(self, states: Array) -> Array:
+        """The actor's action."""
+        return np.asarray(self.agent.actor(torch.as_tensor(states)[None])[0])
+
+    @torch.no_grad()
+    def value(self, states: Array) -> Array:
+        """Critic 1's score of the actor's action."""
+        seen = torch.as_tensor(states)[None]
+        return np.asarray(self.agent.critics(seen, self.agent.actor(seen))[0, 0])
+
+
+def train(task: Task, seed: int, settings: Settings, watch: Watch) -> Learner:
+    """Act, learn from what came of it, and again; the same loop on every rung."""
+    learner, state = Learner(task, seed, settings), task.reset(seed)
+    for number in range(1, settings.steps + 1):
+        action = learner.act(state)
+        step = Transition(state, action, *task.step(action))
+        learner.learn(step)
+        state = task.reset() if step.ended else step.next_state
+        watch(number, learner)
+    return learner

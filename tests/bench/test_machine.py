@@ -1,0 +1,95 @@
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from td3.algorithm import Agent, MemberStreams, ReplayMemory, update
+from td3.bench import machine
+from td3.config import TD3Config
+
+CPU = torch.device("cpu")
+
+
+def test_an_update_of_preset_author_on_half_cheetah_is_414_mflop():
+    settings = TD3Config()
+    flops = machine.update_flops(17, 6, settings.hidden_sizes, settings.batch_size, settings.policy_delay)
+    assert flops == pytest.approx(414e6, rel=0.01)
+
+
+@pytest.mark.parametrize(("delay", "flops"), [(1, 128), (2, 108)])
+def test_the_operations_of_the_smallest_networks_by_hand(delay, flops):
+    """Actor 1-2-1, critics 2-2-1, one row: multiplications 4 and 6, of them 2 and 2 above the first layer.
+
+    Targets 4 + 12; critics 2 * (6 + 6 + 2) = 28; actor: critic forward 6 and down to the action 2 + 2, its own
+    forward 4, weights 4 and down 2, 20 together. (16 + 28 + 20 / delay) multiplications and as many additions.
+    """
+    assert machine.update_flops(1, 1, (2,), 1, delay) == flops
+
+
+def test_the_real_update_multiplies_what_was_counted():
+    settings = TD3Config(hidden_sizes=(64, 64), batch_size=32)
+    agent = Agent.create([0], 17, [-1.0] * 6, [1.0] * 6, settings.hidden_sizes, 3e-4, 3e-4)
+    memory, streams = ReplayMemory(1, 100, 17, 6), MemberStreams([0])
+    memory.add_(torch.randn(1, 100, 42))
+    with FlopCounterMode(display=False) as counter:
+        for _ in range(settings.policy_delay):
+            update(agent, memory, streams, settings)
+    counted = counter.get_total_flops() / settings.policy_delay
+    # More by the gradient of stored states in the actor's turn, less by a product with a single column.
+    assert machine.update_flops(17, 6, (64, 64), 32, 2) == pytest.approx(counted, rel=0.05)
+
+
+def test_a_lane_of_products_counts_its_operations():
+    lane = machine.sgemm_lane(CPU, 1)
+    lane.prepare()
+    assert lane.work() == machine.REPEATS * 2 * 256**3
+
+
+@pytest.mark.parametrize(("asked", "cores", "counts"), [(0, 2, [1, 2]), (0, 1, [1]), (3, 2, [3])])
+def test_one_thread_and_all_are_measured_unless_told_otherwise(monkeypatch, asked, cores, counts):
+    monkeypatch.setattr(machine, "available_threads", lambda: cores)
+    assert machine.thread_counts(asked, CPU) == counts
+    assert machine.thread_counts(asked, torch.device("cuda")) == [asked or 1]
+
+
+def test_the_machine_is_described():
+    facts = machine.describe_machine(CPU)
+    assert facts["cpu"]
+    assert facts["cores"] >= 1
+    assert f"torch {facts['torch']}" in machine.machine_line(facts)
+
+
+@pytest.mark.parametrize(("state", "action", "expected"), [(17, 6, 168), (3, 1, 36), (348, 17, 2860)])
+def test_bytes_of_a_transition(state, action, expected):
+    assert machine.transition_bytes(state, action) == expected == 4 * (2 * state + action + 2)
+    memory = ReplayMemory(3, 50, state, action)
+    assert memory.rows.untyped_storage().nbytes() == 3 * 50 * expected
+
+
+FILL = """
+import re
+from pathlib import Path
+import torch
+from td3.algorithm import ReplayMemory
+
+def kilobytes(field):
+    return int(re.search(field + r":\\s+(\\d+)", Path("/proc/self/status").read_text()).group(1))
+
+torch.set_num_threads(1)  # two would wait for each other where a neighbour has a core
+chunk = torch.ones(1, 1_000, 42)
+ReplayMemory(1, 2_000, 17, 6).add_(chunk)
+before = kilobytes("VmRSS")
+memory = ReplayMemory(1, 1_000_000, 17, 6)
+for _ in range(1_000):
+    memory.add_(chunk)
+assert len(memory) == 1_000_000
+print((kilobytes("VmHWM") - before) * 1024)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_million_transitions_take_the_stated_memory():
+    done = subprocess.run([sys.executable, "-c", FILL], capture_output=True, text=True, check=True)
+    assert int(done.stdout) == pytest.approx(1_000_000 * machine.transition_bytes(17, 6), rel=0.1)

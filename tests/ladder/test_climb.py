@@ -1,0 +1,124 @@
+"""Lessons and diffs are read from the files; tasks are refused with the rungs that can; intervals are intervals."""
+
+import inspect
+
+import numpy as np
+import pytest
+
+from td3.errors import ConfigError, EnvironmentFault
+from td3.ladder.climb import (
+    NUMBERS,
+    STATES,
+    code_lines,
+    diff_to_below,
+    interval,
+    lesson,
+    make_task,
+    play_rail,
+    run_rung,
+    rung_module,
+)
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_every_rung_says_what_broke_the_idea_and_the_formulas_on_one_screen(number):
+    told = lesson(number)
+    assert all(told)
+    assert told.idea.count(".") == 1, "the idea is one sentence"
+    assert "gamma" in told.formulas
+    assert len(inspect.getsource(rung_module(number)).splitlines()) <= 120
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_code_lines_are_code_only(number):
+    lines = code_lines(number)
+    assert not any('"""' in line or line.lstrip().startswith("#") or not line.strip() for line in lines)
+    assert "def train(task: Task, seed: int, settings: Settings, watch: Watch) -> Learner:" in lines
+
+
+@pytest.mark.parametrize("number", NUMBERS[1:])
+def test_a_diff_turns_the_code_below_into_the_code_here(number):
+    below, here, diff = code_lines(number - 1), code_lines(number), diff_to_below(number)
+    assert len(here) - len(below) == diff.added - diff.removed
+    assert max(diff.added, diff.removed) <= diff.changed <= diff.added + diff.removed
+    shown = [line for line in diff.lines if line.startswith("+")]
+    assert all(line[1:] in here for line in shown)
+    assert diff.changed <= 40
+
+
+@pytest.mark.parametrize(
+    ("number", "env", "sentence"),
+    [
+        (
+            5,
+            "CartPole-v1",
+            r"CartPole-v1 has actions of the kind Discrete\(2\), so rung 5 .* cannot learn it: rung 2 can\.",
+        ),
+        (1, "CartPole-v1", "CartPole-v1 has 4 state dimensions, too many for a table, so rung 1 .*: rung 2 can"),
+        (6, "FrozenLake-v1", r"so rung 6 \(TD3, .*\) cannot learn it: rungs 1, 2 can\."),
+        (1, "Pendulum-v1", None),
+        (1, "MountainCarContinuous-v0", None),
+        (2, "Pendulum-v1", None),
+        (3, "Pendulum-v1", None),
+        (2, "FrozenLake-v1", None),
+        (1, "Reacher-v5", "Reacher-v5 has 10 state dimensions, .*: rungs 3, 4, 5, 6 can"),
+        (2, "Reacher-v5", "Reacher-v5 has 2 action dimensions, too many to list, .*: rungs 3, 4, 5, 6 can"),
+    ],
+)
+def test_a_task_is_served_or_refused_with_the_rungs_that_can(number, env, sentence):
+    if sentence is None:
+        task = make_task(number, env)
+        assert task.reset(seed=0).shape == (task.state_size,)
+    else:
+        with pytest.raises(EnvironmentFault, match=sentence):
+            make_task(number, env)
+
+
+def test_an_unknown_task_keeps_its_own_sentence():
+    with pytest.raises(EnvironmentFault, match="there is no environment 'Rial-v0': did you mean Rail-v0"):
+        make_task(1, "Rial-v0")
+
+
+def test_noise_is_for_the_rail_alone():
+    with pytest.raises(ConfigError, match="reward_noise is made for Rail-v0, but Pendulum-v1 was given"):
+        make_task(5, "Pendulum-v1", 1.0)
+
+
+def test_there_is_no_seventh_rung():
+    with pytest.raises(ConfigError, match="there is no rung 7: they go from 1 to 6"):
+        rung_module(7)
+
+
+def test_actions_reach_the_environment_inside_their_range():
+    listed, ranged = make_task(1), make_task(3)
+    assert [float(listed.outward(index)[0]) for index in range(5)] == [-1, -0.5, 0, 0.5, 1]
+    assert ranged.outward(np.array([7.0])).tolist() == [1.0]
+
+
+def test_playing_discounts_and_stops_at_the_end_of_the_rail():
+    states = np.array([[1.0, 0.0], [1.95, 2.0]])
+    first, second = play_rail(lambda s: np.zeros(len(s)), states, 3)
+    assert first == pytest.approx(-(1 + 0.99 + 0.99**2))
+    assert second == pytest.approx(-(1.95**2 + 0.4) - 30)
+
+
+def test_a_run_of_one_step_has_a_point_before_and_one_after():
+    result = run_rung(4, steps=1)
+    assert result.steps.tolist() == [0, 1]
+    assert result.returns.shape == result.overestimate.shape == result.self_deception.shape == (2,)
+    assert result.values.shape == (61, 61)
+    assert np.all(result.self_deception >= result.overestimate - 0.1)  # no policy earns more than the optimum
+    assert len(STATES) == 200
+
+
+def test_noise_in_the_reward_does_not_touch_the_evaluation():
+    plain, noisy = run_rung(2, steps=1), run_rung(2, steps=1, reward_noise=5.0)
+    assert plain.returns[0] == noisy.returns[0]
+
+
+def test_the_interval_is_that_of_the_mean():
+    values = np.random.default_rng(3).normal(2.0, 1.0, 400)
+    low, high = interval(values)
+    assert low < values.mean() < high
+    assert high - low == pytest.approx(2 * 1.96 * values.std() / 20, rel=0.1)
+    assert interval(np.full((5, 3), 7.0))[0].tolist() == [7, 7, 7]
