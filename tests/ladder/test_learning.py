@@ -11,7 +11,7 @@ from td3.ladder import rung_1_q_learning
 from td3.ladder.climb import MODULES, NUMBERS, chance, optimum, run_rung, share
 from td3.ladder.common import CHOICES, Task, Transition
 
-SHORT = {1: (40_000, 0.6), 2: (2_500, 0.85), 3: (30_000, 0.85), 4: (35_000, 0.6), 5: (3_000, 0.85), 6: (4_000, 0.85)}
+SHORT = {1: (40_000, 0.6), 2: (2_500, 0.85), 3: (30_000, 0.85), 4: (20_000, 0.6), 5: (3_000, 0.85), 6: (2_500, 0.85)}
 """Env steps, and the share of the way from random forces to the optimum that is reached within them."""
 FULL = {1: 0.85, 2: 0.95, 3: 0.9, 4: 0.95, 5: 0.95, 6: 0.95}
 """The same at the end of a full run, median of three seeds."""
@@ -71,8 +71,9 @@ def test_the_table_converges_to_the_exact_q_of_its_own_cells():
     task = Task("Rail-v0", *rung_1_q_learning.SERVES)
     learner = rung_1_q_learning.train_from_random_states(task, 0, settings, lambda *_: None)
     exact = exact_q_of_cells(cells, gamma)
-    for number in range(12_000):  # ever smaller corrections, as convergence asks
-        learner.settings = replace(settings, alpha=0.2 / (1 + number / 1_000))
+    coarse = np.abs(learner.q - exact).mean()
+    for number in range(36_000):  # ever smaller corrections, as convergence asks
+        learner.settings = replace(settings, alpha=0.2 / (1 + number / 500))
         state = task.reset(state=learner.random.uniform(task.low, task.high))
         action = learner.random.integers(CHOICES)
         learner.learn(Transition(state, action, *task.step(action)))
@@ -81,6 +82,7 @@ def test_the_table_converges_to_the_exact_q_of_its_own_cells():
     assert spread > 10
     assert error.max() < 0.1 * spread
     assert error.mean() < 0.02 * spread
+    assert error.mean() < coarse / 2
     best = exact.max(-1) - np.take_along_axis(exact, learner.q.argmax(-1)[:, None], -1)[:, 0]
     assert best.max() < 0.03 * spread, "what the table thinks best is not"
 
@@ -108,7 +110,7 @@ def test_a_frozen_lake_is_learnt_by_rung_1():
 
 
 def test_a_cart_pole_is_learnt_by_rung_2():
-    result = run_rung(2, "CartPole-v1", seed=0, steps=4_000, evaluations=5)
+    result = run_rung(2, "CartPole-v1", seed=0, steps=8_000, evaluations=5)
     assert result.returns[0] < 100
     assert result.returns.max() > 180
 

@@ -57,7 +57,7 @@ def test_every_rung_has_its_section_with_what_broke_the_idea_the_diff_and_two_dr
         for part in (told.title, told.broke[1:], told.idea[1:]):
             assert " ".join(part.split()) in text
         for line in told.formulas.splitlines():
-            assert re.split(r"  +", line)[0] in text
+            assert re.split(r" {4,}", line)[0] in text
         assert section.count("<svg") == 2
         if number > 1:
             diff = diff_to_below(number)

@@ -65,8 +65,19 @@ def figures(results: Sequence[Result]) -> dict[str, Any]:
         f"reward_noise_{noise:g}": {against: compared(results, noise, against) for against in AGAINST}
         for noise in (0.0, NOISE)
     }
+    noisy = {
+        plots.short_title(number): summary(np.array([run.returns[-1] for run in pick(results, number, NOISE)]))
+        for number in JUDGED
+    }
     seeds = sorted({result.seed for result in results})
-    return {"seeds": seeds, "optimum": optimum(), "random_forces": chance(), "rungs": rungs, "overestimation": bias}
+    return {
+        "seeds": seeds,
+        "optimum": optimum(),
+        "random_forces": chance(),
+        "rungs": rungs,
+        "overestimation": bias,
+        "return_with_reward_noise": noisy,
+    }
 
 
 def compared(results: Sequence[Result], noise: float, against: str) -> dict[str, Any]:
@@ -197,7 +208,7 @@ def rung_section(results: Sequence[Result], number: int, row: dict[str, Any]) ->
 
 def formula_lines(formulas: str) -> str:
     """Each formula on its line, with its remark (after a wide gap) beside it, or below it on a narrow screen."""
-    lines = (re.split(r"  +", line.strip(), maxsplit=1) for line in formulas.splitlines())
+    lines = (re.split(r" {4,}", line.strip(), maxsplit=1) for line in formulas.splitlines())
     return "".join(f"<p><code>{escape(first)}</code> <i>{escape(' '.join(rest))}</i></p>" for first, *rest in lines)
 
 
@@ -227,7 +238,7 @@ def diff_block(number: int) -> str:
 
 def overestimation_section(results: Sequence[Result], numbers: dict[str, Any]) -> str:
     """The paper's reason for TD3, measured."""
-    noisy = [pick(results, number, NOISE) for number in JUDGED]
+    noisy, noisy_return = [pick(results, number, NOISE) for number in JUDGED], numbers["return_with_reward_noise"]
     drawing, (axes,) = plots.figure(400, 270)
     plots.with_style(plots.draw_overestimate, axes, noisy)
     along = plots.svg(drawing, "Overestimation along training with noisy rewards")
@@ -256,8 +267,10 @@ interval.</figcaption></figure>
 </table></div>
 <p class="note">At the end of training: mean over {len(numbers["seeds"])} seeds with 95&nbsp;% bootstrap intervals; the
 differences are taken seed by seed. The second measure is the paper's: what the policy really earns from the same
-starts, played out without noise. It is at most the exact optimal Q, so a learner that knows its own policy well, and whose
-policy is not perfect, lies below zero in the first measure and near zero in the second.</p>
+starts, played out without noise. It is at most the exact optimal Q, so a learner that knows its own policy well, and
+whose policy is not perfect, lies below zero in the first measure and near zero in the second.</p>
+<p>With noisy rewards DDPG ends at a return of {with_interval(noisy_return["DDPG"])}, TD3 at
+{with_interval(noisy_return["TD3"])}; the optimum is {number_text(numbers["optimum"])}.</p>
 </section>"""
 
 
@@ -329,7 +342,7 @@ details pre span { display: block; padding: 0 14px; min-width: max-content; heig
 .added { background: var(--plus); color: var(--plus-ink); }
 .removed { background: var(--minus); color: var(--minus-ink); }
 .place { color: var(--soft); }
-.scroll { overflow-x: auto; }
+.scroll { overflow-x: auto; margin-top: 20px; }
 table { border-collapse: collapse; font-size: 0.93rem; min-width: 600px; width: 100%; }
 th, td { text-align: right; padding: 6px 10px; border-bottom: 1px solid var(--faint); vertical-align: baseline; }
 th:first-child { text-align: left; white-space: nowrap; }
@@ -338,4 +351,6 @@ tbody th { font-weight: 500; }
 .n { white-space: nowrap; font-variant-numeric: tabular-nums; }
 .ci { white-space: nowrap; color: var(--soft); font-size: 0.85em; }
 a { color: var(--accent); }
+@media (max-width: 600px) { table { font-size: 0.8rem; min-width: 500px; } th, td { padding: 5px 6px; }
+  th:first-child { white-space: normal; } td .ci { display: block; } }
 """

@@ -19,7 +19,7 @@ COLOURS = ("#999999", "#56b4e9", "#009e73", "#cc79a7", "#d55e00", "#0072b2")
 INK, FAINT = "#111213", "#c1c2c3"
 """Text and lines; in the page both are replaced by what the reader's light or dark setting asks for."""
 STYLE: dict[Any, Any] = {
-    "font.size": 10,
+    "font.size": 11,
     "text.color": INK,
     "axes.edgecolor": INK,
     "axes.labelcolor": INK,
@@ -109,9 +109,9 @@ def draw_curves(axes: Any, groups: Sequence[Sequence[Result]], logarithmic: bool
         axes.axhline(optimum(), color=INK, ls="--", lw=1.2, label="optimum")
         axes.set_ylim(LOWEST, 0)
     if len(groups) > 2:
-        axes.figure.legend(*axes.get_legend_handles_labels(), fontsize=9, loc="outside lower center", ncols=3)
+        axes.figure.legend(*axes.get_legend_handles_labels(), fontsize=10, loc="outside lower center", ncols=3)
     elif on_rail:
-        axes.legend(fontsize=9, loc="lower right")
+        axes.legend(fontsize=10, loc="lower right")
 
 
 def short_title(number: int) -> str:
@@ -148,7 +148,7 @@ def draw_overestimate(axes: Any, groups: Sequence[Sequence[Result]]) -> None:
     axes.set_ylabel("value - exact Q")
     axes.xaxis.set_major_formatter(lambda value, _: f"{value / 1000:g}k" if value else "0")
     axes.xaxis.set_major_locator(_few_ticks(5))
-    axes.legend(fontsize=9, loc="best")
+    axes.legend(fontsize=10, loc="best")
 
 
 def draw_final_bias(axes: Any, groups: Sequence[Sequence[Result]]) -> None:
@@ -168,8 +168,8 @@ def draw_final_bias(axes: Any, groups: Sequence[Sequence[Result]]) -> None:
             color=COLOURS[number - 1],
         )
     axes.axhline(0, color=INK, lw=1.2, ls="--")
-    names = [f"{short_title(g[0].number)}\n{'noisy' if g[0].reward_noise else 'exact'}\nreward" for g in groups]
-    axes.set_xticks(range(len(groups)), names, fontsize=9)
+    names = [f"{short_title(g[0].number)}\n{'noisy' if g[0].reward_noise else 'noise-free'}\nreward" for g in groups]
+    axes.set_xticks(range(len(groups)), names, fontsize=10)
     axes.set_ylabel("value - exact Q, at the end")
     axes.grid(False, axis="x")
 
