@@ -5,6 +5,7 @@ import inspect
 import numpy as np
 import pytest
 
+from td3.environments.rail import FALL
 from td3.errors import ConfigError, EnvironmentFault
 from td3.ladder.climb import (
     NUMBERS,
@@ -99,7 +100,7 @@ def test_playing_discounts_and_stops_at_the_end_of_the_rail():
     states = np.array([[1.0, 0.0], [1.95, 2.0]])
     first, second = play_rail(lambda s: np.zeros(len(s)), states, 3)
     assert first == pytest.approx(-(1 + 0.99 + 0.99**2))
-    assert second == pytest.approx(-(1.95**2 + 0.4) - 30)
+    assert second == pytest.approx(-(1.95**2 + 0.4) - FALL)
 
 
 def test_a_run_of_one_step_has_a_point_before_and_one_after():

@@ -1,7 +1,7 @@
 """Environments in worker processes: numbers pass through shared memory, nothing is pickled per step.
 
 A worker that waits spins for a moment before it sleeps: at thousands of rounds a second, waking up costs more than the
-step itself (`td3 bench loop`).
+step itself.
 """
 
 import contextlib

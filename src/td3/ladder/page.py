@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from td3 import __version__
+from td3.environments.rail import FALL
 from td3.ladder import plots
 from td3.ladder.climb import (
     NUMBERS,
@@ -146,7 +147,7 @@ def opening(results: Sequence[Result], numbers: dict[str, Any]) -> str:
 within &plusmn;1:</p>
 <div class="formulas"><p><code>v' = clip(0.9 v + 0.4 a, -2, 2)</code></p><p><code>x' = x + 0.1 v'</code></p>
 <p><code>reward = -(x&sup2; + 0.1 v&sup2; + 0.001 a&sup2;)</code></p></div>
-<p>Leaving the rail ends the episode and costs 30; after 100 steps it is cut off, which is no end of the task. The
+<p>Leaving the rail ends the episode and costs {FALL:g}; after 100 steps it is cut off, which is no end of the task. The
 future is discounted by 0.99 a step. Two state dimensions fit on a grid, so dynamic programming gives the optimal value
 of every state and action: from the {len(STATES)} starts used here the optimum earns
 <b>{number_text(numbers["optimum"])}</b>, random forces earn {number_text(numbers["random_forces"])}.</p>
