@@ -87,9 +87,9 @@ class _Buffers:
 class _ForwardBackward(torch.autograd.Function):
     """Forward and backward by hand: the gradient comes out flat, and nothing is computed that nobody asked for.
 
-    Autograd over the same layers gives the same numbers (`tests/algorithm/test_networks.py`), but a gradient per view, to be
-    copied together. Frozen critics (parameters without gradient) and stored states (inputs without gradient) cost
-    nothing here.
+    Autograd over the same layers gives the same numbers (`tests/algorithm/test_networks.py`), but a gradient per view,
+    to be copied together. Frozen critics (parameters without gradient) and stored states (inputs without gradient)
+    cost nothing here.
     """
 
     @staticmethod
