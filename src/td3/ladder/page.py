@@ -253,8 +253,8 @@ def overestimation_section(results: Sequence[Result], numbers: dict[str, Any]) -
 <p>Both learners were asked what they expect from each of the {len(STATES)} starts when their own actor acts, and the
 exact optimal Q of that same state and action was taken off. Above zero a learner expects more than the best policy in
 the world could earn. Both have the same networks, learning rates, memory, batches and exploration; TD3 takes the
-smaller of two critics, blurs the target's action and delays its actor. Noise in the reward (standard deviation
-{NOISE:g}) gives a critic more to be wrong about.</p>
+smaller of two critics, blurs the target's action and delays its actor. It was done without and with noise in the
+reward (standard deviation {NOISE:g}).</p>
 <div class="pair">
 <figure>{along}
 <figcaption>Along training, with noisy rewards: mean over the seeds and 95&nbsp;% interval.</figcaption></figure>
