@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from td3.environments.rail import END, FALL, START_POSITION, START_VELOCITY, move
-from td3.ladder.climb import LONG, optimum, play_rail
+from td3.ladder.climb import EPISODE, LONG, STATES, optimum, play_rail
+from td3.ladder.common import CHOICES
 from td3.ladder.exact import GAMMA, interpolate, solve
 
 STARTS = np.random.default_rng(5).uniform(
@@ -83,3 +84,10 @@ def test_interpolation_is_exact_at_the_nodes_and_linear_between_them():
 
 def test_the_optimum_of_the_curves_is_the_mean_value_of_their_starts():
     assert optimum() == pytest.approx(-4.848, abs=0.02)
+
+
+def test_five_forces_cost_little():
+    listed = solve(forces=CHOICES)
+    assert play_rail(lambda states: listed.policy(states)[:, 0], STATES, EPISODE).mean() == pytest.approx(
+        -4.89, abs=0.01
+    )
