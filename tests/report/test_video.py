@@ -45,7 +45,7 @@ def pendulum(monkeypatch) -> Policy:
 class Drawn(Scripted):
     """Draws one grey picture after another."""
 
-    metadata = {"render_modes": ["rgb_array"], "render_fps": 60}  # noqa: RUF012
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 60}  # noqa: RUF012  # as Gymnasium has it
 
     def render(self):
         return np.full((48, 64, 3), 20 * self.step_number, np.uint8)

@@ -1,7 +1,8 @@
 """Two passes over memory as one GPU kernel each, where PyTorch would make several; CPUs never come here.
 
 The arithmetic is that of the plain operations (`tests/engine/test_kernels.py` compares them where there is a GPU). On
-an H200 they shortened an update of one member from 296 to 224 microseconds of kernels, of ten from 486 to 401.
+an H200, together with the biases' gradients as products, they shortened an update of one member from 296 to 224
+microseconds of kernels, of ten from 486 to 401 (PyTorch's profiler).
 """
 
 import triton

@@ -51,8 +51,8 @@ class StackedMLP:
         flat_inputs = inputs.expand(*stack, *inputs.shape[-2:]).reshape(-1, *inputs.shape[-2:])
         if self._buffers is None or self._buffers.batch != batch:
             self._buffers = _Buffers(self, batch)
-        # torch leaves Function.apply untyped.
-        outputs = _ForwardBackward.apply(flat_inputs, self.parameters, self._flat_layers, self._buffers)  # type: ignore[no-untyped-call]
+        arguments = (flat_inputs, self.parameters, self._flat_layers, self._buffers)
+        outputs = _ForwardBackward.apply(*arguments)  # type: ignore[no-untyped-call]  # torch leaves it untyped
         return cast(Tensor, outputs).view(*stack, batch, self.sizes[-1])
 
 

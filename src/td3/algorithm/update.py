@@ -62,12 +62,12 @@ class Settings(Protocol):
     @property
     def batch_size(self) -> int: ...  # noqa: D102  # named by what they are; explained once, in config.py
     @property
-    def gamma(self) -> float: ...  # noqa: D102
+    def gamma(self) -> float: ...  # noqa: D102  # as above
     @property
-    def tau(self) -> float: ...  # noqa: D102
+    def tau(self) -> float: ...  # noqa: D102  # as above
     @property
-    def policy_delay(self) -> int: ...  # noqa: D102
+    def policy_delay(self) -> int: ...  # noqa: D102  # as above
     @property
-    def target_noise(self) -> float: ...  # noqa: D102
+    def target_noise(self) -> float: ...  # noqa: D102  # as above
     @property
-    def target_noise_clip(self) -> float: ...  # noqa: D102
+    def target_noise_clip(self) -> float: ...  # noqa: D102  # as above

@@ -94,7 +94,7 @@ def author_updates(checkout: Path, batch_size: int, device: torch.device, thread
     """Updates by the paper author's code, from a checkout of it."""
     modules = import_checkout(checkout)
     # It takes a GPU whenever there is one; here everybody works on the same device.
-    modules["TD3"].device = device  # type: ignore[attr-defined]
+    modules["TD3"].device = device  # type: ignore[attr-defined]  # a module of theirs
     try:
         learner = modules["TD3"].TD3(STATE_SIZE, ACTION_SIZE, 1.0)
         buffer = modules["utils"].ReplayBuffer(STATE_SIZE, ACTION_SIZE)
