@@ -75,7 +75,8 @@ def test_a_directory_that_cannot_be_written_is_refused(capsys, parent):
 
 def test_a_directory_that_holds_a_run_is_refused(capsys, trained):
     sentence = refused(capsys, "train", "Scripted-v0", "--out", str(trained.path))
-    assert sentence == f"{trained.path} already holds a run: give another --out, or remove that directory first."
+    start = f"{trained.path} already holds a run: give another --out"
+    assert sentence == f"{start}, or go on with it by  td3 resume {trained.path}"
 
 
 def test_a_missing_extra_is_named(capsys, monkeypatch):
@@ -120,7 +121,9 @@ def test_what_is_no_run_is_refused(capsys, tmp_path, command):
 
 def test_an_unknown_command_is_told_the_nearest(capsys):
     assert refused(capsys, "trian", "Pendulum-v1") == "there is no command 'trian': did you mean `td3 train`?"
-    assert refused(capsys, "qqq").startswith("there is no command 'qqq': the commands are train, evaluate, watch, envs")
+    assert refused(capsys, "qqq").startswith(
+        "there is no command 'qqq': the commands are train, resume, evaluate, watch, envs"
+    )
 
 
 def test_an_unknown_preset_is_refused(capsys):

@@ -14,7 +14,9 @@ MODES = ["row", AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP]
 
 def vectorised(mode, count: int, make=Scripted):
     if mode == "row":
-        return EnvironmentRow([make() for _ in range(count)])
+        row = EnvironmentRow([make() for _ in range(count)])
+        row.seeds_episodes = False  # as Gymnasium's own vector environments, to which it is compared
+        return row
     return SyncVectorEnv([make] * count, autoreset_mode=mode)
 
 

@@ -136,7 +136,9 @@ def test_metrics_have_a_row_every_thousand_steps_and_at_the_end(tmp_path):
 
 
 def test_a_finished_run_says_so(trained):
-    assert json.loads((trained.path / "status.json").read_text()) == {"status": "finished", "env_steps": 60}
+    status = json.loads((trained.path / "status.json").read_text())
+    assert {*status} == {"status", "env_steps", "seconds", "saving_seconds"}
+    assert (status["status"], status["env_steps"]) == ("finished", 60)
 
 
 def test_nothing_but_the_runs_own_files_is_left(trained):
@@ -144,7 +146,9 @@ def test_nothing_but_the_runs_own_files_is_left(trained):
     own = {"metrics.csv", "evaluations.csv", "evaluations.npz", "monitor.csv"}
     agents = {f"{which}/agent.{kind}" for which in ("best", "last") for kind in ("json", "safetensors")}
     seeds = {f"seed_{seed}/{name}" for seed in (0, 1) for name in own | agents}
-    assert files == {"config.json", "versions.json", "status.json"} | seeds
+    checkpoint = {"000000000060/manifest.json", "000000000060/state.safetensors", "memory/000000000000.safetensors"}
+    expected = {"config.json", "versions.json", "status.json", ".lock"} | {f"checkpoints/{name}" for name in checkpoint}
+    assert files == expected | seeds
 
 
 def test_the_best_agent_is_the_one_of_the_highest_evaluation(trained):
@@ -215,7 +219,8 @@ def test_an_interrupted_run_keeps_what_was_learnt(tmp_path):
     config = resolve("Scripted-v0", steps=1_000, seeds=2, **SMALL, out=tmp_path / "run")
     with pytest.raises(KeyboardInterrupt):
         train_run(config, Witness(interrupt_at=50))
-    assert json.loads((tmp_path / "run" / "status.json").read_text()) == {"status": "interrupted", "env_steps": 50}
+    status = json.loads((tmp_path / "run" / "status.json").read_text())
+    assert (status["status"], status["env_steps"]) == ("interrupted", 50)
     run = td3.Run(tmp_path / "run")
     for seed in (0, 1):
         assert run.agent(seed, "last").facts["env_steps"] == 50

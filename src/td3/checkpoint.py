@@ -3,7 +3,6 @@
 import hashlib
 import json
 import math
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,6 +14,7 @@ from safetensors.numpy import save as save_tensors
 
 from td3.environments import TaskSpaces
 from td3.errors import AgentFileError
+from td3.files import write_atomically
 from td3.policy import Array, Policy
 
 if TYPE_CHECKING:
@@ -72,16 +72,6 @@ def save_agent(
     }
     write_atomically(folder / "agent.safetensors", tensors)
     write_atomically(folder / "agent.json", json.dumps(described, indent=2).encode())
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Replace a file in one move, its bytes safely on disk first."""
-    temporary = path.with_name(f".{path.name}.part")
-    with temporary.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
 
 
 def load_agent(folder: Path) -> SavedAgent:

@@ -11,13 +11,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO
 
 import tyro
 
 from td3.bench.options import AnyBench, LoopBench, PeersBench, ScalingBench, UpdateBench
 from td3.config import TrainConfig, preset_config
 from td3.errors import ConfigError, UserError
+
+if TYPE_CHECKING:
+    from td3.report.progress import ProgressDisplay
 
 # What people type elsewhere for the same thing.
 SPELLINGS = {"-n": "--steps", "--total-timesteps": "--steps", "--n-timesteps": "--steps", "--num-envs": "--envs"}
@@ -38,6 +41,18 @@ class TrainCommand(TrainConfig):
 
     def __post_init__(self) -> None:
         """Nothing: the `TrainConfig` made of it checks its fields, when all of them are known."""
+
+
+@dataclass(frozen=True)
+class ResumeCommand:
+    """Go on with a run that was stopped, exactly where it was: `td3 resume runs/HalfCheetah-v5/latest`."""
+
+    run: RunPath
+    """The run directory."""
+    steps: int | None = None
+    """Env steps of each seed in all; more than before extends the run."""
+    json: bool = False
+    """Print the figures as one JSON object instead of words."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +125,7 @@ def train_command(command: TrainCommand) -> int:
     """Train, with a live display."""
     from rich.console import Console
 
-    from td3.report.progress import ProgressDisplay, describe
+    from td3.report.progress import ProgressDisplay
     from td3.training import train_run
 
     display = ProgressDisplay(Console(stderr=command.json, highlight=False))
@@ -119,35 +134,65 @@ def train_command(command: TrainCommand) -> int:
         from td3.report.video import prepare_film
 
         prepare_film(config.env)
+    return _trained(lambda: train_run(config, display), display, command.json, command.capture_video)
+
+
+def resume_command(command: ResumeCommand) -> int:
+    """Go on with a run, with a live display."""
+    from rich.console import Console
+
+    from td3.report.progress import ProgressDisplay
+    from td3.training import resume_run
+
+    display = ProgressDisplay(Console(stderr=command.json, highlight=False))
+    return _trained(lambda: resume_run(command.run, command.steps, display), display, command.json)
+
+
+def _trained(
+    training: Callable[[], Any], display: "ProgressDisplay", as_json: bool, capture_video: bool = False
+) -> int:
+    """Do it, and say what came of it."""
+    import numpy as np
+
+    from td3.evaluate import Evaluation
+    from td3.report.progress import describe
+    from td3.run import Run
+
     interrupted = False
     try:
-        train_run(config, display)
+        training()
     except KeyboardInterrupt:
         interrupted = True
     finally:
         display.close()
-    if display.path is None or display.first is None or display.last is None:
+    if display.path is None:
         return 130
+    run = Run(display.path)
+    evaluations = [run.evaluations(seed)[1] for seed in run.seeds]
+    first, last = (
+        Evaluation(returns, returns) for returns in (np.stack([e[at] for e in evaluations]) for at in (0, -1))
+    )
     figures: dict[str, Any] = {
         "run": str(display.path),
         "env_steps": display.env_steps,
         "interrupted": interrupted,
-        "before": display.first.returns.mean(1).tolist(),
-        "after": display.last.returns.mean(1).tolist(),
+        "before": first.returns.mean(1).tolist(),
+        "after": last.returns.mean(1).tolist(),
     }
     say = display.say
     if interrupted:
         say(f"Stopped at {display.env_steps:,} env steps; what was learnt is saved.")
-    say(f"Before training: return {describe(display.first)}")
-    say(f"After training:  return {describe(display.last)}")
+        say(f"To go on:        td3 resume {display.path}")
+    say(f"Before training: return {describe(first)}")
+    say(f"After training:  return {describe(last)}")
     say(f"The run is in    {display.path}")
-    if command.capture_video and not interrupted:
+    if capture_video and not interrupted:
         figures["video"] = str(_film(WatchCommand(display.path)).path)
         say(f"The video is     {figures['video']}")
     say("Next:", style="bold")
     say(f"  td3 watch {display.path}")
     say("  td3 train Ant-v5 --steps 1000000")
-    if command.json:
+    if as_json:
         print(json.dumps(figures))
     return 130 if interrupted else 0
 
@@ -238,6 +283,7 @@ def ladder_command(command: LadderCommand) -> int:
 
 COMMANDS: dict[str, tuple[type, Callable[[Any], int]]] = {
     "train": (TrainCommand, train_command),
+    "resume": (ResumeCommand, resume_command),
     "evaluate": (EvaluateCommand, evaluate_command),
     "watch": (WatchCommand, watch_command),
     "envs": (EnvsCommand, envs_command),

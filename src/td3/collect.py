@@ -5,7 +5,7 @@ stops watching: its row bootstraps, from the true last observation and never fro
 at once, the task has ended: it is a termination.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +18,8 @@ from td3.policy import Array
 
 BLOCK = 256
 """Rounds whose random numbers are drawn at once; fixed, because it is part of what a seed means."""
+MOST_FAULTS = 3
+"""Faults of one environment, with no finished episode between them, after which the run ends."""
 
 
 class Episode(NamedTuple):
@@ -28,8 +30,20 @@ class Episode(NamedTuple):
     length: int
 
 
+class Fault(NamedTuple):
+    """Something that went wrong in an environment, which then began a new episode."""
+
+    member: int
+    environment: int
+    reason: str
+
+
 class Collector:
-    """Steps every environment of every member once a round; environments of a member stand side by side."""
+    """Steps every environment of every member once a round; environments of a member stand side by side.
+
+    Where the environments take a seed for every episode, an episode is a function of (seed, environment, episode
+    number) and its actions: an interrupted one can be played again, and a faulty one replaced.
+    """
 
     def __init__(
         self,
@@ -51,12 +65,18 @@ class Collector:
         self._noise_scale = exploration_noise * (self.high - self.low) / 2
         self.round = 0
         self._numbers: dict[str, tuple[int, Array]] = {}
-        env_seeds = [derive_seed(seed, "environment", i) for seed in self.seeds for i in range(self.envs_per_member)]
-        observations, _ = environments.reset(seed=[env_seed % 2**31 for env_seed in env_seeds])  # type: ignore[arg-type]  # lists work
-        self.states = self._checked(observations)
-        self._awaits_reset = np.zeros(environments.num_envs, bool)
-        self._returns = np.zeros(environments.num_envs)
-        self._lengths = np.zeros(environments.num_envs, np.int64)
+        self._seeds_episodes = getattr(environments, "seeds_episodes", False)
+        count = environments.num_envs
+        self._awaits_reset = np.zeros(count, bool)
+        self._returns, self._lengths = np.zeros(count), np.zeros(count, np.int64)
+        self._episodes, self._faults_in_a_row = np.zeros(count, np.int64), np.zeros(count, np.int64)
+        self._history = np.zeros((BLOCK, count, len(self.low)), np.float32)
+        self._remembered = 0
+        self.faults: list[Fault] = []
+        observations, _ = environments.reset(seed=self._episode_seeds())  # type: ignore[arg-type]  # lists work
+        self.states = self._vectors(observations)
+        if not np.isfinite(self.states).all():
+            raise EnvironmentFault("an environment gave NaN or infinity at its reset: mend it.")
 
     def act(self, policy: Callable[[Array], Array] | None) -> Array:
         """Actions `[member, environment, action]`: the policy's with exploration noise, or random ones without it."""
@@ -92,16 +112,25 @@ class Collector:
             observations, rewards, terminated, truncated, infos = self.environments.finish_step()
         else:
             observations, rewards, terminated, truncated, infos = self.environments.step(self._shaped(flat_actions))
+        next_states = self._vectors(observations)
+        faults = self._faults(next_states, rewards)
+        if faults:
+            next_states, rewards, terminated, truncated = self._begin_again(
+                faults, (next_states, rewards, terminated, truncated)
+            )
+        self._remember(flat_actions)
         ended = terminated | truncated
-        next_states = current = self._checked(observations, rewards)
+        current = next_states
         if self.autoreset == AutoresetMode.SAME_STEP and ended.any():
             # What step returned is already the next episode; the true last observation is in the infos.
             next_states = current.copy()
             for index in np.flatnonzero(ended):
-                next_states[index] = self._checked(infos["final_obs"][index][None])[0]
+                next_states[index] = self._vectors(infos["final_obs"][index][None])[0]
+            if not np.isfinite(next_states).all():
+                raise EnvironmentFault("an environment gave NaN or infinity in an observation: mend it.")
         elif self.autoreset == AutoresetMode.DISABLED and ended.any():
-            observations, _ = self.environments.reset(options={"reset_mask": ended})
-            current = self._checked(observations)
+            self._episodes += ended
+            current = self._reset(ended)
         # On the step after an end, next-step autoreset ignores the action and returns a reset: not a transition.
         real = ~self._awaits_reset
         if self.autoreset == AutoresetMode.NEXT_STEP:
@@ -112,6 +141,135 @@ class Collector:
         self.states = current
         return rows.reshape(len(self.seeds), -1, rows.shape[1]), self._finished(rewards, ended, real)
 
+    def state(self) -> dict[str, Array]:
+        """Where every environment stands: enough to play the unfinished episodes again."""
+        longest = int(self._lengths.max(initial=0))
+        return {
+            "round": np.array(self.round),
+            "states": self.states,
+            "returns": self._returns,
+            "lengths": self._lengths,
+            "episodes": self._episodes,
+            "faults_in_a_row": self._faults_in_a_row,
+            "actions": self._history[self._remembered - longest : self._remembered],
+        }
+
+    def restore(self, state: Mapping[str, Array]) -> list[int]:
+        """Stand where `state` was taken; returns the environments that could not be brought back to their place.
+
+        Those begin a new episode; their unfinished one is lost.
+        """
+        self.round = int(state["round"])
+        self._returns, self._lengths = state["returns"].copy(), state["lengths"].copy()
+        self._episodes, self._faults_in_a_row = state["episodes"].copy(), state["faults_in_a_row"].copy()
+        self._history, self._remembered = state["actions"].copy(), len(state["actions"])
+        self.states = self._replayed(range(self.environments.num_envs))
+        strayed = [
+            index
+            for index in range(self.environments.num_envs)
+            if self.states[index].tobytes() != state["states"][index].tobytes()
+        ]
+        if strayed:
+            mask = np.isin(np.arange(self.environments.num_envs), strayed)
+            self._episodes += mask
+            self._returns[mask], self._lengths[mask] = 0, 0
+            self.states = self._reset(mask)
+        return strayed
+
+    def _replayed(self, indices: Sequence[int]) -> Array:
+        """What all environments show after the unfinished episodes of these were played again from their start."""
+        mask = np.isin(np.arange(self.environments.num_envs), indices)
+        states = self._reset(mask)
+        for ago in range(int(self._lengths[mask].max(initial=0)), 0, -1):
+            playing = [index for index in indices if self._lengths[index] >= ago]
+            actions = self._history[self._remembered - ago]
+            states = self._vectors(self.environments.step_some(actions, playing)[0])  # type: ignore[attr-defined]
+        return states
+
+    def _reset(self, mask: Array) -> Array:
+        """Begin the current episode of the environments in the mask; returns what all of them show."""
+        seeds = self._episode_seeds() if self._seeds_episodes else None
+        for attempt in (1, 2):
+            try:
+                observations, _ = self.environments.reset(seed=seeds, options={"reset_mask": mask})  # type: ignore[arg-type]
+                states = self._vectors(observations)
+                if np.isfinite(states).all():
+                    return states
+                raise EnvironmentFault("an environment gave NaN or infinity at its reset: mend it.")
+            except EnvironmentFault:
+                if attempt == 2 or not self._seeds_episodes:
+                    raise
+                for index in np.flatnonzero(mask).tolist():
+                    self.environments.replace(index)  # type: ignore[attr-defined]
+        raise AssertionError("a second attempt returns or raises")
+
+    def _episode_seeds(self) -> list[int]:
+        return [
+            derive_seed(
+                self.seeds[index // self.envs_per_member], f"environment {index % self.envs_per_member}", number
+            )
+            % 2**31
+            for index, number in enumerate(self._episodes.tolist())
+        ]
+
+    def _faults(self, states: Array, rewards: Array) -> dict[int, str]:
+        """What went wrong in this step, by place."""
+        faults = dict(getattr(self.environments, "faults", ()))
+        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is found here, and said in words
+            # A sum is finite only if all its terms are (float64: float32 terms cannot overflow it).
+            total = states.sum(dtype=np.float64) + np.asarray(rewards, np.float32).sum(dtype=np.float64)
+            if not np.isfinite(total):
+                finite = np.isfinite(states).all(1) & np.isfinite(np.asarray(rewards, np.float32))
+                for index in np.flatnonzero(~finite).tolist():
+                    faults.setdefault(index, "an environment gave NaN or infinity in an observation or a reward")
+        return faults
+
+    def _begin_again(self, faults: dict[int, str], result: tuple[Array, ...]) -> tuple[Array, ...]:
+        """Replace faulty environments, begin a new episode there and do the same action in it.
+
+        So every round brings one whole transition of every environment, and of a faulty step nothing is stored.
+        """
+        if not self._seeds_episodes:
+            raise EnvironmentFault(f"{next(iter(faults.values()))}: mend it.")
+        result = tuple(array.copy() for array in result)
+        states = self.states.copy()
+        environments: Any = self.environments
+        while faults:
+            disturbed: list[int] = []
+            for index, reason in faults.items():
+                member, environment = divmod(index, self.envs_per_member)
+                self.faults.append(Fault(member, environment, reason))
+                self._faults_in_a_row[index] += 1
+                if self._faults_in_a_row[index] >= MOST_FAULTS:
+                    raise EnvironmentFault(
+                        f"{reason}; this was fault {MOST_FAULTS} of environment {environment} of seed "
+                        f"{self.seeds[member]} with no finished episode between them: mend it."
+                    )
+                disturbed += environments.replace(index)
+                self._episodes[index] += 1
+                self._returns[index], self._lengths[index] = 0, 0
+            # Neighbours that lost their process are brought back to where they were.
+            innocent = [index for index in disturbed if index not in faults]
+            shown = self._replayed([*innocent, *faults])
+            again = sorted({*innocent, *faults})
+            states[again] = shown[again]
+            observations, *rest = environments.step_some(self._actions, again)[:4]
+            for array, news in zip(result, (self._vectors(observations), *rest), strict=True):
+                array[again] = news[again]
+            faults = self._faults(result[0], result[1])
+        self.states = states
+        return result
+
+    def _remember(self, actions: Array) -> None:
+        """Keep the actions of the unfinished episodes."""
+        if self._remembered == len(self._history):
+            needed = int(self._lengths.max(initial=0))
+            kept = self._history[self._remembered - needed :]
+            self._history = np.zeros((max(BLOCK, 2 * needed), *kept.shape[1:]), np.float32)
+            self._history[:needed], self._remembered = kept, needed
+        self._history[self._remembered] = actions
+        self._remembered += 1
+
     def _finished(self, rewards: Array, ended: Array, real: Array) -> list[Episode]:
         self._returns[real] += rewards[real]
         self._lengths[real] += 1
@@ -119,7 +277,7 @@ class Collector:
         for index in np.flatnonzero(ended & real):
             member = int(index) // self.envs_per_member
             episodes.append(Episode(member, float(self._returns[index]), int(self._lengths[index])))
-            self._returns[index], self._lengths[index] = 0, 0
+            self._returns[index], self._lengths[index], self._faults_in_a_row[index] = 0, 0, 0
         return episodes
 
     def _take(self, purpose: str) -> Array:
@@ -140,12 +298,6 @@ class Collector:
         shape = self.environments.single_action_space.shape or ()
         return flat_actions.reshape(-1, *shape)
 
-    def _checked(self, observations: Any, rewards: Array | None = None) -> Array:
-        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is found here, and said in words
-            states = np.asarray(observations, np.float32).reshape(len(observations), -1)
-            stored = np.float32(0) if rewards is None else np.asarray(rewards, np.float32)
-            # A sum is finite only if all its terms are (float64: float32 terms cannot overflow it).
-            total = states.sum(dtype=np.float64) + stored.sum(dtype=np.float64)
-        if not np.isfinite(total):
-            raise EnvironmentFault("an environment gave NaN or infinity in an observation or a reward: mend it.")
-        return states
+    def _vectors(self, observations: Any) -> Array:
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.asarray(observations, np.float32).reshape(len(observations), -1)

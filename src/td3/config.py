@@ -15,6 +15,9 @@ from td3.errors import ConfigError
 Preset = Literal["author", "paper", "course", "bullet"]
 Device = Literal["auto", "cpu", "cuda"]
 
+ADDED_LATER = ("save_every", "env_timeout")
+"""Fields of a run that the first version did not have: its runs are read as if they had the default."""
+
 
 @dataclass(frozen=True)
 class TD3Config:
@@ -87,6 +90,10 @@ class TrainConfig:
     """Env steps between evaluations; 0 evaluates at the start and the end only (paper: 5,000)."""
     eval_episodes: int = 10
     """Noise-free episodes of an evaluation (paper: 10)."""
+    save_every: int | None = None
+    """Env steps between checkpoints; 0 makes none; by default as often as costs 2 % of the time at most."""
+    env_timeout: float = 120.0
+    """Seconds after which an environment in a worker process counts as hung and is replaced."""
     threads: int = 0
     """CPU threads for the updates; 0 takes what the machine allows."""
     tf32: bool = False
@@ -125,6 +132,7 @@ class TrainConfig:
     def from_json(cls, values: Mapping[str, Any]) -> "TrainConfig":
         """The configuration that `to_json` wrote."""
         try:
+            values = {**{f.name: f.default for f in fields(cls) if f.name in ADDED_LATER}, **values}
             missing = {f.name for f in fields(cls)} - set(values)
             if missing:
                 raise ConfigError(f"the configuration is damaged: it lacks {', '.join(sorted(missing))}.")
@@ -264,6 +272,8 @@ _TRAIN_RULES: tuple[Rule, ...] = (
     ("envs", "a whole number of at least 1", _whole(1)),
     ("eval_every", "a whole number of at least 0", _whole(0)),
     ("eval_episodes", "a whole number of at least 1", _whole(1)),
+    ("save_every", "a whole number of at least 0", lambda given: given is None or _whole(0)(given)),
+    ("env_timeout", "a positive number of seconds", _positive),
     ("threads", "a whole number of at least 0", _whole(0)),
     ("tf32", "True or False", lambda given: isinstance(given, bool)),
     ("td3", "a TD3Config", lambda given: isinstance(given, TD3Config)),

@@ -13,6 +13,10 @@ class EnvironmentFault(UserError):
     """An environment that cannot be trained, or that broke while it ran."""
 
 
+class Diverged(UserError):
+    """Learning whose numbers broke down."""
+
+
 class MissingExtra(UserError):
     """A package that is needed here and is not installed."""
 

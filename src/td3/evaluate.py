@@ -4,6 +4,7 @@ import multiprocessing
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -32,12 +33,12 @@ class Evaluator:
 
     def __init__(self, make: Callable[[], gym.Env[Any, Any]], seeds: Sequence[int], episodes: int) -> None:
         self._seeds = evaluation_seeds(seeds, episodes)
-        self.environments = EnvironmentRow([make() for _ in range(len(seeds) * episodes)])
+        self.environments = EnvironmentRow([make() for _ in range(len(seeds) * episodes)], make)
         self._finished: list[tuple[int, Evaluation]] = []
 
     def __call__(self, policy: Policy) -> Evaluation:
         """Play every episode to its end."""
-        return play(self.environments, policy, self._seeds)
+        return play_again_after_a_fault(self.environments, policy, self._seeds)
 
     def begin(self, env_steps: int, policy: Policy) -> None:
         """Evaluate, and keep the result for `finished`."""
@@ -58,36 +59,65 @@ class EvaluationWorkers:
 
     MOST_WAITING = 2
     """Evaluations that may be under way; then training waits, so that snapshots do not pile up."""
+    MOST_DEATHS = 3
 
     def __init__(
         self, make: Callable[[], gym.Env[Any, Any]], seeds: Sequence[int], episodes: int, workers: int
     ) -> None:
+        self._make, self._episodes, self._workers = make, episodes, workers
         self._seeds = evaluation_seeds(seeds, episodes)
-        self._begun: list[tuple[int, list[Future[Evaluation]]]] = []
+        self._begun: list[tuple[int, Policy, list[Future[Evaluation]]]] = []
+        self._deaths = 0
+        self._start()
+
+    def _start(self) -> None:
         self._processes = ProcessPoolExecutor(
-            workers, multiprocessing.get_context("spawn"), initializer=_prepare_worker, initargs=(make, episodes)
+            self._workers,
+            multiprocessing.get_context("spawn"),
+            initializer=_prepare_worker,
+            initargs=(self._make, self._episodes),
         )
         with single_threaded_children():
-            for _ in range(workers):
+            for _ in range(self._workers):
                 self._processes.submit(_nothing)  # each starts a process
 
-    def begin(self, env_steps: int, policy: Policy) -> None:
-        """Start evaluating this policy, whose arrays must not change any more."""
-        jobs = [
+    def _jobs(self, policy: Policy) -> list[Future[Evaluation]]:
+        return [
             self._processes.submit(_play_in_worker, policy.member(index), self._seeds[index : index + 1])
             for index in range(len(self._seeds))
         ]
-        self._begun.append((env_steps, jobs))
+
+    def begin(self, env_steps: int, policy: Policy) -> None:
+        """Start evaluating this policy, whose arrays must not change any more."""
+        try:
+            self._begun.append((env_steps, policy, self._jobs(policy)))
+        except BrokenProcessPool:
+            self._begin_again()
+            self._begun.append((env_steps, policy, self._jobs(policy)))
 
     def finished(self, wait: bool = False) -> Iterator[tuple[int, Evaluation]]:
         """The evaluations that are done, in the order in which they were begun; on request after waiting for all."""
         while self._begun:
-            env_steps, jobs = self._begun[0]
+            env_steps, _, jobs = self._begun[0]
             if not (wait or len(self._begun) > self.MOST_WAITING or all(job.done() for job in jobs)):
                 return
-            parts = [job.result() for job in jobs]
+            try:
+                parts = [job.result() for job in jobs]
+            except BrokenProcessPool:
+                self._begin_again()
+                continue
             self._begun.pop(0)
+            self._deaths = 0
             yield env_steps, Evaluation(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+
+    def _begin_again(self) -> None:
+        """A process died: new ones play the same episodes, which give the same numbers."""
+        self._deaths += 1
+        if self._deaths >= self.MOST_DEATHS:
+            raise EnvironmentFault(f"evaluation processes died {self._deaths} times in a row: mend the environment.")
+        self._processes.shutdown(cancel_futures=True)
+        self._start()
+        self._begun = [(env_steps, policy, self._jobs(policy)) for env_steps, policy, _ in self._begun]
 
     def close(self) -> None:
         """End the processes."""
@@ -103,6 +133,16 @@ def evaluation_seeds(seeds: Sequence[int], episodes: int) -> list[list[int]]:
     return [[derive_seed(seed, "evaluation", episode) % 2**31 for episode in range(episodes)] for seed in seeds]
 
 
+def play_again_after_a_fault(environments: EnvironmentRow, policy: Policy, seeds: list[list[int]]) -> Evaluation:
+    """As `play`; after a fault once more, in new environments: the same seeds give the same episodes."""
+    try:
+        return play(environments, policy, seeds)
+    except EnvironmentFault:
+        for index in range(environments.num_envs):
+            environments.replace(index)
+        return play(environments, policy, seeds)
+
+
 def play(environments: EnvironmentRow, policy: Policy, seeds: list[list[int]]) -> Evaluation:
     """Play one episode per seed `[member][episode]`, all at once, each to its end."""
     shape = (len(seeds), len(seeds[0]))
@@ -114,6 +154,8 @@ def play(environments: EnvironmentRow, policy: Policy, seeds: list[list[int]]) -
         # Rounding may carry the edge of the range out by an ulp; some environments refuse that.
         actions = np.clip(policy(states.reshape(*shape, -1)), policy.low, policy.high).reshape(count, -1)
         states, rewards, terminated, truncated, _ = environments.step_some(actions, playing)
+        if environments.faults:
+            raise EnvironmentFault(f"{next(iter(environments.faults.values()))}, in an evaluation.")
         with np.errstate(invalid="ignore"):
             total = states.sum(dtype=np.float64) + rewards.sum()
         if not np.isfinite(total):
@@ -131,7 +173,7 @@ _worker_environments: EnvironmentRow
 def _prepare_worker(make: Callable[[], gym.Env[Any, Any]], episodes: int) -> None:
     global _worker_environments
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
-    _worker_environments = EnvironmentRow([make() for _ in range(episodes)])
+    _worker_environments = EnvironmentRow([make() for _ in range(episodes)], make)
 
 
 def _nothing() -> None:
@@ -139,4 +181,4 @@ def _nothing() -> None:
 
 
 def _play_in_worker(policy: Policy, seeds: list[list[int]]) -> Evaluation:
-    return play(_worker_environments, policy, seeds)
+    return play_again_after_a_fault(_worker_environments, policy, seeds)

@@ -1,6 +1,6 @@
 """A run is a directory: written while it trains, read by everything else.
 
-config.json  versions.json  status.json
+config.json  versions.json  status.json  checkpoints/ (see resume.py)
 seed_0/  metrics.csv  evaluations.csv  evaluations.npz  monitor.csv  last/agent.*  best/agent.*
 seed_1/  ...
 """
@@ -8,20 +8,22 @@ seed_1/  ...
 import contextlib
 import csv
 import json
+import os
 import platform
 import time
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from td3.checkpoint import SavedAgent, load_agent, write_atomically
+from td3.checkpoint import SavedAgent, load_agent
 from td3.config import TrainConfig
 from td3.errors import RunError
+from td3.files import write_atomically
 from td3.policy import Array
 
 if TYPE_CHECKING:
@@ -39,7 +41,7 @@ def new_directory(config: TrainConfig) -> Path:
         path = next(p for n in range(1, 1000) if not (p := folder / (stamp if n == 1 else f"{stamp}_{n}")).exists())
     try:
         if (path / "config.json").exists():
-            raise RunError(f"{path} already holds a run: give another --out, or remove that directory first.")
+            raise RunError(f"{path} already holds a run: give another --out, or go on with it by  td3 resume {path}")
         path.mkdir(parents=True, exist_ok=True)
         (path / ".writable").touch()
         (path / ".writable").unlink()
@@ -67,53 +69,109 @@ def versions() -> dict[str, str]:
 
 
 class MemberWriter:
-    """The files of one seed, kept complete up to the last row while training goes on."""
+    """The files of one seed, kept complete up to the last row while training goes on.
 
-    def __init__(self, folder: Path, env: str) -> None:
+    `position` is what an earlier writer of the same files returned: rows written after that are cut off.
+    """
+
+    FILES = ("metrics.csv", "evaluations.csv", "monitor.csv")
+
+    def __init__(self, folder: Path, env: str, position: Mapping[str, int] | None = None, seconds: float = 0.0) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self.folder, self._start = folder, time.time()
-        self._metrics = (folder / "metrics.csv").open("w", newline="")
-        self._evaluations = (folder / "evaluations.csv").open("w", newline="")
-        self._monitor = (folder / "monitor.csv").open("w", newline="")
-        _rows(self._metrics).writerow(METRICS)
-        _rows(self._evaluations).writerow(("env_steps", "mean_return", "std_return", "mean_length"))
-        self._monitor.write("#" + json.dumps({"t_start": self._start, "env_id": env}) + "\nr,l,t\n")
+        self.folder, self._start = folder, time.time() - seconds
         self._history: list[tuple[int, Array, Array]] = []
+        if position is not None:
+            check_position(folder, position)
+        self._files = {name: (folder / name).open("w" if position is None else "r+", newline="") for name in self.FILES}
+        if position is not None:
+            for name, file in self._files.items():
+                file.truncate(position[name])
+                file.seek(0, os.SEEK_END)
+            return
+        self._row("metrics.csv", METRICS)
+        self._row("evaluations.csv", ("env_steps", "mean_return", "std_return", "mean_length"))
+        self._files["monitor.csv"].write("#" + json.dumps({"t_start": self._start, "env_id": env}) + "\nr,l,t\n")
 
     def metrics(self, row: Mapping[str, Any]) -> None:
         """One row of training."""
-        _rows(self._metrics).writerow([_plain(row[name]) for name in METRICS])
+        self._row("metrics.csv", [_plain(row[name]) for name in METRICS])
 
     def episode(self, episode: "td3.collect.Episode") -> None:
         """One finished episode, in the form that Stable-Baselines3's tools read."""
         elapsed = round(time.time() - self._start, 6)
-        _rows(self._monitor).writerow((round(episode.episode_return, 6), episode.length, elapsed))
+        self._row("monitor.csv", (round(episode.episode_return, 6), episode.length, elapsed))
 
     def evaluation(self, env_steps: int, returns: Array, lengths: Array) -> None:
         """One evaluation, as a row and in the form that Stable-Baselines3's tools read."""
         row = (env_steps, returns.mean(), returns.std(), lengths.mean())
-        _rows(self._evaluations).writerow([_plain(value) for value in row])
+        self._row("evaluations.csv", [_plain(value) for value in row])
         self._history.append((env_steps, returns, lengths))
-        steps, all_returns, all_lengths = (np.array(column) for column in zip(*self._history, strict=True))
-        temporary = self.folder / ".evaluations.npz"
-        with temporary.open("wb") as file:
-            np.savez(file, timesteps=steps, results=all_returns, ep_lengths=all_lengths)
-        temporary.replace(self.folder / "evaluations.npz")
+        self._write_history()
         self.flush()
+
+    @property
+    def history(self) -> dict[str, Array]:
+        """All evaluations so far."""
+        names, columns = ("env_steps", "returns", "lengths"), zip(*self._history, strict=True)
+        return {name: np.array(column) for name, column in zip(names, columns, strict=False)}
+
+    def restore_history(self, history: Mapping[str, Array]) -> None:
+        """Take up the evaluations of an earlier writer."""
+        if history:
+            rows = zip(history["env_steps"].tolist(), history["returns"], history["lengths"], strict=True)
+            self._history = list(rows)
+            self._write_history()
 
     def flush(self) -> None:
         """Hand all rows to the operating system."""
-        for file in (self._metrics, self._evaluations, self._monitor):
+        for file in self._files.values():
             file.flush()
+
+    def position(self) -> dict[str, int]:
+        """How many bytes of each file are written, after these are safely on disk."""
+        self.flush()
+        for file in self._files.values():
+            os.fsync(file.fileno())
+        return {name: os.fstat(file.fileno()).st_size for name, file in self._files.items()}
 
     def close(self) -> None:
         """Close the files."""
-        for file in (self._metrics, self._evaluations, self._monitor):
+        for file in self._files.values():
             file.close()
 
+    def _row(self, name: str, values: Sequence[Any]) -> None:
+        csv.writer(self._files[name], lineterminator="\n").writerow(values)
 
-def _rows(file: TextIO) -> Any:
-    return csv.writer(file, lineterminator="\n")
+    def _write_history(self) -> None:
+        history = self.history
+        temporary = self.folder / ".evaluations.npz"
+        with temporary.open("wb") as file:
+            np.savez(file, timesteps=history["env_steps"], results=history["returns"], ep_lengths=history["lengths"])
+        temporary.replace(self.folder / "evaluations.npz")
+
+
+def check_position(folder: Path, position: Mapping[str, int]) -> None:
+    """Raise ValueError if rows that were written are no longer there."""
+    for name in MemberWriter.FILES:
+        size = (folder / name).stat().st_size if (folder / name).exists() else -1
+        if size < position[name]:
+            raise ValueError(f"{folder.name}/{name} is shorter than it was")
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Only one process at a time may write a run; the lock goes with the process, however that ends."""
+    try:
+        import fcntl
+    except ImportError:  # not on Windows
+        yield
+        return
+    with (path / ".lock").open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RunError(f"{path} is being trained by another process: wait for it, or stop it first.") from None
+        yield
 
 
 def _plain(value: Any) -> Any:

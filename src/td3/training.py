@@ -5,8 +5,12 @@ environments do it, the update draws from the memory as it was before that step.
 """
 
 import contextlib
+import shutil
+import signal
+import threading
+import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,21 +19,32 @@ from typing import Any, Protocol, runtime_checkable
 import gymnasium as gym
 import numpy as np
 import torch
+from torch import Tensor
 
 from td3.algorithm import Agent, ReplayMemory, make_replay_memory
+from td3.algorithm.optimizer import NonFiniteGradient
 from td3.checkpoint import save_agent
 from td3.collect import Collector, Episode
 from td3.config import TrainConfig, resolve
 from td3.engine import TOLERANCE, TOLERANCE_TF32, EagerEngine, GraphEngine, disagreement, live_policy
+from td3.engine.losses import LossSums
 from td3.environments import EnvironmentPool, EnvironmentRow, TaskSpaces, check_environment, make_environment
-from td3.errors import ConfigError
+from td3.errors import ConfigError, Diverged, EnvironmentFault, RunError
 from td3.evaluate import Evaluation, EvaluationWorkers, Evaluator
 from td3.policy import Array
-from td3.resources import available_threads, require_memory
-from td3.run import MemberWriter, Run, new_directory, versions, write_json
+from td3.resources import available_threads, gigabytes, require_memory
+from td3.resume import Checkpoint, Checkpoints, fill_memory
+from td3.run import MemberWriter, Run, check_position, locked, new_directory, versions, write_json
 
 LOG_EVERY = 1_000
 """Env steps between rows of metrics.csv."""
+SAVING_SHARE = 0.02
+"""Share of the time that checkpoints may take where their interval is left to us."""
+ALARM_AFTER = 5_000
+"""Updates before critics are expected to know anything of the size of returns."""
+NETWORKS = ("actor", "actor_target", "critics", "critics_target")
+FIRST_SAVE = 5.0
+"""Seconds of training before the first such checkpoint."""
 
 
 @runtime_checkable
@@ -48,6 +63,9 @@ class Observer(Protocol):
     def evaluated(self, env_steps: int, evaluation: Evaluation) -> None:
         """All seeds were evaluated."""
 
+    def warned(self, text: str) -> None:
+        """Something went wrong that training survives."""
+
 
 class Silence:
     """The observer who looks away."""
@@ -64,6 +82,10 @@ class Silence:
     def evaluated(self, env_steps: int, evaluation: Evaluation) -> None:
         """Nothing."""
 
+    def warned(self, text: str) -> None:
+        """Say it the way Python says such things."""
+        warnings.warn(text, stacklevel=2)
+
 
 def train(env: str, *, preset: str = "author", **fields: Any) -> Run:
     """Train and return the run: `td3.train("HalfCheetah-v5", steps=100_000, seeds=3, batch_size=128)`."""
@@ -75,23 +97,115 @@ def train(env: str, *, preset: str = "author", **fields: Any) -> Run:
 
 def train_run(config: TrainConfig, observer: Observer | None = None) -> Run:
     """Train as configured; Ctrl-C saves what was learnt, and then goes on up as KeyboardInterrupt."""
-    make = partial(make_environment, config.env)
-    device = choose_device(config.device)
-    with contextlib.closing(make()) as probe:
-        spaces = check_environment(probe, config.env)
-    row_bytes = 4 * (2 * spaces.state_size + spaces.action_size + 2)
-    memory_size = min(config.td3.memory_size, _longest(config))
-    require_memory(config.seeds * memory_size * row_bytes, memory_size, config.seeds, device)
+    spaces = _look_at(config)
+    _require_room(config, spaces)
     path = new_directory(config)
     config = replace(config, out=path)
-    write_json(path / "config.json", config.to_json())
-    write_json(path / "versions.json", versions())
-    training = Training(config, spaces, make, device, memory_size)
-    try:
-        training.run(path, observer or Silence())
-    finally:
-        training.close()
+    with locked(path):
+        write_json(path / "config.json", config.to_json())
+        write_json(path / "versions.json", versions())
+        _train(config, spaces, observer or Silence(), None)
     return Run(path)
+
+
+def resume(path: Path | str, *, steps: int | None = None) -> Run:
+    """Go on with a run that was interrupted, or, with more steps, with a finished one."""
+    return resume_run(Path(path), steps)
+
+
+def resume_run(path: Path, steps: int | None = None, observer: Observer | None = None) -> Run:
+    """Go on from the newest whole checkpoint, or from the beginning where there is none."""
+    observer = observer or Silence()
+    checkpoints = Checkpoints(path)
+    with locked(path) if path.is_dir() else contextlib.nullcontext():
+        checkpoint, refused = checkpoints.newest()
+        while checkpoint is not None:
+            try:
+                config = _config_to_resume(path, TrainConfig.from_json(checkpoint.facts["config"]), steps)
+                _check_rows(config, checkpoint)
+                break
+            except (ValueError, KeyError, TypeError) as error:
+                refused.append(f"checkpoint {checkpoint.env_steps:,} cannot be used ({error})")
+                checkpoint, more = checkpoints.before(checkpoint)
+                refused += more
+        else:
+            config = _config_to_resume(path, Run(path).config, steps)
+        for sentence in refused:
+            place = "the beginning" if checkpoint is None else f"env step {checkpoint.env_steps:,}"
+            observer.warned(f"{sentence}; going on from {place}.")
+        if checkpoint is not None and checkpoint.env_steps >= config.steps:
+            raise RunError(
+                f"{path} has done its {config.steps:,} env steps: to go on, give a larger number,  "
+                f"td3 resume {path} --steps {2 * config.steps}"
+            )
+        if checkpoint is not None:
+            _compare_versions(checkpoint.facts["versions"], observer)
+        spaces = _look_at(config)
+        _require_room(config, spaces)
+        write_json(path / "config.json", config.to_json())
+        _train(config, spaces, observer, checkpoint)
+    return Run(path)
+
+
+def _config_to_resume(path: Path, config: TrainConfig, steps: int | None) -> TrainConfig:
+    config = replace(config, out=path)
+    if steps is None or steps == config.steps:
+        return config
+    if steps < config.steps:
+        raise RunError(f"{path} is a run of {config.steps:,} env steps: --steps {steps} is fewer.")
+    if config.preset == "paper" and config.td3.memory_size == max(config.steps, 100):
+        # That preset keeps the whole history, however long.
+        config = replace(config, td3=replace(config.td3, memory_size=steps))
+    return replace(config, steps=steps)
+
+
+def _check_rows(config: TrainConfig, checkpoint: Checkpoint) -> None:
+    """Raise ValueError if rows of the run's tables, or of the memory, are no longer what the checkpoint knows."""
+    assert config.out is not None
+    for seed in config.member_seeds:
+        check_position(config.out / f"seed_{seed}", checkpoint.facts["positions"][str(seed)])
+    for _ in checkpoint.rows():
+        pass
+
+
+def _compare_versions(before: Mapping[str, str], observer: Observer) -> None:
+    now = versions()
+    changed = [f"{name} {before.get(name)} is now {now.get(name)}" for name in now if before.get(name) != now[name]]
+    if changed:
+        observer.warned(f"{'; '.join(changed)}: the run goes on, but not as it would have.")
+
+
+def _look_at(config: TrainConfig) -> TaskSpaces:
+    with contextlib.closing(make_environment(config.env)) as probe:
+        return check_environment(probe, config.env)
+
+
+def _require_room(config: TrainConfig, spaces: TaskSpaces) -> None:
+    """Refuse a run that would fill the memory or the disk."""
+    memory_size = min(config.td3.memory_size, _longest(config))
+    needed = config.seeds * memory_size * 4 * (2 * spaces.state_size + spaces.action_size + 2)
+    require_memory(needed, memory_size, config.seeds, choose_device(config.device))
+    folder = next(place for place in (config.out or Path("runs")).absolute().parents if place.is_dir())
+    free = shutil.disk_usage(folder).free
+    if config.save_every != 0 and needed > 0.9 * free:
+        raise ConfigError(
+            f"the checkpoints of this run need {gigabytes(needed)}, and {folder} has {gigabytes(free)} free: make room, "
+            "give another --out, lower --td3.memory-size, or train without checkpoints by --save-every 0."
+        )
+
+
+def _train(config: TrainConfig, spaces: TaskSpaces, observer: Observer, checkpoint: Checkpoint | None) -> None:
+    make, memory_size = partial(make_environment, config.env), min(config.td3.memory_size, _longest(config))
+    try:
+        training = Training(config, spaces, make, choose_device(config.device), memory_size)
+        try:
+            training.run(observer, checkpoint)
+        finally:
+            training.close()
+    except torch.OutOfMemoryError:
+        raise ConfigError(
+            "the GPU has no memory left: train fewer seeds, lower --td3.memory-size, or use --device cpu."
+        ) from None
 
 
 def choose_device(name: str) -> torch.device:
@@ -116,6 +230,16 @@ class Engine(Protocol):
 
     def mean_losses(self, updates: Sequence[int]) -> list[dict[str, float]]:
         """Each member's means over all updates since the previous call."""
+
+    @property
+    def losses(self) -> LossSums:
+        """What the updates since the last call of `mean_losses` said of themselves."""
+
+    def settle(self) -> None:
+        """Have every stored row really in the memory."""
+
+    def restored(self) -> None:
+        """The agent and the memory were set to another moment: go on from there."""
 
     def close(self) -> None:
         """Let go of threads and devices."""
@@ -145,15 +269,15 @@ def place_environments(
     count = config.seeds * config.envs
     if device.type == "cpu" or threads < 4:
         evaluator = Evaluator(make, config.member_seeds, config.eval_episodes)
-        return EnvironmentRow([make() for _ in range(count)]), evaluator
+        return EnvironmentRow([make() for _ in range(count)], make), evaluator
     # Two environments one after another take less time than the GPU's update; every further worker would
     # spin on a core that evaluation can use, which at the paper's protocol takes twice the env steps of training.
     stepping = 0 if count <= 2 else min(-(-count // 2), threads // 2)
     evaluating = max(1, min(config.seeds, threads - stepping - 1))
     workers = EvaluationWorkers(make, config.member_seeds, config.eval_episodes, evaluating)
     if stepping == 0:
-        return EnvironmentRow([make() for _ in range(count)]), workers
-    return EnvironmentPool(make, count, stepping), workers
+        return EnvironmentRow([make() for _ in range(count)], make), workers
+    return EnvironmentPool(make, count, stepping, config.env_timeout), workers
 
 
 class Training:
@@ -187,48 +311,220 @@ class Training:
         environments, self.evaluator = place_environments(make, config, threads, device)
         self.collector = Collector(environments, seeds, *bounds, settings.exploration_noise)
         self.env_steps = 0
+        self._largest_reward = np.zeros(len(seeds))
+        self._alarmed: set[int] = set()
         self._snapshots: dict[int, Agent] = {}
+        self._saved: int | None = None
         self._best = np.full(len(seeds), -np.inf)
         self._episodes: list[list[Episode]] = [[] for _ in seeds]
         self._logged_updates = np.zeros(len(seeds), np.int64)
 
-    def run(self, path: Path, observer: Observer) -> None:
-        """Train from the first env step to the last."""
-        config, settings = self.config, self.config.td3
-        self.writers = [MemberWriter(path / f"seed_{seed}", config.env) for seed in config.member_seeds]
-        observer.started(config, path, str(self.memory.rows.device))
-        status = "failed"
+    def run(self, observer: Observer, checkpoint: Checkpoint | None) -> None:
+        """Train to the last env step, from the first or from a checkpoint."""
+        config = self.config
+        assert config.out is not None
+        self.path, self._begun = config.out, time.monotonic()
+        self._checkpoints = Checkpoints(self.path)
+        self._saving_seconds, self._last_save, self._save_cost = 0.0, time.monotonic(), FIRST_SAVE * SAVING_SHARE
+        status: dict[str, Any] = {"status": "failed"}
+        self.writers: list[MemberWriter] = []
         try:
-            self._evaluate(observer)
-            while self.env_steps < config.steps:
-                before = self.env_steps
-                warm_up = before < settings.random_steps
-                proposed = None if warm_up else self.engine.act(self.collector.member_states)
-                self.engine.update(self._owed_for_steps(before + self.collector.envs_per_member))
-                # On a GPU the update runs on while the environments step.
-                actions = self.collector.act(None) if proposed is None else self.collector.explore(proposed)
-                self.collector.begin(actions)
-                rows, episodes = self.collector.finish()
-                self.engine.store(rows)
-                self.env_steps += rows.shape[1]
-                self.engine.update(self._owed_for_episodes(episodes))
-                for episode in episodes:
-                    self._episodes[episode.member].append(episode)
-                    self.writers[episode.member].episode(episode)
-                self._record_evaluations(observer)
-                self._write_on_schedule(before, observer)
-                observer.progressed(self.env_steps)
+            if checkpoint is None:
+                self._checkpoints.start_anew()
+                self.writers = [MemberWriter(self.path / f"seed_{seed}", config.env) for seed in config.member_seeds]
+            else:
+                try:
+                    self._restore(checkpoint, observer)
+                except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
+                    raise RunError(f"{self.path} has a checkpoint that does not fit its run ({error}).") from error
+            self._write_status("running")
+            observer.started(config, self.path, str(self.memory.rows.device))
+            if checkpoint is None:
+                self._evaluate(observer)
+            with stop_signals() as stopped:
+                while self.env_steps < config.steps:
+                    self._round(observer)
+                    if stopped():
+                        self._save_checkpoint(observer)
+                        raise KeyboardInterrupt
             self._record_evaluations(observer, wait=True)
-            status = "finished"
+            self._save_checkpoint(observer)
+            status = {"status": "finished"}
         except KeyboardInterrupt:
-            status = "interrupted"
+            status = {"status": "interrupted"}
             raise
+        except NonFiniteGradient as error:
+            status["reason"] = self._diagnosis(error)
+            raise Diverged(f"{status['reason']} {self._what_remains()}") from None
+        except EnvironmentFault as error:
+            status["reason"] = str(error)
+            raise EnvironmentFault(f"{error} {self._what_remains()}") from error
+        except OSError as error:
+            status["reason"] = f"{error.filename or self.path} cannot be written ({error.strerror})."
+            raise RunError(f"{status['reason']} {self._what_remains()}") from error
         finally:
-            if status != "failed":
+            # A disk that is full must not hide why the run ended.
+            with contextlib.suppress(OSError):
                 self._save("last", self.agent, self.env_steps, range(self.agent.members))
             for writer in self.writers:
-                writer.close()
-            write_json(path / "status.json", {"status": status, "env_steps": self.env_steps})
+                with contextlib.suppress(OSError):
+                    writer.close()
+            with contextlib.suppress(OSError):
+                self._write_status(**status)
+
+    def _round(self, observer: Observer) -> None:
+        """One env step of every environment, and the updates that belong to it."""
+        before = self.env_steps
+        warm_up = before < self.config.td3.random_steps
+        proposed = None if warm_up else self.engine.act(self.collector.member_states)
+        self.engine.update(self._owed_for_steps(before + self.collector.envs_per_member))
+        # On a GPU the update runs on while the environments step.
+        actions = self.collector.act(None) if proposed is None else self.collector.explore(proposed)
+        self.collector.begin(actions)
+        rows, episodes = self.collector.finish()
+        self.engine.store(rows)
+        self._largest_reward = np.maximum(self._largest_reward, np.abs(rows[..., -2]).max(1))
+        self.env_steps += rows.shape[1]
+        self.engine.update(self._owed_for_episodes(episodes))
+        for episode in episodes:
+            self._episodes[episode.member].append(episode)
+            self.writers[episode.member].episode(episode)
+        if self.collector.faults:
+            self._tell_faults(observer)
+        self._record_evaluations(observer)
+        self._write_on_schedule(before, observer)
+        observer.progressed(self.env_steps)
+        if self._save_is_due(before):
+            self._save_checkpoint(observer)
+
+    def _tell_faults(self, observer: Observer) -> None:
+        for fault in self.collector.faults:
+            seed = self.config.member_seeds[fault.member]
+            observer.warned(f"seed {seed}, env step {self.env_steps:,}: {fault.reason}; a new episode was begun.")
+        self.collector.faults.clear()
+
+    def _save_is_due(self, before: int) -> bool:
+        every = self.config.save_every
+        if self.env_steps >= self.config.steps or every == 0:
+            return False  # the end saves by itself
+        if every is not None:
+            return before // every < self.env_steps // every
+        return (time.monotonic() - self._last_save) * SAVING_SHARE > self._save_cost
+
+    def _save_checkpoint(self, observer: Observer) -> None:
+        """Save everything; where the disk does not allow it, say so and go on."""
+        if self.config.save_every == 0:
+            return
+        begun = time.monotonic()
+        try:
+            self.engine.settle()
+            self._checkpoints.save(self.env_steps, *self._state(), self.memory)
+            self._saved = self.env_steps
+        except OSError as error:
+            observer.warned(
+                f"the checkpoint at env step {self.env_steps:,} could not be written ({error.strerror}); "
+                "the one before it stays, and training goes on."
+            )
+        self._last_save = time.monotonic()
+        self._save_cost = self._last_save - begun
+        self._saving_seconds += self._save_cost
+
+    def _state(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        """Everything that the run is, except its transitions."""
+        pending = sorted(self._snapshots)
+        facts = {
+            "config": self.config.to_json(),
+            "versions": versions(),
+            "added": self.memory.added,
+            "pending_evaluations": pending,
+            "positions": {str(s): w.position() for s, w in zip(self.config.member_seeds, self.writers, strict=True)},
+            "seconds": round(self._seconds(), 3),
+        }
+        tensors: dict[str, Tensor | Array] = {
+            **{f"agent.{name}": tensor for name, tensor in self.agent.tensors().items()},
+            "updates": self.agent.updates,
+            "loss_sums": self.engine.losses.sums,
+            "logged_updates": self._logged_updates,
+            "best_returns": self._best,
+            "largest_rewards": self._largest_reward,
+            "unlogged_episodes": np.array([e for episodes in self._episodes for e in episodes], np.float64),
+            **{f"collector.{name}": array for name, array in self.collector.state().items()},
+        }
+        for member, writer in enumerate(self.writers):
+            tensors |= {f"history.{member}.{name}": array for name, array in writer.history.items()}
+        for number, env_steps in enumerate(pending):
+            networks = self._snapshots[env_steps].tensors()
+            tensors |= {f"pending.{number}.{name}": networks[name] for name in NETWORKS}
+            tensors[f"pending.{number}.updates"] = self._snapshots[env_steps].updates
+        return facts, {name: _array(value) for name, value in tensors.items()}
+
+    def _restore(self, checkpoint: Checkpoint, observer: Observer) -> None:
+        """Stand where the checkpoint was taken."""
+        facts, tensors = checkpoint.facts, checkpoint.tensors
+        self._checkpoints.go_on_from(checkpoint)
+        self._saved = self.env_steps = checkpoint.env_steps
+        fill_memory(self.memory, checkpoint, facts["added"])
+        _load_tensors(self.agent, tensors, "agent.")
+        self.agent.updates[:] = tensors["updates"]
+        self.engine.losses.sums.copy_(torch.from_numpy(tensors["loss_sums"]))
+        self.engine.restored()
+        self._logged_updates = tensors["logged_updates"].copy()
+        self._best, self._largest_reward = tensors["best_returns"].copy(), tensors["largest_rewards"].copy()
+        for member, episode_return, length in tensors["unlogged_episodes"].reshape(-1, 3).tolist():
+            self._episodes[int(member)].append(Episode(int(member), episode_return, int(length)))
+        strayed = self.collector.restore(_named(tensors, "collector."))
+        if strayed:
+            observer.warned(
+                f"{self.config.env} does not repeat itself when an episode is played again: {len(strayed)} unfinished "
+                "episodes were lost, and the run goes on with new ones, not exactly as it would have."
+            )
+        self._begun -= facts["seconds"]
+        for member, seed in enumerate(self.config.member_seeds):
+            writer = MemberWriter(
+                self.path / f"seed_{seed}", self.config.env, facts["positions"][str(seed)], facts["seconds"]
+            )
+            writer.restore_history(_named(tensors, f"history.{member}."))
+            self.writers.append(writer)
+        for number, env_steps in enumerate(facts["pending_evaluations"]):
+            snapshot = self.agent.copied()
+            _load_tensors(snapshot, tensors, f"pending.{number}.")
+            snapshot.updates[:] = tensors[f"pending.{number}.updates"]
+            self._snapshots[env_steps] = snapshot
+            self.evaluator.begin(env_steps, live_policy(snapshot))
+
+    def _seconds(self) -> float:
+        return time.monotonic() - self._begun
+
+    def _write_status(self, status: str, reason: str | None = None) -> None:
+        known = {"status": status, "env_steps": self.env_steps, **({"reason": reason} if reason else {})}
+        times = {"seconds": round(self._seconds(), 3), "saving_seconds": round(self._saving_seconds, 3)}
+        write_json(self.path / "status.json", {**known, **times})
+
+    def _what_remains(self) -> str:
+        if self._saved is None:
+            return "There is no checkpoint yet."
+        return f"The checkpoint at env step {self._saved:,} is whole: td3 resume {self.path} goes on from there."
+
+    def _diagnosis(self, error: NonFiniteGradient) -> str:
+        rewards = ", ".join(f"{reward:.3g}" for reward in self._largest_reward)
+        return (
+            f"Learning broke down at env step {self.env_steps:,}: {error}, and nothing was changed by it. The largest "
+            f"reward seen was {rewards}: lower the learning rates, or bring rewards and observations nearer to 1."
+        )
+
+    def _sound_the_alarm(self, rows: Sequence[Mapping[str, Any]], observer: Observer) -> None:
+        """Say once of a seed that its critics promise far more than its rewards can add up to."""
+        gamma = self.config.td3.gamma
+        for member, row in enumerate(rows):
+            possible = self._largest_reward[member] / max(1e-3, 1 - gamma)
+            settled = row["updates"] >= ALARM_AFTER and member not in self._alarmed
+            if settled and abs(row["mean_q"]) > 2 * possible > 0:
+                self._alarmed.add(member)
+                observer.warned(
+                    f"seed {self.config.member_seeds[member]}: the critics say {row['mean_q']:.3g} on average, where "
+                    f"rewards of at most {self._largest_reward[member]:.3g} can add up to {possible:.3g}: learning "
+                    "diverges. Lower the learning rates or raise --td3.policy-delay."
+                )
 
     def _owed_for_steps(self, env_steps: int) -> list[int]:
         """Updates due when so many env steps have been begun, less those done; none from an empty memory."""
@@ -273,6 +569,7 @@ class Training:
             )
             writer.metrics(rows[-1])
         observer.logged(self.env_steps, rows)
+        self._sound_the_alarm(rows, observer)
 
     def _evaluate(self, observer: Observer) -> None:
         beside = isinstance(self.evaluator, EvaluationWorkers)
@@ -295,7 +592,6 @@ class Training:
 
     def _save(self, which: str, agent: Agent, env_steps: int, members: Sequence[int]) -> None:
         config = self.config
-        assert config.out is not None
         for member in members:
             facts = {
                 "env": config.env,
@@ -305,7 +601,7 @@ class Training:
                 "hidden_sizes": list(config.td3.hidden_sizes),
                 "versions": versions(),
             }
-            save_agent(config.out / f"seed_{facts['seed']}" / which, agent, member, self.spaces, facts)
+            save_agent(self.path / f"seed_{facts['seed']}" / which, agent, member, self.spaces, facts)
 
     def close(self) -> None:
         """Let go of environments and threads."""
@@ -317,3 +613,39 @@ class Training:
 def _longest(config: TrainConfig) -> int:
     """No more rows than this can ever be stored."""
     return -(-config.steps // config.envs) * config.envs
+
+
+@contextlib.contextmanager
+def stop_signals() -> Iterator[Callable[[], bool]]:
+    """Ctrl-C and a polite kill (SIGTERM) are noted, so that a round can be finished; the second one comes through."""
+    noted: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: False  # signals are the main thread's business
+        return
+
+    def note(number: int, frame: Any) -> None:
+        if noted:
+            raise KeyboardInterrupt
+        noted.append(number)
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: bool(noted)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _array(value: Tensor | Array) -> Array:
+    return value.detach().cpu().numpy() if isinstance(value, Tensor) else value
+
+
+def _named(tensors: Mapping[str, Array], beginning: str) -> dict[str, Array]:
+    return {name[len(beginning) :]: array for name, array in tensors.items() if name.startswith(beginning)}
+
+
+def _load_tensors(agent: Agent, tensors: Mapping[str, Array], beginning: str) -> None:
+    """Put saved tensors of these names into an agent, in place."""
+    for name, tensor in agent.tensors().items():
+        if beginning + name in tensors:
+            tensor.copy_(torch.from_numpy(tensors[beginning + name]))

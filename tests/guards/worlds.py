@@ -185,7 +185,9 @@ def scripted_row(mode: AutoresetMode, places: int = 2):
     """Scripted tasks side by side, reset in this way."""
     makers = [lambda place=place: ScriptedTask(SCRIPTS[place % 2], place) for place in range(places)]
     if mode == AutoresetMode.DISABLED:
-        return EnvironmentRow([make() for make in makers])
+        row = EnvironmentRow([make() for make in makers])
+        row.seeds_episodes = False  # the scripts run on from episode to episode
+        return row
     return SyncVectorEnv(makers, autoreset_mode=mode)
 
 

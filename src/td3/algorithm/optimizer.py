@@ -1,5 +1,6 @@
 """Gradient descent on flat stacked parameters, with optimiser state per member."""
 
+import math
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -8,6 +9,17 @@ from torch import Tensor
 from torch.optim.adam import adam
 
 from td3.algorithm.networks import serves_kernels
+
+
+class NonFiniteGradient(ArithmeticError):
+    """NaN or infinity in a gradient, found before anything was changed by it."""
+
+
+def require_finite(gradient: Float[Tensor, "*stack parameter"]) -> None:
+    """Refuse a gradient with NaN or infinity in it; on a GPU, where asking would make everything wait, do not."""
+    # A sum is finite only if all its terms are; one pass over a flat tensor.
+    if not gradient.is_cuda and not math.isfinite(gradient.sum().item()):
+        raise NonFiniteGradient("the gradient holds NaN or infinity")
 
 
 @runtime_checkable
@@ -57,6 +69,7 @@ class Adam:
             first, second, steps = (self._state[name] for name in ("first_moment", "second_moment", "steps"))
             adam_(self.parameters, gradient, first, second, steps, self.learning_rate)
             return
+        require_finite(gradient)
         with torch.no_grad():
             adam(
                 self._networks,
@@ -98,6 +111,7 @@ class SGD:
 
     def step_(self, gradient: Float[Tensor, "*stack parameter"]) -> None:
         """One step downhill."""
+        require_finite(gradient)
         self.parameters.sub_(gradient, alpha=self.learning_rate)
 
     def state(self) -> dict[str, Tensor]:

@@ -118,7 +118,7 @@ def measure(options: LoopBench) -> tuple[dict[str, Any], str]:
         stopwatch.watch(training)
         machine.announce(f"Training {options.env} for {options.seconds:g} s, after a warm-up.")
         try:
-            training.run(Path(folder), stopwatch)
+            training.run(stopwatch, None)
         except Enough:
             pass
         finally:

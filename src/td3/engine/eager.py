@@ -71,6 +71,14 @@ class EagerEngine:
         """Each member's means over all updates since the previous call."""
         return self.losses.take(updates)
 
+    def settle(self) -> None:
+        """Nothing: rows are in the memory as soon as they are stored."""
+
+    def restored(self) -> None:
+        """The agent stands at another count of updates: so do the random numbers."""
+        for agent, _, streams, _ in self._members:
+            streams.seek(int(agent.updates[0]))
+
     def close(self) -> None:
         """End the threads."""
         if self._pool:

@@ -168,10 +168,18 @@ class GraphEngine:
         """Each member's means over all updates since the previous call."""
         return self.losses.take(updates)
 
-    def close(self) -> None:
+    def settle(self) -> None:
         """Bring what still waits into the memory."""
         if self._rows_wait:
             self._send_rows()
+
+    def restored(self) -> None:
+        """The agent stands at another count of updates: so do the random numbers."""
+        self._streams.seek(int(self.agent.updates[0]))
+
+    def close(self) -> None:
+        """Bring what still waits into the memory."""
+        self.settle()
 
     def _send_rows(self) -> None:
         self._store.replay()

@@ -1,7 +1,7 @@
 """Environments in worker processes: numbers pass through shared memory, nothing is pickled per step.
 
 A worker that waits spins for a moment before it sleeps: at thousands of rounds a second, waking up costs more than the
-step itself.
+step itself. A worker that dies or hangs is replaced, and the others never wait for it longer than the time limit.
 """
 
 import contextlib
@@ -19,112 +19,178 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from td3.environments.vectorise import Array, EnvironmentRow
+from td3.environments.vectorise import Array, EnvironmentRow, StepResult
 from td3.errors import EnvironmentFault
 
 SPIN_SECONDS = 0.005
 """How long a waiting side spins before it sleeps between looks."""
 NAP_SECONDS = 0.0002
-RESET, STEP, CLOSE = 1, 2, 3
+RESET, STEP, REPLACE, CLOSE = 1, 2, 3, 4
 
 
 class EnvironmentPool(VectorEnv[Array, Array, Array]):
-    """Many environments over a few processes, each episode's end followed at once by a reset (same-step autoreset).
+    """Many environments over a few processes, to be used as an `EnvironmentRow` is.
 
     `step` is `begin_step` and `finish_step`; between the two, this process is free.
     """
 
-    def __init__(self, make: Callable[[], gym.Env[Any, Any]], count: int, workers: int) -> None:
+    seeds_episodes = True
+    """Whether every reset takes a seed, so that an episode can be played again from its seed and its actions."""
+
+    def __init__(
+        self, make: Callable[[], gym.Env[Any, Any]], count: int, workers: int, patience: float = 120.0
+    ) -> None:
         with contextlib.closing(make()) as probe:
             self.single_observation_space, self.single_action_space = probe.observation_space, probe.action_space
-        self.num_envs, self.workers = count, min(workers, count)
-        self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
+        self.num_envs, self.workers, self._make, self._patience = count, min(workers, count), make, patience
+        self.metadata = {"autoreset_mode": AutoresetMode.DISABLED}
         self.observation_space = batch_space(self.single_observation_space, count)
         self.action_space = batch_space(self.single_action_space, count)
-        sizes = (
+        self._sizes = (
             int(np.prod(self.single_observation_space.shape or ())),
             int(np.prod(self.single_action_space.shape or ())),
         )
-        context = multiprocessing.get_context("spawn")
+        self._context = multiprocessing.get_context("spawn")
         # Anonymous memory: it goes when the last process goes, however that ends.
-        shared = context.RawArray(ctypes.c_byte, _Arrays.bytes_needed(count, self.workers, *sizes))
-        self._arrays = _Arrays(shared, count, self.workers, *sizes)
+        self._shared = self._context.RawArray(ctypes.c_byte, _Arrays.bytes_needed(count, self.workers, *self._sizes))
+        self._arrays = _Arrays(self._shared, count, self.workers, *self._sizes)
+        self._places = [places.tolist() for places in np.array_split(np.arange(count), self.workers)]
+        self._worker_of = {place: index for index, places in enumerate(self._places) for place in places}
         self._round = 0
-        self._processes, self._pipes = [], []
-        for index, places in enumerate(np.array_split(np.arange(count), self.workers)):
-            ours, theirs = context.Pipe()
-            process = context.Process(
-                target=_work,
-                args=(make, shared, count, self.workers, sizes, index, places.tolist(), theirs, os.getpid()),
-                daemon=True,
-            )
-            with single_threaded_children():
-                process.start()
-            theirs.close()
-            self._processes.append(process)
-            self._pipes.append(ours)
+        self.faults: dict[int, str] = {}
+        self._disturbed: set[int] = set()
+        self._processes: list[Any] = [None] * self.workers
+        self._pipes: list[Connection] = [None] * self.workers  # type: ignore[list-item]  # filled at once
+        for index in range(self.workers):
+            self._start(index)
+        for index in range(self.workers):
+            self._await_ready(index)
+
+    def _start(self, index: int) -> None:
+        ours, theirs = self._context.Pipe()
+        self._arrays.done[index] = -1
+        arguments = (self._make, self._shared, self.num_envs, self.workers, self._sizes, index, self._places[index])
+        process = self._context.Process(target=_work, args=(*arguments, theirs, os.getpid(), self._round), daemon=True)
+        with single_threaded_children():
+            process.start()
+        theirs.close()
+        self._processes[index], self._pipes[index] = process, ours
+
+    def _await_ready(self, index: int) -> None:
+        while self._arrays.done[index] != self._round:
+            if not self._processes[index].is_alive() and self._arrays.done[index] != self._round:
+                code = self._processes[index].exitcode
+                raise EnvironmentFault(f"a worker could not make its environments (exit code {code}).")
+            time.sleep(NAP_SECONDS)
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Array, dict[str, Any]]:
-        """Start a new episode everywhere."""
-        self._arrays.seeds[:] = -1 if seed is None else seed
+        """Start new episodes, in all environments or in those of the mask; the rest keep their observation."""
+        seeds = list(seed) if isinstance(seed, Sequence) else [seed] * self.num_envs
+        self._arrays.seeds[:] = [-1 if given is None else given for given in seeds]
+        self._arrays.mask[:] = (options or {}).get("reset_mask", True)
         self._command(RESET)
         self._wait()
-        return self._arrays.current.copy(), {}
+        if self.faults:
+            raise EnvironmentFault(next(iter(self.faults.values())))
+        return self._arrays.observations.copy(), {}
 
-    def begin_step(self, actions: Array) -> None:
+    def begin_step(self, actions: Array, indices: Sequence[int] | None = None) -> None:
         """Send the actions; the workers begin at once."""
         self._arrays.actions[:] = actions.reshape(self.num_envs, -1)
+        self._arrays.mask[:] = indices is None
+        if indices is not None:
+            self._arrays.mask[list(indices)] = True
         self._command(STEP)
 
-    def finish_step(self) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
-        """Wait for the workers; in `infos["final_obs"]` stands what each step really led to."""
+    def finish_step(self) -> StepResult:
+        """Wait for the workers."""
         self._wait()
         arrays = self._arrays
         ends = arrays.ends.astype(bool)
-        infos = {"final_obs": arrays.reached.copy()}
-        return arrays.current.copy(), arrays.rewards.copy(), ends[:, 0], ends[:, 1], infos
+        return arrays.observations.copy(), arrays.rewards.copy(), ends[:, 0], ends[:, 1], {}
 
-    def step(self, actions: Array) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
-        """One step of every environment."""
+    def step(self, actions: Array) -> StepResult:
+        """One step of every environment; an episode that ended waits for its reset."""
         self.begin_step(actions)
         return self.finish_step()
+
+    def step_some(self, actions: Array, indices: Sequence[int]) -> StepResult:
+        """One step of the environments at these places; the others stand still (reward 0, not ended)."""
+        self.begin_step(actions, indices)
+        return self.finish_step()
+
+    def replace(self, index: int) -> list[int]:
+        """A new environment in the place of a faulty one; returns which others lost their episode by it.
+
+        Where the whole worker is gone, that is all its other environments: they too are new.
+        """
+        worker = self._worker_of[index]
+        if self._processes[worker].is_alive() and index not in self._disturbed:
+            self._arrays.mask[:] = False
+            self._arrays.mask[index] = True
+            self._command(REPLACE)
+            self._wait()
+            return []
+        self._stop(worker)
+        self._start(worker)
+        self._await_ready(worker)
+        self._disturbed -= set(self._places[worker])
+        return [place for place in self._places[worker] if place != index]
 
     def close_extras(self, **kwargs: Any) -> None:
         """End the workers and give the shared memory back."""
         self._command(CLOSE)
-        for process in self._processes:
+        for index, process in enumerate(self._processes):
             process.join(timeout=5)
-            if process.is_alive():
-                process.kill()
-                process.join()
-        for pipe in self._pipes:
-            pipe.close()
+            self._stop(index)
+
+    def _stop(self, worker: int) -> None:
+        if self._processes[worker].is_alive():
+            self._processes[worker].kill()
+        self._processes[worker].join()
+        self._pipes[worker].close()
 
     def _command(self, command: int) -> None:
+        self.faults = {}
         self._round += 1
         self._arrays.command[0] = command
         self._arrays.round[0] = self._round
 
     def _wait(self) -> None:
         done, wanted = self._arrays.done, self._round
-        patience = time.perf_counter() + SPIN_SECONDS
+        begun = time.perf_counter()
         for index in range(self.workers):
             while done[index] != wanted:
-                if time.perf_counter() > patience:
-                    self._look_after(index)
+                waited = time.perf_counter() - begun
+                if waited > SPIN_SECONDS:
+                    if self._gave_up(index, waited):
+                        break
                     time.sleep(NAP_SECONDS)
+        if self._arrays.faulty.any():
+            for place in np.flatnonzero(self._arrays.faulty).tolist():
+                self.faults[place] = self._pipes[self._worker_of[place]].recv()
+            self._arrays.faulty[:] = 0
 
-    def _look_after(self, index: int) -> None:
-        if self._pipes[index].poll():
-            with contextlib.suppress(EOFError):
-                raise EnvironmentFault(self._pipes[index].recv())
-        if not self._processes[index].is_alive():
-            code = self._processes[index].exitcode
-            raise EnvironmentFault(
-                f"a worker with environments died (exit code {code}): run again with --envs 1 to see why."
-            )
+    def _gave_up(self, index: int, waited: float) -> bool:
+        """Whether this worker will not answer any more; the environment it was at is then a faulty one."""
+        process = self._processes[index]
+        if process.is_alive() and waited < self._patience:
+            return False
+        if self._arrays.done[index] == self._round:  # it answered, and then ended
+            return True
+        reason = (
+            f"an environment took longer than {self._patience:g} s for a step and its worker was stopped"
+            if process.is_alive()
+            else f"a worker with environments died (exit code {process.exitcode})"
+        )
+        process.kill()
+        process.join()
+        self.faults[int(self._arrays.at[index])] = reason
+        self._disturbed |= set(self._places[index])
+        self._arrays.faulty[self._places[index]] = 0
+        return True
 
 
 @contextlib.contextmanager
@@ -155,18 +221,18 @@ class _Arrays:
             return array
 
         self.round, self.command = take(np.int64, 1), take(np.int64, 1)
-        self.done = take(np.int64, workers)
+        self.done, self.at = take(np.int64, workers), take(np.int64, workers)
         self.seeds = take(np.int64, count)
         self.actions = take(np.float32, count, action)
-        self.current = take(np.float32, count, observation)
-        self.reached = take(np.float32, count, observation)
+        self.observations = take(np.float32, count, observation)
         self.rewards = take(np.float64, count)
         self.ends = take(np.uint8, count, 2)
+        self.mask, self.faulty = take(np.bool_, count), take(np.bool_, count)
 
     @staticmethod
     def bytes_needed(count: int, workers: int, observation: int, action: int) -> int:
         """Enough for every array and its padding."""
-        return 8 * (2 + workers + 2 * count) + 4 * count * (action + 2 * observation) + 2 * count + 64 * 9
+        return 8 * (2 + 2 * workers + 2 * count) + 4 * count * (action + observation) + 4 * count + 64 * 11
 
 
 def _work(
@@ -179,12 +245,15 @@ def _work(
     places: list[int],
     pipe: Connection,
     parent: int,
+    seen: int,
 ) -> None:
     """A worker's life: wait for a round, do it, say so; leave when told to or when the parent is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     arrays = _Arrays(shared, count, workers, *sizes)
-    row = EnvironmentRow([make() for _ in places])
-    seen = 0
+    arrays.at[index] = places[0]
+    row = EnvironmentRow([make() for _ in places], make)
+    arrays.done[index] = seen
     try:
         while True:
             patience = time.perf_counter() + SPIN_SECONDS
@@ -197,17 +266,30 @@ def _work(
             command = int(arrays.command[0])
             if command == CLOSE:
                 return
-            if command == RESET:
-                seeds = [seed if seed >= 0 else None for seed in arrays.seeds[places].tolist()]
-                arrays.current[places], _ = row.reset(seed=seeds)
-            else:
-                reached, arrays.rewards[places], terminated, truncated, _ = row.step(arrays.actions[places])
-                arrays.reached[places] = reached
-                ended = terminated | truncated
-                arrays.ends[places] = np.stack((terminated, truncated), 1)
-                arrays.current[places] = row.reset(options={"reset_mask": ended})[0] if ended.any() else reached
+            for number, place in enumerate(places):
+                if arrays.mask[place]:
+                    arrays.at[index] = place
+                    _obey(command, row, number, place, arrays, pipe)
+                elif command == STEP:
+                    arrays.rewards[place], arrays.ends[place] = 0, 0
             arrays.done[index] = seen
-    except Exception as error:
-        pipe.send(f"an environment failed in its worker: {type(error).__name__}: {error}")
     finally:
         row.close()
+
+
+def _obey(command: int, row: EnvironmentRow, number: int, place: int, arrays: _Arrays, pipe: Connection) -> None:
+    """Do one command in one environment; what goes wrong is told through the pipe."""
+    try:
+        if command == STEP:
+            observation, arrays.rewards[place], *ends = row.step_one(arrays.actions[place], number)
+            arrays.observations[place], arrays.ends[place] = observation, ends
+        elif command == RESET:
+            seed = int(arrays.seeds[place])
+            seeds = [None if seed < 0 else seed] * row.num_envs
+            mask = np.arange(row.num_envs) == number
+            arrays.observations[place] = row.reset(seed=seeds, options={"reset_mask": mask})[0][number]
+        else:
+            row.replace(number)
+    except Exception as error:  # a stranger's code may raise anything
+        arrays.faulty[place] = True
+        pipe.send(str(error) if isinstance(error, EnvironmentFault) else f"{type(error).__name__}: {error}")

@@ -1,6 +1,8 @@
 """Several environments stepped as one, in this process, without autoreset: who resets is the collector's business."""
 
-from collections.abc import Sequence
+import contextlib
+import sys
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -12,13 +14,22 @@ from numpy.typing import NDArray
 from td3.errors import EnvironmentFault
 
 Array = NDArray[Any]
+StepResult = tuple[Array, Array, Array, Array, dict[str, Any]]
 
 
 class EnvironmentRow(VectorEnv[Array, Array, Array]):
-    """A row of environments; `reset` with `options={"reset_mask": mask}` resets those and leaves the others be."""
+    """A row of environments; `reset` with `options={"reset_mask": mask}` resets those and leaves the others be.
 
-    def __init__(self, environments: Sequence[gym.Env[Any, Any]]) -> None:
-        self.environments = list(environments)
+    What a stranger's environment does wrong in a step stands in `faults`, by place: the others have done their step.
+    """
+
+    seeds_episodes = True
+    """Whether every reset takes a seed, so that an episode can be played again from its seed and its actions."""
+
+    def __init__(
+        self, environments: Sequence[gym.Env[Any, Any]], make: Callable[[], gym.Env[Any, Any]] | None = None
+    ) -> None:
+        self.environments, self._make = list(environments), make
         first = self.environments[0]
         self.num_envs = len(self.environments)
         self.metadata = {"autoreset_mode": AutoresetMode.DISABLED}
@@ -27,6 +38,8 @@ class EnvironmentRow(VectorEnv[Array, Array, Array]):
         self.action_space = batch_space(first.action_space, self.num_envs)
         self._observation_shape, self._action_shape = first.observation_space.shape, first.action_space.shape
         self._observations = np.zeros((self.num_envs, int(np.prod(self._observation_shape or ()))), np.float32)
+        self.faults: dict[int, str] = {}
+        self._complaints = _hear_mujoco()
 
     def reset(
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
@@ -36,27 +49,55 @@ class EnvironmentRow(VectorEnv[Array, Array, Array]):
         mask = (options or {}).get("reset_mask", np.ones(self.num_envs, bool))
         observations = self._observations.copy()
         for index in np.flatnonzero(mask).tolist():
-            observation, _ = self.environments[index].reset(seed=seeds[index])
-            observations[index] = self._vector(observation, index)
+            try:
+                observation, _ = self.environments[index].reset(seed=seeds[index])
+                observations[index] = self._vector(observation, index)
+            except Exception as error:  # a stranger's code may raise anything
+                raise EnvironmentFault(_sentence("reset", error)) from error
         self._observations = observations
         return observations, {}
 
-    def step(self, actions: Array) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
+    def step(self, actions: Array) -> StepResult:
         """One step of every environment; an episode that ended waits for its reset."""
         return self.step_some(actions, range(self.num_envs))
 
-    def step_some(self, actions: Array, indices: Sequence[int]) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
+    def step_some(self, actions: Array, indices: Sequence[int]) -> StepResult:
         """One step of the environments at these places; the others stand still (reward 0, not ended)."""
         observations = self._observations.copy()
         rewards = np.zeros(self.num_envs, np.float64)
         terminated, truncated = np.zeros(self.num_envs, bool), np.zeros(self.num_envs, bool)
+        self.faults = {}
         for index in indices:
-            action = actions[index].reshape(self._action_shape)
-            observation, reward, ended, cut, _ = self.environments[index].step(action)
-            observations[index] = self._vector(observation, index)
-            rewards[index], terminated[index], truncated[index] = float(reward), ended, cut
+            try:
+                observations[index], rewards[index], terminated[index], truncated[index] = self.step_one(
+                    actions[index], index
+                )
+            except EnvironmentFault as fault:
+                self.faults[index] = str(fault)
         self._observations = observations
         return observations, rewards, terminated, truncated, {}
+
+    def step_one(self, action: Array, index: int) -> tuple[Array, float, bool, bool]:
+        """One step of one environment: observation, reward, terminated, truncated; faults are raised."""
+        try:
+            observation, reward, ended, cut, _ = self.environments[index].step(action.reshape(self._action_shape))
+            result = self._vector(observation, index), float(reward), bool(ended), bool(cut)
+        except Exception as error:  # a stranger's code may raise anything
+            raise EnvironmentFault(_sentence("step", error)) from error
+        if self._complaints:
+            unstable = any("unstable" in complaint for complaint in self._complaints)
+            self._complaints.clear()
+            if unstable:
+                raise EnvironmentFault("MuJoCo found its simulation unstable and reset it inside a step")
+        return result
+
+    def replace(self, index: int) -> list[int]:
+        """A new environment in the place of a faulty one; returns which others lost their episode by it: none."""
+        if self._make is not None:
+            with contextlib.suppress(Exception):  # what is broken may also fail to close
+                self.environments[index].close()
+            self.environments[index] = self._make()
+        return []
 
     def _vector(self, observation: Any, index: int) -> Array:
         array = np.asarray(observation)
@@ -64,7 +105,7 @@ class EnvironmentRow(VectorEnv[Array, Array, Array]):
             name = getattr(self.environments[index].spec, "id", "the environment")
             raise EnvironmentFault(
                 f"{name} gave an observation of shape {array.shape}, but its observation_space says "
-                f"{self._observation_shape}: make the two agree."
+                f"{self._observation_shape}: make the two agree"
             )
         return array.ravel()
 
@@ -72,3 +113,27 @@ class EnvironmentRow(VectorEnv[Array, Array, Array]):
         """Close every environment."""
         for environment in self.environments:
             environment.close()
+
+
+def _sentence(doing: str, error: Exception) -> str:
+    if isinstance(error, EnvironmentFault):
+        return str(error)
+    return f"an environment failed in {doing}(): {type(error).__name__}: {' '.join(str(error).split())}"
+
+
+def _hear_mujoco() -> list[str]:
+    """Where MuJoCo's warnings arrive from now on, instead of in a file where the program was started.
+
+    When its numbers explode, MuJoCo resets the simulation by itself and only warns: the step looks like any other.
+    """
+    mujoco = sys.modules.get("mujoco")
+    if mujoco is None:
+        return []
+    global _heard
+    if _heard is None:
+        _heard = []
+        mujoco.set_mju_user_warning(_heard.append)
+    return _heard
+
+
+_heard: list[str] | None = None

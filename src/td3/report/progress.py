@@ -78,6 +78,10 @@ class ProgressDisplay:
             text += f"   {self._facts(with_evaluation=False)}"
         self.say(text)
 
+    def warned(self, text: str) -> None:
+        """Print it, and stay."""
+        self.say(f"Warning: {text}", style="yellow")
+
     def say(self, text: str, style: str | None = None) -> None:
         """One line, as it is: a log file is not wrapped, and brackets in a path are no markup."""
         self.console.print(text, style=style, markup=False, highlight=False, emoji=False, soft_wrap=True)

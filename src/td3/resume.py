@@ -1,0 +1,241 @@
+"""Checkpoints of a whole run, from which it goes on bit for bit after being killed at any moment.
+
+checkpoints/
+  000000050000/  manifest.json  state.safetensors      one checkpoint; the newest two are kept
+  memory/        000000000000.safetensors  ...         transitions, each written once, shared by all checkpoints
+
+A checkpoint is written under a temporary name, synced and renamed, so it is whole or not there. The manifest carries a
+checksum of every file and of itself. The replay memory is a ring that only its newest rows change: a shard holds rows
+that are new since the last checkpoint, and is removed when the ring has left it behind. Nothing is ever unpickled.
+"""
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load as load_tensors
+from safetensors.numpy import save as save_tensors
+
+from td3.errors import RunError
+from td3.files import Written, read_as_written, read_plain, remove_folder, sync_folder, write_atomically
+from td3.policy import Array
+
+if TYPE_CHECKING:
+    from td3.algorithm import ReplayMemory
+
+SCHEMA = 1
+KEPT = 2
+"""Checkpoints that are kept: if the newest is damaged, there is one before it."""
+SHARD_BYTES = 8 << 20
+"""Rows are written in pieces of this size, so that saving a large memory needs little more of it."""
+LARGEST_MANIFEST = 16 << 20
+
+
+class Shard(NamedTuple):
+    """A file of transitions, numbered since the beginning of the run: those from `first` up to, without, `end`."""
+
+    first: int
+    end: int
+    bytes: int
+    sha256: str
+
+    @property
+    def name(self) -> str:
+        """Its file."""
+        return f"{self.first:012}.safetensors"
+
+
+class Checkpoint(NamedTuple):
+    """A checkpoint that is whole, as far as its manifest and state go; the memory is read shard by shard."""
+
+    env_steps: int
+    facts: dict[str, Any]
+    tensors: dict[str, Array]
+    shards: tuple[Shard, ...]
+    folder: Path
+
+    def rows(self) -> Iterator[tuple[int, Array]]:
+        """All kept transitions `[member, count, row]`, each with the number of its first; raises ValueError."""
+        for shard in self.shards:
+            content = read_as_written(self.folder / "memory" / shard.name, Written(shard.bytes, shard.sha256))
+            rows = _tensors(content)["rows"]
+            if rows.ndim != 3 or rows.shape[1] != shard.end - shard.first:
+                raise ValueError(f"{shard.name} has other rows than its manifest says")
+            yield shard.first, rows
+
+
+class Checkpoints:
+    """The checkpoints of one run."""
+
+    def __init__(self, run: Path) -> None:
+        self.folder = run / "checkpoints"
+        self._shards: tuple[Shard, ...] = ()
+
+    def save(
+        self, env_steps: int, facts: Mapping[str, Any], tensors: Mapping[str, Array], memory: "ReplayMemory"
+    ) -> None:
+        """Write a checkpoint; on an OSError the ones before it stay as they were."""
+        (self.folder / "memory").mkdir(parents=True, exist_ok=True)
+        self._write_new_rows(memory)
+        part = self.folder / ".part"
+        remove_folder(part)  # a save that was killed
+        part.mkdir()
+        state = write_atomically(part / "state.safetensors", save_tensors(_contiguous(tensors)))
+        body = {
+            "schema": SCHEMA,
+            "env_steps": env_steps,
+            "facts": dict(facts),
+            "state": state._asdict(),
+            "shards": [shard._asdict() for shard in self._shards],
+        }
+        write_atomically(part / "manifest.json", _sealed(body))
+        place = self.folder / f"{env_steps:012}"
+        remove_folder(place)  # only a damaged one can be there
+        part.replace(place)
+        sync_folder(self.folder)
+        self._remove_what_is_over()
+
+    def newest(self) -> tuple[Checkpoint | None, list[str]]:
+        """The newest checkpoint whose manifest and state are whole, and a sentence on each newer one that is not."""
+        return self._first_whole(self._names())
+
+    def before(self, checkpoint: Checkpoint) -> tuple[Checkpoint | None, list[str]]:
+        """The newest whole checkpoint older than this one, whose memory turned out to be damaged."""
+        return self._first_whole([name for name in self._names() if int(name) < checkpoint.env_steps])
+
+    def go_on_from(self, checkpoint: Checkpoint) -> None:
+        """New rows follow those of this checkpoint; newer checkpoints, which were refused, make room."""
+        self._shards = checkpoint.shards
+        for name in self._names():
+            if int(name) > checkpoint.env_steps:
+                remove_folder(self.folder / name)
+
+    def start_anew(self) -> None:
+        """Forget everything."""
+        for name in self._names():
+            remove_folder(self.folder / name)
+        remove_folder(self.folder / "memory")
+
+    def _names(self) -> list[str]:
+        """Every checkpoint's folder, the newest first."""
+        with contextlib.suppress(OSError):
+            names = (folder.name for folder in self.folder.iterdir())
+            return sorted((name for name in names if name.isdecimal() and len(name) == 12), reverse=True)
+        return []
+
+    def _first_whole(self, names: list[str]) -> tuple[Checkpoint | None, list[str]]:
+        refused: list[str] = []
+        for name in names:
+            try:
+                return self._read(name), refused
+            except ValueError as error:
+                refused.append(f"checkpoint {int(name):,} is damaged ({error})")
+        return None, refused
+
+    def _read(self, name: str) -> Checkpoint:
+        folder = self.folder / name
+        body = _unsealed(folder / "manifest.json")
+        try:
+            tensors = _tensors(read_as_written(folder / "state.safetensors", Written(**body["state"])))
+            shards = tuple(Shard(**shard) for shard in body["shards"])
+            whole = isinstance(body["facts"], dict) and body["env_steps"] == int(name)
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"manifest.json is incomplete: {error}") from None
+        if not whole:
+            raise ValueError("manifest.json belongs to another checkpoint")
+        return Checkpoint(body["env_steps"], body["facts"], tensors, shards, self.folder)
+
+    def _write_new_rows(self, memory: "ReplayMemory") -> None:
+        oldest = memory.added - len(memory)
+        kept = [shard for shard in self._shards if shard.end > oldest]
+        first = max(oldest, kept[-1].end if kept else 0)
+        members, capacity, width = memory.rows.shape
+        at_once = max(1, SHARD_BYTES // (members * width * memory.rows.element_size()))
+        while first < memory.added:
+            start = first % capacity
+            end = min(first + at_once, memory.added, first - start + capacity)
+            rows = memory.rows[:, start : start + end - first].contiguous().cpu().numpy()
+            shard = Shard(first, end, 0, "")
+            written = write_atomically(self.folder / "memory" / shard.name, save_tensors({"rows": rows}))
+            kept.append(shard._replace(**written._asdict()))
+            first = end
+        self._shards = tuple(kept)
+
+    def _remove_what_is_over(self) -> None:
+        """Old checkpoints, and shards that none of the kept ones needs; failing to is no harm."""
+        for name in self._names()[KEPT:]:
+            # The manifest first: a checkpoint without it is none.
+            with contextlib.suppress(OSError):
+                (self.folder / name / "manifest.json").unlink()
+            remove_folder(self.folder / name)
+        needed = {shard.name for shard in self._shards}
+        for name in self._names()[1:KEPT]:
+            with contextlib.suppress(ValueError, KeyError, TypeError):
+                needed |= {Shard(**shard).name for shard in _unsealed(self.folder / name / "manifest.json")["shards"]}
+        with contextlib.suppress(OSError):
+            for file in (self.folder / "memory").iterdir():
+                if file.name not in needed:
+                    file.unlink()
+
+
+def fill_memory(memory: "ReplayMemory", checkpoint: Checkpoint, added: int) -> None:
+    """Put a checkpoint's transitions where they were in the ring; raises ValueError if any is missing or damaged."""
+    import torch
+
+    expected = max(0, added - memory.capacity)
+    for first, rows in checkpoint.rows():
+        if first > expected or rows.shape[0] != memory.rows.shape[0] or rows.shape[2] != memory.rows.shape[2]:
+            raise ValueError("the memory has a gap or another shape")
+        end = first + rows.shape[1]
+        skipped = max(0, expected - first)
+        places = torch.arange(first + skipped, end) % memory.capacity
+        memory.rows[:, places.to(memory.rows.device)] = torch.from_numpy(rows[:, skipped:]).to(memory.rows)
+        expected = end
+    if expected != added:
+        raise ValueError("the memory's newest rows are missing")
+    memory.claim(added)
+    memory.filled.fill_(len(memory))
+
+
+def _contiguous(tensors: Mapping[str, Array]) -> dict[str, Array]:
+    return {name: np.asarray(array, order="C") for name, array in tensors.items()}
+
+
+def _tensors(content: bytes) -> dict[str, Array]:
+    try:
+        tensors: dict[str, Array] = load_tensors(content)
+    except SafetensorError as error:
+        raise ValueError(f"it is not in the safetensors format: {error}") from None
+    return tensors
+
+
+def _sealed(body: Mapping[str, Any]) -> bytes:
+    """JSON that carries a checksum of itself."""
+    plain = json.dumps(body, indent=1, sort_keys=True).encode()
+    return json.dumps({**body, "sha256": hashlib.sha256(plain).hexdigest()}, indent=1, sort_keys=True).encode()
+
+
+def _unsealed(path: Path) -> dict[str, Any]:
+    """What `_sealed` wrote; raises ValueError for anything else, whichever byte of it differs."""
+    try:
+        content = read_plain(path, LARGEST_MANIFEST)
+        body = json.loads(content)
+        del body["sha256"]
+        sealed = _sealed(body)
+    except OSError as error:
+        raise ValueError(f"{path.name} cannot be read ({error.strerror})") from None
+    except (KeyError, TypeError, RecursionError):
+        raise ValueError(f"{path.name} is not a manifest") from None
+    if sealed != content:
+        raise ValueError(f"{path.name} is not as it was written")
+    if body.get("schema") != SCHEMA:
+        raise RunError(
+            f"{path} was written in version {body.get('schema')!r} of the checkpoint format, and this td3 reads "
+            f"{SCHEMA}: resume it with the td3 that wrote it."
+        )
+    return dict(body)

@@ -1,0 +1,33 @@
+"""Everything that a finished run is, except clocks: two runs that did the same have equal fingerprints."""
+
+import csv
+import hashlib
+from pathlib import Path
+
+from td3.resume import Checkpoints
+
+CLOCKS = ("seconds", "positions", "config")
+"""Facts that tell the time, the length of a file with times in it, or where the run lies."""
+
+
+def fingerprint(run: Path) -> dict[str, str]:
+    checkpoint, refused = Checkpoints(run).newest()
+    assert checkpoint is not None and not refused, refused
+    parts = {
+        f"tensor {name}": (array.dtype, array.shape, array.tobytes()) for name, array in checkpoint.tensors.items()
+    }
+    parts |= {f"fact {name}": fact for name, fact in checkpoint.facts.items() if name not in CLOCKS}
+    rows = hashlib.sha256()
+    for first, shard in checkpoint.rows():
+        for number in range(shard.shape[1]):
+            rows.update(f"{first + number}".encode() + shard[:, number].tobytes())
+    parts["memory"] = rows.hexdigest()
+    for folder in sorted(run.glob("seed_*")):
+        for name in ("metrics.csv", "evaluations.csv", "best/agent.safetensors", "last/agent.safetensors"):
+            parts[f"{folder.name}/{name}"] = (folder / name).read_bytes()
+        parts[f"{folder.name}/evaluations.npz"] = (folder / "evaluations.npz").read_bytes()
+        with (folder / "monitor.csv").open() as file:
+            file.readline()
+            parts[f"{folder.name}/monitor.csv"] = [(row["r"], row["l"]) for row in csv.DictReader(file)]
+    parts["env steps"] = checkpoint.env_steps
+    return {name: hashlib.sha256(repr(part).encode()).hexdigest() for name, part in parts.items()}

@@ -1,0 +1,89 @@
+"""A run that is killed with SIGKILL again and again, in processes forked from one that has everything loaded."""
+
+import multiprocessing
+import os
+import random
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+CONTEXT = multiprocessing.get_context("forkserver")
+
+
+class Plan(NamedTuple):
+    """When to die: in the nth save at this operation, or after so many seconds."""
+
+    save: int = 0
+    operation: int = 0
+    seconds: float = 0.0
+
+
+def train_until_killed(fields: dict[str, Any], plan: Plan | None) -> None:
+    """Begin or go on with a run, and die as planned."""
+    import torch
+
+    from td3.config import resolve
+    from td3.resume import Checkpoints
+    from td3.training import resume_run, train_run
+
+    torch.set_num_threads(1)
+    if plan is not None and plan.seconds:
+        threading.Thread(target=_die_later, args=(plan.seconds,), daemon=True).start()
+    elif plan is not None:
+        _die_in_save(Checkpoints, plan)
+    if (Path(fields["out"]) / "config.json").exists():
+        resume_run(Path(fields["out"]))
+    else:
+        train_run(resolve(**fields))
+
+
+def _die_later(seconds: float) -> None:
+    time.sleep(seconds)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _die_in_save(checkpoints: Any, plan: Plan) -> None:
+    from faults.operations import watched
+
+    real, saves = checkpoints.save, []
+
+    def save(*arguments: Any) -> None:
+        saves.append(1)
+        if len(saves) == plan.save:
+            with watched(plan.operation, "kill"):
+                real(*arguments)
+        else:
+            real(*arguments)
+
+    checkpoints.save = save
+
+
+def killed_often(fields: dict[str, Any], generator: random.Random) -> dict[str, int]:
+    """Kill a run again and again, every other time inside a save, until it ends; counts the kills."""
+    kills = {"in a save": 0, "at any moment": 0}
+    while True:
+        kind = min(kills, key=lambda name: kills[name])
+        if kind == "in a save":
+            plan = Plan(save=generator.choice((1, 2, 2)), operation=generator.randrange(36))
+        else:
+            plan = Plan(seconds=generator.uniform(0.05, 0.6))
+        code = _run(fields, plan)
+        if code == 0:
+            return kills
+        assert code == -signal.SIGKILL, code
+        kills[kind] += 1
+
+
+def _run(fields: dict[str, Any], plan: Plan | None) -> int:
+    process = CONTEXT.Process(target=train_until_killed, args=(fields, plan))
+    process.start()
+    process.join()
+    assert process.exitcode is not None
+    return process.exitcode
+
+
+def preload() -> None:
+    """Have the server load everything once; its children then start at once."""
+    CONTEXT.set_forkserver_preload(["td3.training", "td3.environments.rail"])
