@@ -1,6 +1,6 @@
 """A run is a directory: written while it trains, read by everything else.
 
-config.json  versions.json  status.json  checkpoints/ (see resume.py)
+config.json  versions.json  status.json  checkpoints/ (see checkpoints.py)
 seed_0/  metrics.csv  evaluations.csv  evaluations.npz  monitor.csv  last/agent.*  best/agent.*
 seed_1/  ...
 """

@@ -33,7 +33,7 @@ from td3.errors import ConfigError, Diverged, EnvironmentFault, RunError
 from td3.evaluate import Evaluation, EvaluationWorkers, Evaluator
 from td3.policy import Array
 from td3.resources import available_threads, gigabytes, require_memory
-from td3.resume import Checkpoint, Checkpoints, fill_memory
+from td3.checkpoints import Checkpoint, Checkpoints, fill_memory
 from td3.run import MemberWriter, Run, check_position, locked, new_directory, versions, write_json
 
 LOG_EVERY = 1_000
@@ -186,11 +186,11 @@ def _require_room(config: TrainConfig, spaces: TaskSpaces) -> None:
     needed = config.seeds * memory_size * 4 * (2 * spaces.state_size + spaces.action_size + 2)
     require_memory(needed, memory_size, config.seeds, choose_device(config.device))
     folder = next(place for place in (config.out or Path("runs")).absolute().parents if place.is_dir())
-    free = shutil.disk_usage(folder).free
-    if config.save_every != 0 and needed > 0.9 * free:
+    total, _, free = shutil.disk_usage(folder)
+    if config.save_every != 0 and needed > 0.9 * free and total > 0:
         raise ConfigError(
-            f"the checkpoints of this run need {gigabytes(needed)}, and {folder} has {gigabytes(free)} free: make room, "
-            "give another --out, lower --td3.memory-size, or train without checkpoints by --save-every 0."
+            f"the checkpoints of this run need {gigabytes(needed)}, and {folder} has {gigabytes(free)} free: make "
+            "room, give another --out, lower --td3.memory-size, or train without checkpoints by --save-every 0."
         )
 
 
@@ -311,7 +311,6 @@ class Training:
         environments, self.evaluator = place_environments(make, config, threads, device)
         self.collector = Collector(environments, seeds, *bounds, settings.exploration_noise)
         self.env_steps = 0
-        self._largest_reward = np.zeros(len(seeds))
         self._alarmed: set[int] = set()
         self._snapshots: dict[int, Agent] = {}
         self._saved: int | None = None
@@ -383,7 +382,6 @@ class Training:
         self.collector.begin(actions)
         rows, episodes = self.collector.finish()
         self.engine.store(rows)
-        self._largest_reward = np.maximum(self._largest_reward, np.abs(rows[..., -2]).max(1))
         self.env_steps += rows.shape[1]
         self.engine.update(self._owed_for_episodes(episodes))
         for episode in episodes:
@@ -431,32 +429,34 @@ class Training:
 
     def _state(self) -> tuple[dict[str, Any], dict[str, Array]]:
         """Everything that the run is, except its transitions."""
-        pending = sorted(self._snapshots)
         facts = {
             "config": self.config.to_json(),
             "versions": versions(),
             "added": self.memory.added,
-            "pending_evaluations": pending,
+            "pending_evaluations": sorted(self._snapshots),
             "positions": {str(s): w.position() for s, w in zip(self.config.member_seeds, self.writers, strict=True)},
             "seconds": round(self._seconds(), 3),
         }
+        tensors = self._tensors()
+        for member, writer in enumerate(self.writers):
+            tensors |= {f"history.{member}.{name}": array for name, array in writer.history.items()}
+        return facts, tensors
+
+    def _tensors(self) -> dict[str, Array]:
         tensors: dict[str, Tensor | Array] = {
             **{f"agent.{name}": tensor for name, tensor in self.agent.tensors().items()},
             "updates": self.agent.updates,
             "loss_sums": self.engine.losses.sums,
             "logged_updates": self._logged_updates,
             "best_returns": self._best,
-            "largest_rewards": self._largest_reward,
             "unlogged_episodes": np.array([e for episodes in self._episodes for e in episodes], np.float64),
             **{f"collector.{name}": array for name, array in self.collector.state().items()},
         }
-        for member, writer in enumerate(self.writers):
-            tensors |= {f"history.{member}.{name}": array for name, array in writer.history.items()}
-        for number, env_steps in enumerate(pending):
+        for number, env_steps in enumerate(sorted(self._snapshots)):
             networks = self._snapshots[env_steps].tensors()
             tensors |= {f"pending.{number}.{name}": networks[name] for name in NETWORKS}
             tensors[f"pending.{number}.updates"] = self._snapshots[env_steps].updates
-        return facts, {name: _array(value) for name, value in tensors.items()}
+        return {name: _array(value) for name, value in tensors.items()}
 
     def _restore(self, checkpoint: Checkpoint, observer: Observer) -> None:
         """Stand where the checkpoint was taken."""
@@ -469,7 +469,7 @@ class Training:
         self.engine.losses.sums.copy_(torch.from_numpy(tensors["loss_sums"]))
         self.engine.restored()
         self._logged_updates = tensors["logged_updates"].copy()
-        self._best, self._largest_reward = tensors["best_returns"].copy(), tensors["largest_rewards"].copy()
+        self._best = tensors["best_returns"].copy()
         for member, episode_return, length in tensors["unlogged_episodes"].reshape(-1, 3).tolist():
             self._episodes[int(member)].append(Episode(int(member), episode_return, int(length)))
         strayed = self.collector.restore(_named(tensors, "collector."))
@@ -483,8 +483,8 @@ class Training:
             writer = MemberWriter(
                 self.path / f"seed_{seed}", self.config.env, facts["positions"][str(seed)], facts["seconds"]
             )
-            writer.restore_history(_named(tensors, f"history.{member}."))
             self.writers.append(writer)
+            writer.restore_history(_named(tensors, f"history.{member}."))
         for number, env_steps in enumerate(facts["pending_evaluations"]):
             snapshot = self.agent.copied()
             _load_tensors(snapshot, tensors, f"pending.{number}.")
@@ -506,7 +506,7 @@ class Training:
         return f"The checkpoint at env step {self._saved:,} is whole: td3 resume {self.path} goes on from there."
 
     def _diagnosis(self, error: NonFiniteGradient) -> str:
-        rewards = ", ".join(f"{reward:.3g}" for reward in self._largest_reward)
+        rewards = ", ".join(f"{reward:.3g}" for reward in self._largest_rewards())
         return (
             f"Learning broke down at env step {self.env_steps:,}: {error}, and nothing was changed by it. The largest "
             f"reward seen was {rewards}: lower the learning rates, or bring rewards and observations nearer to 1."
@@ -514,17 +514,23 @@ class Training:
 
     def _sound_the_alarm(self, rows: Sequence[Mapping[str, Any]], observer: Observer) -> None:
         """Say once of a seed that its critics promise far more than its rewards can add up to."""
-        gamma = self.config.td3.gamma
-        for member, row in enumerate(rows):
-            possible = self._largest_reward[member] / max(1e-3, 1 - gamma)
-            settled = row["updates"] >= ALARM_AFTER and member not in self._alarmed
-            if settled and abs(row["mean_q"]) > 2 * possible > 0:
+        settled = [m for m, row in enumerate(rows) if row["updates"] >= ALARM_AFTER and m not in self._alarmed]
+        largest = self._largest_rewards() if settled else []
+        for member in settled:
+            possible, said = largest[member] / max(1e-3, 1 - self.config.td3.gamma), rows[member]["mean_q"]
+            if abs(said) > 2 * possible > 0:
                 self._alarmed.add(member)
                 observer.warned(
-                    f"seed {self.config.member_seeds[member]}: the critics say {row['mean_q']:.3g} on average, where "
-                    f"rewards of at most {self._largest_reward[member]:.3g} can add up to {possible:.3g}: learning "
-                    "diverges. Lower the learning rates or raise --td3.policy-delay."
+                    f"seed {self.config.member_seeds[member]}: the critics say {said:.3g} on average, where rewards of "
+                    f"at most {largest[member]:.3g} can add up to {possible:.3g}: learning diverges. Lower the "
+                    "learning rates or raise --td3.policy-delay."
                 )
+
+    def _largest_rewards(self) -> list[float]:
+        """Each seed's reward in the memory that is farthest from 0."""
+        self.engine.settle()
+        rewards = self.memory.rows[:, : len(self.memory), -2]
+        return [float(value) for value in rewards.abs().amax(1)] if len(self.memory) else [0.0] * self.agent.members
 
     def _owed_for_steps(self, env_steps: int) -> list[int]:
         """Updates due when so many env steps have been begun, less those done; none from an empty memory."""

@@ -6,7 +6,6 @@ from scripted import FormulaPolicy, Scripted
 from td3.collect import Collector
 from td3.environments import EnvironmentRow
 from td3.environments.pool import EnvironmentPool
-from td3.errors import EnvironmentFault
 
 ACTION = np.array([0.5, 0.3], np.float32)
 

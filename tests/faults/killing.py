@@ -25,7 +25,7 @@ def train_until_killed(fields: dict[str, Any], plan: Plan | None) -> None:
     import torch
 
     from td3.config import resolve
-    from td3.resume import Checkpoints
+    from td3.checkpoints import Checkpoints
     from td3.training import resume_run, train_run
 
     torch.set_num_threads(1)

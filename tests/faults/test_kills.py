@@ -3,6 +3,7 @@
 import random
 
 import pytest
+
 from faults.fingerprint import fingerprint
 from faults.killing import killed_often, preload, train_until_killed
 

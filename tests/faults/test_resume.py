@@ -1,0 +1,292 @@
+"""Where a stopped run goes on, what it needs for that, and what it says when it cannot."""
+
+import json
+import shutil
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from scripted import Scripted
+
+import td3
+from faults.fingerprint import fingerprint
+from td3 import training
+from td3.cli import main
+from td3.config import resolve
+from td3.environments import EnvironmentPool
+from td3.errors import ConfigError, RunError
+from td3.evaluate import EvaluationWorkers
+from td3.checkpoints import Checkpoints
+from td3.run import MemberWriter
+from td3.training import Silence, resume_run, train_run
+
+SMALL = {
+    "steps": 600,
+    "random_steps": 100,
+    "hidden_sizes": (8, 8),
+    "batch_size": 8,
+    "memory_size": 250,
+    "eval_every": 200,
+    "eval_episodes": 1,
+    "save_every": 100,
+    "threads": 1,
+    "device": "cpu",
+}
+
+
+class Stop(Exception):
+    """The end of a process, as far as the run's files know."""
+
+
+class Stopping(Silence):
+    """Ends a run after so many env steps, without any farewell; keeps what it was told."""
+
+    def __init__(self, at: int = 10**9) -> None:
+        self.at, self.warnings = at, []
+
+    def progressed(self, env_steps: int) -> None:
+        if env_steps >= self.at:
+            raise Stop
+
+    def warned(self, text: str) -> None:
+        self.warnings.append(text)
+
+
+def config(out: Path, env: str = "Rail-v0", **fields):
+    return resolve(env, **{**SMALL, "out": out, **fields})
+
+
+def stopped(out: Path, at: int, env: str = "Rail-v0", **fields) -> Path:
+    with pytest.raises(Stop):
+        train_run(config(out, env, **fields), Stopping(at))
+    return out
+
+
+def differences(one: Path, other: Path) -> list[str]:
+    first, second = fingerprint(one), fingerprint(other)
+    return sorted(name for name in first.keys() | second.keys() if first.get(name) != second.get(name))
+
+
+KINDS = {
+    "one seed": {},
+    "one environment among many": {"seeds": 2, "envs": 3},
+    "updates at the end of episodes": {"update_when": "episode", "seeds": 2},
+    "plain gradient descent": {"optimizer": "sgd", "critic_learning_rate": 1e-5, "actor_learning_rate": 1e-5},
+    "more updates than steps": {"updates_per_step": 1.5},
+    "a physics engine": {"env": "Hopper-v5", "steps": 500},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_stopped_run_ends_as_the_one_that_was_not(tmp_path, kind):
+    train_run(config(tmp_path / "whole", **KINDS[kind]))
+    stopped(tmp_path / "cut", 370, **KINDS[kind])
+    with pytest.raises(Stop):
+        resume_run(tmp_path / "cut", observer=Stopping(430))
+    observer = Stopping()
+    resume_run(tmp_path / "cut", observer=observer)
+    assert observer.warnings == []
+    assert differences(tmp_path / "whole", tmp_path / "cut") == []
+
+
+def test_evaluations_that_were_under_way_in_processes_are_not_lost(tmp_path, monkeypatch):
+    train_run(config(tmp_path / "whole", seeds=2))
+
+    class Slow(EvaluationWorkers):
+        """Finishes an evaluation only when it must."""
+
+        def finished(self, wait=False):
+            return super().finished(wait) if wait or len(self._begun) > self.MOST_WAITING else iter(())
+
+    def beside(make, config, threads, device):
+        workers = Slow(make, config.member_seeds, config.eval_episodes, 1)
+        return EnvironmentPool(make, config.seeds * config.envs, 1), workers
+
+    monkeypatch.setattr(training, "place_environments", beside)
+    stopped(tmp_path / "cut", 350, seeds=2)
+    checkpoint, _ = Checkpoints(tmp_path / "cut").newest()
+    assert checkpoint.env_steps == 300
+    assert checkpoint.facts["pending_evaluations"] == [0, 200]
+    resume_run(tmp_path / "cut")
+    assert differences(tmp_path / "whole", tmp_path / "cut") == []
+
+
+def test_a_run_without_a_checkpoint_begins_again(tmp_path):
+    train_run(config(tmp_path / "whole"))
+    stopped(tmp_path / "cut", 90)
+    resume_run(tmp_path / "cut")
+    assert differences(tmp_path / "whole", tmp_path / "cut") == []
+
+
+@pytest.mark.parametrize("preset", ["author", "paper"])
+def test_a_finished_run_can_be_made_longer(tmp_path, preset):
+    """The row at the old end is then one of the schedule, as it is in the long run."""
+    fields = {**SMALL, "preset": preset, "eval_every": 1_000, "save_every": None, "memory_size": 5_000}
+    if preset == "paper":  # which keeps the whole history
+        del fields["memory_size"]
+    train_run(resolve("Rail-v0", **{**fields, "steps": 2_000, "out": tmp_path / "whole"}))
+    train_run(resolve("Rail-v0", **{**fields, "steps": 1_000, "out": tmp_path / "longer"}))
+    run = td3.resume(tmp_path / "longer", steps=2_000)
+    assert run.config.steps == 2_000
+    assert differences(tmp_path / "whole", tmp_path / "longer") == []
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _rows_often():
+    """Rows of metrics.csv that short runs reach."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training, "LOG_EVERY", 100)
+        yield
+
+
+@pytest.fixture(scope="module")
+def interrupted(tmp_path_factory) -> tuple[Path, dict[str, str]]:
+    """A run stopped in the middle of everything, and what it should become."""
+    folder = tmp_path_factory.mktemp("interrupted")
+    fields = {"seeds": 2, "save_every": 130}
+    train_run(config(folder / "whole", **fields))
+    return stopped(folder / "cut", 270, **fields), fingerprint(folder / "whole")
+
+
+AGENT = ["actor", "actor_target", "critics", "critics_target"]
+for who in ("actor_optimizer", "critics_optimizer"):
+    AGENT += [f"{who}.{what}" for what in ("first_moment", "second_moment", "steps")]
+SAVED = [
+    *(f"agent.{name}" for name in AGENT),
+    *(f"collector.{name}" for name in ("round", "states", "returns", "lengths", "episodes", "actions")),
+    *("updates", "loss_sums", "logged_updates", "best_returns", "unlogged_episodes"),
+    *(f"history.{member}.{name}" for member in (0, 1) for name in ("env_steps", "returns", "lengths")),
+]
+IDLE_WITHOUT_FAULTS = {"collector.faults_in_a_row"}
+"""Saved, but of no consequence in a run without faults; test_environments.py needs it."""
+
+
+def test_the_list_of_saved_fields_is_complete(interrupted):
+    checkpoint, _ = Checkpoints(interrupted[0]).newest()
+    assert {*checkpoint.tensors} == {*SAVED} | IDLE_WITHOUT_FAULTS
+    assert {*checkpoint.facts} == {"config", "versions", "added", "pending_evaluations", "positions", "seconds"}
+
+
+@pytest.mark.parametrize("field", [*SAVED, "added", "positions"])
+def test_no_saved_field_can_be_left_out(interrupted, tmp_path, monkeypatch, field):
+    """Taken from birth instead, each one makes the end another, or is missed at once."""
+    cut, expected = interrupted
+    shutil.copytree(cut, tmp_path / "cut")
+    real = training.Training._restore
+
+    def forgetful(self, checkpoint, observer):
+        birth = {**self._tensors(), "added": 0, "positions": {"0": dict.fromkeys(MemberWriter.FILES, 0)}}
+        birth["positions"]["1"] = birth["positions"]["0"]
+        part = "facts" if field in checkpoint.facts else "tensors"
+        kept = {name: value for name, value in getattr(checkpoint, part).items() if name != field}
+        kept |= {field: birth[field]} if field in birth else {}
+        real(self, checkpoint._replace(**{part: kept}), observer)
+
+    monkeypatch.setattr(training.Training, "_restore", forgetful)
+    try:
+        resume_run(tmp_path / "cut", observer=Stopping())
+    except RunError:
+        return
+    assert fingerprint(tmp_path / "cut") != expected
+
+
+def test_a_damaged_checkpoint_is_passed_over_for_the_one_before_it(tmp_path):
+    train_run(config(tmp_path / "whole"))
+    cut = stopped(tmp_path / "cut", 350)
+    state = cut / "checkpoints" / "000000000300" / "state.safetensors"
+    content = bytearray(state.read_bytes())
+    content[len(content) // 2] ^= 1
+    state.write_bytes(content)
+    observer = Stopping()
+    resume_run(cut, observer=observer)
+    assert observer.warnings == [
+        "checkpoint 300 is damaged (state.safetensors is not as it was written); going on from env step 200."
+    ]
+    assert differences(tmp_path / "whole", cut) == []
+
+
+def test_a_table_that_lost_rows_is_noticed(tmp_path):
+    train_run(config(tmp_path / "whole"))
+    cut = stopped(tmp_path / "cut", 350)
+    for name in ("evaluations.csv", "monitor.csv"):
+        (cut / "seed_0" / name).write_text("")
+    observer = Stopping()
+    resume_run(cut, observer=observer)
+    assert len(observer.warnings) == 2
+    assert "seed_0/evaluations.csv is shorter than it was" in observer.warnings[0]
+    assert "going on from the beginning" in observer.warnings[1]
+    assert differences(tmp_path / "whole", cut) == []
+
+
+class Unrepeatable(Scripted):
+    """Gives numbers that no seed explains."""
+
+    moments = 0
+
+    def observation(self, moved):
+        Unrepeatable.moments += 1
+        return super().observation(moved) + Unrepeatable.moments
+
+
+gym.register("Unrepeatable-v0", entry_point=Unrepeatable, kwargs={"lengths": (50,)})
+
+
+def test_an_environment_that_does_not_repeat_itself_is_found_and_said(tmp_path):
+    cut = stopped(tmp_path / "cut", 270, env="Unrepeatable-v0", save_every=130)
+    observer = Stopping()
+    run = resume_run(cut, observer=observer)
+    assert observer.warnings == [
+        "Unrepeatable-v0 does not repeat itself when an episode is played again: 1 unfinished episodes were lost, and "
+        "the run goes on with new ones, not exactly as it would have."
+    ]
+    checkpoint, _ = Checkpoints(run.path).newest()
+    rows = np.concatenate([rows for _, rows in checkpoint.rows()], axis=1)[0]
+    first, last = checkpoint.shards[0].first, checkpoint.shards[-1].end
+    assert last - first == len(rows) == 600 - first
+
+
+def test_other_versions_are_said(tmp_path, monkeypatch):
+    cut = stopped(tmp_path / "cut", 250)
+    real = training.versions()
+    monkeypatch.setattr(training, "versions", lambda: {**real, "torch": "99.0"})
+    observer = Stopping()
+    resume_run(cut, observer=observer)
+    assert observer.warnings == [f"torch {real['torch']} is now 99.0: the run goes on, but not as it would have."]
+
+
+def test_what_cannot_be_resumed_is_refused_in_one_sentence(tmp_path, capsys, trained):
+    assert main(["resume", str(trained.path)]) == 2
+    assert f"{trained.path} has done its 60 env steps: to go on, give a larger number" in capsys.readouterr().err
+    assert main(["resume", str(trained.path), "--steps", "20"]) == 2
+    assert "is a run of 60 env steps: --steps 20 is fewer." in capsys.readouterr().err
+    assert main(["resume", str(tmp_path / "nowhere")]) == 2
+    assert "is not a run: it has no config.json" in capsys.readouterr().err
+    with pytest.raises(ConfigError, match="save_every must be"):
+        config(tmp_path / "run", save_every=-1)
+
+
+def test_two_processes_cannot_train_one_run(tmp_path):
+    class Intruder(Stopping):
+        def progressed(self, env_steps):
+            with pytest.raises(RunError, match="is being trained by another process"):
+                resume_run(tmp_path / "run")
+
+    train_run(config(tmp_path / "run", steps=120), Intruder())
+
+
+def test_without_checkpoints_there_are_none_and_a_resumed_run_begins_again(tmp_path):
+    cut = stopped(tmp_path / "cut", 350, save_every=0)
+    assert not (cut / "checkpoints").exists()
+    run = resume_run(cut)
+    assert run.evaluations(0)[0].tolist() == [0, 200, 400, 600]
+
+
+def test_the_command_goes_on_and_reports_the_whole_run(tmp_path, capsys):
+    cut = stopped(tmp_path / "cut", 350)
+    assert main(["resume", str(cut), "--json"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    run = td3.Run(cut)
+    assert figures["env_steps"] == 600
+    assert figures["before"] == run.evaluations(0)[1][0].tolist()
+    assert figures["after"] == run.evaluations(0)[1][-1].tolist()
