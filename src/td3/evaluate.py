@@ -1,7 +1,10 @@
 """How good is the policy? Noise off, environments and seeds of its own, here or beside training."""
 
 import multiprocessing
+import os
 import signal
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -75,7 +78,7 @@ class EvaluationWorkers:
             self._workers,
             multiprocessing.get_context("spawn"),
             initializer=_prepare_worker,
-            initargs=(self._make, self._episodes),
+            initargs=(self._make, self._episodes, os.getpid()),
         )
         with single_threaded_children():
             for _ in range(self._workers):
@@ -170,10 +173,18 @@ def play(environments: EnvironmentRow, policy: Policy, seeds: list[list[int]]) -
 _worker_environments: EnvironmentRow
 
 
-def _prepare_worker(make: Callable[[], gym.Env[Any, Any]], episodes: int) -> None:
+def _prepare_worker(make: Callable[[], gym.Env[Any, Any]], episodes: int, parent: int) -> None:
     global _worker_environments
+    threading.Thread(target=_leave_with, args=(parent,), daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
     _worker_environments = EnvironmentRow([make() for _ in range(episodes)], make)
+
+
+def _leave_with(parent: int) -> None:
+    """End this process when its parent is gone: a worker that waits for work would not notice."""
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(0)
 
 
 def _nothing() -> None:

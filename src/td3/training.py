@@ -22,8 +22,9 @@ import torch
 from torch import Tensor
 
 from td3.algorithm import Agent, ReplayMemory, make_replay_memory
-from td3.algorithm.optimizer import NonFiniteGradient
+from td3.algorithm.optimizer import NonFinite
 from td3.checkpoint import save_agent
+from td3.checkpoints import Checkpoint, Checkpoints, fill_memory
 from td3.collect import Collector, Episode
 from td3.config import TrainConfig, resolve
 from td3.engine import TOLERANCE, TOLERANCE_TF32, EagerEngine, GraphEngine, disagreement, live_policy
@@ -33,7 +34,6 @@ from td3.errors import ConfigError, Diverged, EnvironmentFault, RunError
 from td3.evaluate import Evaluation, EvaluationWorkers, Evaluator
 from td3.policy import Array
 from td3.resources import available_threads, gigabytes, require_memory
-from td3.checkpoints import Checkpoint, Checkpoints, fill_memory
 from td3.run import MemberWriter, Run, check_position, locked, new_directory, versions, write_json
 
 LOG_EVERY = 1_000
@@ -352,7 +352,7 @@ class Training:
         except KeyboardInterrupt:
             status = {"status": "interrupted"}
             raise
-        except NonFiniteGradient as error:
+        except NonFinite as error:
             status["reason"] = self._diagnosis(error)
             raise Diverged(f"{status['reason']} {self._what_remains()}") from None
         except EnvironmentFault as error:
@@ -505,7 +505,7 @@ class Training:
             return "There is no checkpoint yet."
         return f"The checkpoint at env step {self._saved:,} is whole: td3 resume {self.path} goes on from there."
 
-    def _diagnosis(self, error: NonFiniteGradient) -> str:
+    def _diagnosis(self, error: NonFinite) -> str:
         rewards = ", ".join(f"{reward:.3g}" for reward in self._largest_rewards())
         return (
             f"Learning broke down at env step {self.env_steps:,}: {error}, and nothing was changed by it. The largest "

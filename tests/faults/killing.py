@@ -24,8 +24,8 @@ def train_until_killed(fields: dict[str, Any], plan: Plan | None) -> None:
     """Begin or go on with a run, and die as planned."""
     import torch
 
-    from td3.config import resolve
     from td3.checkpoints import Checkpoints
+    from td3.config import resolve
     from td3.training import resume_run, train_run
 
     torch.set_num_threads(1)

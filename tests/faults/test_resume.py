@@ -12,12 +12,12 @@ from scripted import Scripted
 import td3
 from faults.fingerprint import fingerprint
 from td3 import training
+from td3.checkpoints import Checkpoints
 from td3.cli import main
 from td3.config import resolve
 from td3.environments import EnvironmentPool
 from td3.errors import ConfigError, RunError
 from td3.evaluate import EvaluationWorkers
-from td3.checkpoints import Checkpoints
 from td3.run import MemberWriter
 from td3.training import Silence, resume_run, train_run
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from faults.operations import FAILURES, Crash, watched
 
+from faults.operations import FAILURES, Crash, watched
 from td3 import checkpoints
 from td3.algorithm import ReplayMemory
 from td3.checkpoints import Checkpoints, fill_memory
@@ -152,7 +152,9 @@ def test_a_save_writes_only_rows_that_are_new_and_drops_those_the_ring_has_left(
     written = []
     real = checkpoints.write_atomically
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(checkpoints, "write_atomically", lambda path, content: written.append(path) or real(path, content))
+        patch.setattr(
+            checkpoints, "write_atomically", lambda path, content: written.append(path) or real(path, content)
+        )
         for env_steps in range(10, 210, 10):
             written.clear()
             save(saved, env_steps)

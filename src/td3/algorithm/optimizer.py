@@ -11,15 +11,19 @@ from torch.optim.adam import adam
 from td3.algorithm.networks import serves_kernels
 
 
-class NonFiniteGradient(ArithmeticError):
-    """NaN or infinity in a gradient, found before anything was changed by it."""
+class NonFinite(ArithmeticError):
+    """NaN or infinity in a loss or a gradient, found before anything was changed by it."""
 
 
-def require_finite(gradient: Float[Tensor, "*stack parameter"]) -> None:
-    """Refuse a gradient with NaN or infinity in it; on a GPU, where asking would make everything wait, do not."""
-    # A sum is finite only if all its terms are; one pass over a flat tensor.
-    if not gradient.is_cuda and not math.isfinite(gradient.sum().item()):
-        raise NonFiniteGradient("the gradient holds NaN or infinity")
+def require_finite(numbers: Float[Tensor, "*shape"], name: str) -> None:
+    """Refuse NaN, infinity, and numbers whose squares Adam could not keep.
+
+    On a GPU asking would make everything wait: there the engine looks at what Adam left undone.
+    """
+    # One pass: a sum of squares is finite only if all its terms are.
+    flat = numbers.detach().flatten()
+    if not flat.is_cuda and not math.isfinite(flat.dot(flat).item()):
+        raise NonFinite(f"{name} is too large or not a number")
 
 
 @runtime_checkable
@@ -69,7 +73,7 @@ class Adam:
             first, second, steps = (self._state[name] for name in ("first_moment", "second_moment", "steps"))
             adam_(self.parameters, gradient, first, second, steps, self.learning_rate)
             return
-        require_finite(gradient)
+        require_finite(gradient, "a gradient")
         with torch.no_grad():
             adam(
                 self._networks,
@@ -111,7 +115,7 @@ class SGD:
 
     def step_(self, gradient: Float[Tensor, "*stack parameter"]) -> None:
         """One step downhill."""
-        require_finite(gradient)
+        require_finite(gradient, "a gradient")
         self.parameters.sub_(gradient, alpha=self.learning_rate)
 
     def state(self) -> dict[str, Tensor]:

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from td3.algorithm.optimizer import Optimizer
+from td3.algorithm.optimizer import Optimizer, require_finite
 from td3.algorithm.registry import step
 from td3.algorithm.step_03_twin_critics import TwinCritics
 
@@ -45,6 +45,7 @@ def improve_critics_(critics: TwinCritics, optimizer: Optimizer, loss: Float[Ten
     Why: a critic that predicts the target better gives the actor a better slope to climb.
     If you leave it out: the critics keep their random opinions.
     """
+    require_finite(loss.sqrt(), "the critics' loss")
     # Members do not share weights, so the gradient of the sum is each member's own gradient.
     (gradient,) = torch.autograd.grad(loss.sum(), critics.parameters)
     optimizer.step_(gradient)
