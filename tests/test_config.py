@@ -59,6 +59,7 @@ BAD_TRAIN = [
     ("seed", -1),
     ("seed", 0.5),
     ("seeds", 0),
+    ("seeds", 10_001),
     ("preset", "fast"),
     ("device", "tpu"),
     ("out", 7),

@@ -14,7 +14,7 @@ from safetensors.numpy import save as save_tensors
 
 from td3.environments import TaskSpaces
 from td3.errors import AgentFileError
-from td3.files import write_atomically
+from td3.files import outside, read_json, read_plain, write_atomically
 from td3.policy import Array, Policy
 
 if TYPE_CHECKING:
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 FORMAT = "td3-agent"
 VERSION = 1
-LARGEST_JSON = 1 << 20
+LARGEST_JSON, LARGEST_AGENT = 1 << 20, 1 << 28
+"""Bytes beyond which a file is not looked at: networks of 3,000 units a layer are smaller."""
 
 
 class SavedAgent(NamedTuple):
@@ -76,11 +77,16 @@ def save_agent(
 
 def load_agent(folder: Path) -> SavedAgent:
     """The agent in a folder; raises `AgentFileError` for anything that `save_agent` did not write."""
+    for name in ("agent.json", "agent.safetensors"):
+        if outside(folder / name, folder):
+            raise AgentFileError(f"{folder / name} is a link out of its folder: put a copy of the file there.")
     facts = _read_facts(folder / "agent.json")
     try:
-        raw = (folder / "agent.safetensors").read_bytes()
+        raw = read_plain(folder / "agent.safetensors", LARGEST_AGENT)
     except OSError as error:
         raise AgentFileError(f"{folder} has no readable agent.safetensors: {error.strerror}.") from None
+    except ValueError as error:
+        raise AgentFileError(f"{folder} does not hold a usable agent ({error}).") from None
     if hashlib.sha256(raw).hexdigest() != facts.get("sha256"):
         raise AgentFileError(f"{folder} is damaged: agent.safetensors is not the file that agent.json describes.")
     try:
@@ -124,13 +130,11 @@ def _shape(values: Any) -> tuple[int, ...]:
 
 def _read_facts(path: Path) -> dict[str, Any]:
     try:
-        if path.stat().st_size > LARGEST_JSON:
-            raise AgentFileError(f"{path} is far too large to describe an agent.")
-        facts = json.loads(path.read_bytes())
+        facts = read_json(path, LARGEST_JSON)
     except OSError as error:
         raise AgentFileError(f"{path.parent} is not an agent: agent.json cannot be read ({error.strerror}).") from None
-    except (ValueError, RecursionError):
-        raise AgentFileError(f"{path} is damaged or foreign: it is not JSON.") from None
+    except ValueError as error:
+        raise AgentFileError(f"{path} is damaged or foreign: it is not JSON ({error}).") from None
     if not isinstance(facts, dict) or facts.get("format") != FORMAT:
         raise AgentFileError(f"{path} was not written by td3.")
     if facts.get("version") != VERSION:

@@ -22,7 +22,7 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from td3.errors import RunError
-from td3.files import Written, read_as_written, read_plain, remove_folder, sync_folder, write_atomically
+from td3.files import Written, outside, read_as_written, read_plain, remove_folder, sync_folder, write_atomically
 from td3.policy import Array
 
 if TYPE_CHECKING:
@@ -62,9 +62,11 @@ class Checkpoint(NamedTuple):
     def rows(self) -> Iterator[tuple[int, Array]]:
         """All kept transitions `[member, count, row]`, each with the number of its first; raises ValueError."""
         for shard in self.shards:
+            if outside(self.folder / "memory" / shard.name, self.folder.parent):
+                raise ValueError(f"{shard.name} is a link out of the run")
             content = read_as_written(self.folder / "memory" / shard.name, Written(shard.bytes, shard.sha256))
-            rows = _tensors(content)["rows"]
-            if rows.ndim != 3 or rows.shape[1] != shard.end - shard.first:
+            rows = _tensors(content).get("rows", np.empty(0))
+            if rows.dtype != np.float32 or rows.ndim != 3 or rows.shape[1] != shard.end - shard.first:
                 raise ValueError(f"{shard.name} has other rows than its manifest says")
             yield shard.first, rows
 
@@ -139,11 +141,15 @@ class Checkpoints:
 
     def _read(self, name: str) -> Checkpoint:
         folder = self.folder / name
+        if any(outside(folder / file, self.folder.parent) for file in ("manifest.json", "state.safetensors")):
+            raise ValueError("a file of it is a link out of the run")
         body = _unsealed(folder / "manifest.json")
         try:
             tensors = _tensors(read_as_written(folder / "state.safetensors", Written(**body["state"])))
             shards = tuple(Shard(**shard) for shard in body["shards"])
+            sizes = [number for shard in shards for number in (shard.first, shard.end, shard.bytes)]
             whole = isinstance(body["facts"], dict) and body["env_steps"] == int(name)
+            whole = whole and all(type(size) is int and 0 <= size < 1 << 62 for size in sizes)
         except (KeyError, TypeError) as error:
             raise ValueError(f"manifest.json is incomplete: {error}") from None
         if not whole:
@@ -209,7 +215,7 @@ def _contiguous(tensors: Mapping[str, Array]) -> dict[str, Array]:
 def _tensors(content: bytes) -> dict[str, Array]:
     try:
         tensors: dict[str, Array] = load_tensors(content)
-    except SafetensorError as error:
+    except (SafetensorError, KeyError, TypeError, OverflowError) as error:
         raise ValueError(f"it is not in the safetensors format: {error}") from None
     return tensors
 
@@ -224,7 +230,7 @@ def _unsealed(path: Path) -> dict[str, Any]:
     """What `_sealed` wrote; raises ValueError for anything else, whichever byte of it differs."""
     try:
         content = read_plain(path, LARGEST_MANIFEST)
-        body = json.loads(content)
+        body = json.loads(content.decode())
         del body["sha256"]
         sealed = _sealed(body)
     except OSError as error:

@@ -265,7 +265,7 @@ _TRAIN_RULES: tuple[Rule, ...] = (
     ("env", "the name of an environment", lambda given: isinstance(given, str) and given != ""),
     ("steps", "a whole number of at least 1", _whole(1)),
     ("seed", "a whole number of at least 0", _whole(0)),
-    ("seeds", "a whole number of at least 1", _whole(1)),
+    ("seeds", "a whole number from 1 to 10,000", lambda given: _whole(1)(given) and given <= 10_000),
     ("preset", f"one of {', '.join(get_args(Preset))}", _one_of(Preset)),
     ("device", f"one of {', '.join(get_args(Device))}", _one_of(Device)),
     ("out", "a path", lambda given: given is None or isinstance(given, Path)),

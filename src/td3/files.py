@@ -65,7 +65,7 @@ def read_plain(path: Path, most: int) -> bytes:
             raise OSError(errno.EINVAL, "it is not a plain file")
         if found.st_size > most:
             raise ValueError(f"{path.name} has {found.st_size} bytes, and at most {most} make sense")
-        return file.read(most + 1)
+        return file.read(found.st_size)
 
 
 def read_as_written(path: Path, written: Written) -> bytes:
@@ -84,11 +84,14 @@ def read_as_written(path: Path, written: Written) -> bytes:
 def read_json(path: Path, most: int) -> Any:
     """A small JSON file; raises OSError if it cannot be read, ValueError if it is too large or is not JSON."""
     try:
-        return json.loads(read_plain(path, most))
+        return json.loads(read_plain(path, most).decode())
     except RecursionError:
         raise ValueError(f"{path.name} is nested too deeply") from None
 
 
 def outside(path: Path, folder: Path) -> bool:
-    """Whether a path inside a folder is a link that leads out of it."""
-    return not path.resolve().is_relative_to(folder.resolve())
+    """Whether a path inside a folder is a link that leads out of it, or round in a circle."""
+    try:
+        return not path.resolve().is_relative_to(folder.resolve())
+    except (OSError, RuntimeError):
+        return True

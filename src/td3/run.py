@@ -7,11 +7,14 @@ seed_1/  ...
 
 import contextlib
 import csv
+import io
 import json
+import math
 import os
 import platform
 import time
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from importlib import metadata
@@ -23,12 +26,14 @@ import numpy as np
 from td3.checkpoint import SavedAgent, load_agent
 from td3.config import TrainConfig
 from td3.errors import RunError
-from td3.files import write_atomically
+from td3.files import outside, read_json, read_plain, write_atomically
 from td3.policy import Array
 
 if TYPE_CHECKING:
     import td3.collect  # only to write: a run is read without PyTorch
 
+LARGEST_JSON, LARGEST_NPZ = 1 << 20, 1 << 25
+"""Bytes beyond which a file is not looked at."""
 METRICS = ("env_steps", "updates", "episodes", "episode_return", "critic_loss", "actor_loss", "mean_q")
 
 
@@ -188,12 +193,13 @@ class Run:
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
+        self._require_inside(self.path / "config.json")
         try:
-            values = json.loads((self.path / "config.json").read_bytes())
+            values = read_json(self.path / "config.json", LARGEST_JSON)
         except OSError:
             raise RunError(f"{self.path} is not a run: it has no config.json. `td3 train` makes one.") from None
-        except (ValueError, RecursionError):
-            raise RunError(f"{self.path / 'config.json'} is damaged: it is not JSON.") from None
+        except ValueError as error:
+            raise RunError(f"{self.path / 'config.json'} is damaged: it is not JSON ({error}).") from None
         if not isinstance(values, dict):
             raise RunError(f"{self.path / 'config.json'} is damaged: it is not an object.")
         self.config = TrainConfig.from_json(values)
@@ -209,18 +215,20 @@ class Run:
 
     def evaluations(self, seed: int) -> tuple[Array, Array]:
         """Env steps `[evaluation]` and returns `[evaluation, episode]` of one seed."""
+        path = self.folder(seed) / "evaluations.npz"
+        self._require_inside(path)
         try:
-            # Opened here: np.load leaves a damaged file open.
-            with (
-                (self.folder(seed) / "evaluations.npz").open("rb") as file,
-                np.load(file, allow_pickle=False) as arrays,
-            ):
-                steps, returns = arrays["timesteps"], arrays["results"]
-        except (OSError, EOFError, ValueError, KeyError, NotImplementedError, zipfile.BadZipFile) as error:
+            with zipfile.ZipFile(io.BytesIO(read_plain(path, LARGEST_NPZ))) as archive:
+                steps, returns = (_read_array(archive, name) for name in ("timesteps", "results"))
+        except (OSError, EOFError, ValueError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
             raise RunError(f"{self.folder(seed)} has no readable evaluations.npz ({error}).") from None
         if steps.ndim != 1 or returns.ndim != 2 or len(steps) != len(returns) or returns.size == 0:
             raise RunError(f"{self.folder(seed)} has an evaluations.npz without evaluations in it.")
         return steps, returns
+
+    def _require_inside(self, path: Path) -> None:
+        if outside(path, self.path):
+            raise RunError(f"{path} is a link out of its run: put a copy of the file there.")
 
     def learning_curve(self) -> tuple[Array, Array]:
         """Env steps `[evaluation]` and mean returns `[seed, evaluation]`."""
@@ -239,11 +247,25 @@ class Run:
         chosen = self.best_seed() if seed is None else seed
         if chosen not in self.seeds:
             raise RunError(f"{self.path} has no seed {chosen}: it trained {_listed(self.seeds)}.")
+        self._require_inside(self.folder(chosen) / which)
         return load_agent(self.folder(chosen) / which)
 
     def __repr__(self) -> str:
         """Where it is and what it trained."""
         return f"Run({str(self.path)!r}, env={self.config.env!r}, seeds={list(self.seeds)})"
+
+
+def _read_array(archive: zipfile.ZipFile, name: str) -> Array:
+    """An array of numbers from an archive; raises ValueError where what it says of its size is not its size."""
+    info = archive.getinfo(f"{name}.npy")
+    with archive.open(info) as file:
+        if np.lib.format.read_magic(file) != (1, 0):
+            raise ValueError(f"{name} is not an array as numpy writes them")
+        shape, by_columns, dtype = np.lib.format.read_array_header_1_0(file)
+        size = math.prod(shape) * dtype.itemsize
+        if dtype.kind not in "if" or by_columns or size > LARGEST_NPZ or size != info.file_size - file.tell():
+            raise ValueError(f"{name} is not an array of numbers of the size it says")
+        return np.frombuffer(file.read(size), dtype).reshape(shape)
 
 
 def _listed(seeds: Sequence[int]) -> str:

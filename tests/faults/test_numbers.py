@@ -4,8 +4,8 @@ import json
 
 import pytest
 import torch
-from faults.test_resume import Stopping, config
 
+from faults.test_resume import Stopping, config
 from td3 import training
 from td3.algorithm import Agent
 from td3.algorithm.optimizer import OPTIMIZERS, NonFinite
@@ -42,7 +42,10 @@ def test_a_run_whose_numbers_break_down_stops_with_a_diagnosis_and_its_last_chec
     with pytest.raises(Diverged) as caught:
         train_run(config(tmp_path / "run"), Saboteur())
     sentence = str(caught.value)
-    assert "Learning broke down at env step 250: the critics' loss is too large or not a number, and nothing was" in sentence
+    assert (
+        "Learning broke down at env step 250: the critics' loss is too large or not a number, and nothing was"
+        in sentence
+    )
     assert "The largest reward seen was 1e+30: lower the learning rates" in sentence
     assert "The checkpoint at env step 200 is whole: td3 resume" in sentence
     status = json.loads((tmp_path / "run" / "status.json").read_text())
