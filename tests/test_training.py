@@ -13,6 +13,7 @@ from scripted import SMALL
 from stable_baselines3.common.monitor import Monitor, get_monitor_files
 
 import td3
+from td3.checkpoints import Checkpoints
 from td3.config import resolve
 from td3.environments import make_environment
 from td3.errors import EnvironmentFault
@@ -238,7 +239,8 @@ def test_an_environment_that_breaks_ends_the_run_as_failed(tmp_path, env, said):
     assert json.loads((tmp_path / "run" / "status.json").read_text())["status"] == "failed"
 
 
-def test_ctrl_c_in_the_terminal_saves_and_ends_without_a_traceback(tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_and_a_polite_kill_save_and_end_without_a_traceback(tmp_path, number):
     command = [
         *(sys.executable, "-m", "td3", "train", "Pendulum-v1", "--steps", "10000000", "--eval-every", "300"),
         *("--eval-episodes", "1", "--td3.random-steps", "200", "--td3.batch-size", "8", "--td3.hidden-sizes", "8"),
@@ -251,7 +253,7 @@ def test_ctrl_c_in_the_terminal_saves_and_ends_without_a_traceback(tmp_path):
         for line in process.stdout:
             if re.match(r"\s+[1-9]\d* env steps: return", line):
                 break
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         rest, errors = process.communicate(timeout=60)
     finally:
         process.kill()
@@ -261,3 +263,4 @@ def test_ctrl_c_in_the_terminal_saves_and_ends_without_a_traceback(tmp_path):
     status = json.loads((tmp_path / "run" / "status.json").read_text())
     assert status["status"] == "interrupted"
     assert td3.load(tmp_path / "run", which="last").facts["env_steps"] == status["env_steps"] >= 300
+    assert Checkpoints(tmp_path / "run").newest()[0].env_steps == status["env_steps"]

@@ -1,0 +1,84 @@
+"""Out of room: refused before training where it can be known, survived where it cannot."""
+
+import errno
+import os
+import shutil
+from collections import namedtuple
+from pathlib import Path
+
+import pytest
+import torch
+
+from faults.fingerprint import fingerprint
+from faults.test_resume import Stopping, config
+from td3 import checkpoints, training
+from td3.checkpoints import Checkpoints
+from td3.errors import ConfigError, RunError
+from td3.run import MemberWriter
+from td3.training import resume_run, train_run
+
+FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "somewhere")
+
+
+def test_a_disk_too_small_for_the_checkpoints_is_refused_before_training(tmp_path, monkeypatch):
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10**9, 10**9 - 10**4, 10**4))
+    with pytest.raises(ConfigError) as caught:
+        train_run(config(tmp_path / "run", memory_size=10_000, steps=10_000))
+    assert str(caught.value).startswith("the checkpoints of this run need 0.3 MB, and ")
+    assert str(caught.value).endswith("or train without checkpoints by --save-every 0.")
+    assert not (tmp_path / "run").exists()
+    train_run(config(tmp_path / "run", steps=120, save_every=0))
+
+
+def test_a_disk_that_fills_up_in_a_save_costs_that_checkpoint_and_nothing_else(tmp_path, monkeypatch):
+    train_run(config(tmp_path / "whole"))
+    real = checkpoints.write_atomically
+
+    def full_at_300(path: Path, content: bytes):
+        if "state" in path.name and running and running[0].env_steps == 300:
+            raise FULL
+        return real(path, content)
+
+    running: list[training.Training] = []
+    run = training.Training.run
+    monkeypatch.setattr(training.Training, "run", lambda self, *rest: (running.append(self), run(self, *rest))[1])
+    monkeypatch.setattr(checkpoints, "write_atomically", full_at_300)
+    observer = Stopping()
+    train_run(config(tmp_path / "full"), observer)
+    assert observer.warnings == [
+        "the checkpoint at env step 300 could not be written (No space left on device); the one before it stays, and "
+        "training goes on."
+    ]
+    assert fingerprint(tmp_path / "full") == fingerprint(tmp_path / "whole")
+
+
+def test_tables_that_cannot_be_written_end_the_run_with_its_last_checkpoint(tmp_path, monkeypatch):
+    real = MemberWriter.episode
+    episodes = []
+
+    def full(self, episode):
+        episodes.append(episode)
+        if sum(each.length for each in episodes) > 300:
+            raise FULL
+        real(self, episode)
+
+    monkeypatch.setattr(MemberWriter, "episode", full)
+    with pytest.raises(RunError) as caught:
+        train_run(config(tmp_path / "run"))
+    assert "somewhere cannot be written (No space left on device)." in str(caught.value)
+    assert "is whole: td3 resume" in str(caught.value)
+    assert Checkpoints(tmp_path / "run").newest()[0].env_steps >= 200
+    monkeypatch.setattr(MemberWriter, "episode", real)
+    resume_run(tmp_path / "run")
+    train_run(config(tmp_path / "whole"))
+    assert fingerprint(tmp_path / "run") == fingerprint(tmp_path / "whole")
+
+
+def test_a_gpu_without_room_is_said_in_a_sentence(tmp_path, monkeypatch):
+    def no_room(*arguments):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(training, "make_replay_memory", no_room)
+    with pytest.raises(ConfigError, match="the GPU has no memory left: train fewer seeds"):
+        train_run(config(tmp_path / "run"))
