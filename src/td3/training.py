@@ -108,8 +108,11 @@ class Engine(Protocol):
     def update(self, counts: Sequence[int]) -> None:
         """Run so many updates of each member."""
 
-    def act(self, states: Array) -> Array:
-        """The actors' actions `[member, count, action]` for states `[member, count, state]`."""
+    def ask(self, states: Array) -> None:
+        """Have the actors, as they are now, choose actions for states `[member, count, state]`."""
+
+    def answer(self) -> Array:
+        """The actions asked for, `[member, count, action]`."""
 
     def store(self, rows: Array) -> None:
         """Put new rows into the memory; updates begun before do not see them."""
@@ -203,10 +206,11 @@ class Training:
             while self.env_steps < config.steps:
                 before = self.env_steps
                 warm_up = before < settings.random_steps
-                proposed = None if warm_up else self.engine.act(self.collector.member_states)
+                if not warm_up:
+                    self.engine.ask(self.collector.member_states)
                 self.engine.update(self._owed_for_steps(before + self.collector.envs_per_member))
-                # On a GPU the update runs on while the environments step.
-                actions = self.collector.act(None) if proposed is None else self.collector.explore(proposed)
+                # On a GPU the update begins when the actions are on their way, and runs on while the environments step.
+                actions = self.collector.act(None) if warm_up else self.collector.explore(self.engine.answer())
                 self.collector.begin(actions)
                 rows, episodes = self.collector.finish()
                 self.engine.store(rows)

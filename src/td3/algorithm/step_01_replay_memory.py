@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float, Int, Int64
 from torch import Tensor
 
+from td3.algorithm.networks import serves_kernels
 from td3.algorithm.registry import step
 
 
@@ -82,7 +83,12 @@ class ReplayMemory:
 
     def gather(self, indices: Int[Tensor, "member batch"]) -> Batch:
         """The transitions at these row numbers, each member's from its own memory."""
-        rows = self.rows.flatten(0, 1).index_select(0, (indices + self.first_rows).flatten())
+        if serves_kernels(self.rows):
+            from td3.algorithm.kernels import gather
+
+            rows = gather(self.rows, indices)
+        else:
+            rows = self.rows.flatten(0, 1).index_select(0, (indices + self.first_rows).flatten())
         state, action, next_state, reward, terminated = torch.split(rows.view(*indices.shape, -1), self.widths, -1)
         return Batch(state, action, reward.squeeze(-1), next_state, terminated.squeeze(-1))
 

@@ -184,6 +184,9 @@ def _work(
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
     arrays = _Arrays(shared, count, workers, *sizes)
     row = EnvironmentRow([make() for _ in places])
+    ours = slice(places[0], places[-1] + 1)  # neighbours: views of the shared memory, made once
+    actions, current, reached = arrays.actions[ours], arrays.current[ours], arrays.reached[ours]
+    rewards, ends = arrays.rewards[ours], arrays.ends[ours]
     seen = 0
     try:
         while True:
@@ -198,14 +201,14 @@ def _work(
             if command == CLOSE:
                 return
             if command == RESET:
-                seeds = [seed if seed >= 0 else None for seed in arrays.seeds[places].tolist()]
-                arrays.current[places], _ = row.reset(seed=seeds)
+                seeds = [seed if seed >= 0 else None for seed in arrays.seeds[ours].tolist()]
+                current[:], _ = row.reset(seed=seeds)
             else:
-                reached, arrays.rewards[places], terminated, truncated, _ = row.step(arrays.actions[places])
-                arrays.reached[places] = reached
-                ended = terminated | truncated
-                arrays.ends[places] = np.stack((terminated, truncated), 1)
-                arrays.current[places] = row.reset(options={"reset_mask": ended})[0] if ended.any() else reached
+                reached[:], rewards[:], ends[:, 0], ends[:, 1], _ = row.step(
+                    actions.copy()
+                )  # an environment may keep its action
+                ended = ends.any(1)
+                current[:] = row.reset(options={"reset_mask": ended})[0] if ended.any() else reached
             arrays.done[index] = seen
     except Exception as error:
         pipe.send(f"an environment failed in its worker: {type(error).__name__}: {error}")
