@@ -67,6 +67,7 @@ BAD_TRAIN = [
     ("eval_episodes", 0),
     ("threads", -1),
     ("tf32", 1),
+    ("memory_on", "disk"),
     ("td3", None),
 ]
 

@@ -113,9 +113,11 @@ class Collector:
         return rows.reshape(len(self.seeds), -1, rows.shape[1]), self._finished(rewards, ended, real)
 
     def _finished(self, rewards: Array, ended: Array, real: Array) -> list[Episode]:
-        self._returns[real] += rewards[real]
-        self._lengths[real] += 1
-        episodes = []
+        np.add(self._returns, rewards, out=self._returns, where=real)
+        self._lengths += real
+        episodes: list[Episode] = []
+        if not ended.any():
+            return episodes
         for index in np.flatnonzero(ended & real):
             member = int(index) // self.envs_per_member
             episodes.append(Episode(member, float(self._returns[index]), int(self._lengths[index])))

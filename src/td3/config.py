@@ -14,6 +14,7 @@ from td3.errors import ConfigError
 
 Preset = Literal["author", "paper", "course", "bullet"]
 Device = Literal["auto", "cpu", "cuda"]
+MemoryPlace = Literal["auto", "gpu", "host"]
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,8 @@ class TrainConfig:
     """CPU threads for the updates; 0 takes what the machine allows."""
     tf32: bool = False
     """On a GPU, multiply matrices in TF32: faster, with 10 bits of mantissa instead of 23."""
+    memory_on: MemoryPlace = "auto"
+    """Where a GPU's replay memory lies: on the GPU if it fits, else in the host's RAM; or as you say."""
     td3: TD3Config = field(default_factory=TD3Config)
     """The algorithm's own numbers."""
 
@@ -266,5 +269,6 @@ _TRAIN_RULES: tuple[Rule, ...] = (
     ("eval_episodes", "a whole number of at least 1", _whole(1)),
     ("threads", "a whole number of at least 0", _whole(0)),
     ("tf32", "True or False", lambda given: isinstance(given, bool)),
+    ("memory_on", f"one of {', '.join(get_args(MemoryPlace))}", _one_of(MemoryPlace)),
     ("td3", "a TD3Config", lambda given: isinstance(given, TD3Config)),
 )

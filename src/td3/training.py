@@ -81,12 +81,13 @@ def train_run(config: TrainConfig, observer: Observer | None = None) -> Run:
         spaces = check_environment(probe, config.env)
     row_bytes = 4 * (2 * spaces.state_size + spaces.action_size + 2)
     memory_size = min(config.td3.memory_size, _longest(config))
-    require_memory(config.seeds * memory_size * row_bytes, memory_size, config.seeds, device)
+    needed = config.seeds * memory_size * row_bytes
+    in_host_memory = require_memory(needed, memory_size, config.seeds, device, config.memory_on)
     path = new_directory(config)
     config = replace(config, out=path)
     write_json(path / "config.json", config.to_json())
     write_json(path / "versions.json", versions())
-    training = Training(config, spaces, make, device, memory_size)
+    training = Training(config, spaces, make, device, memory_size, in_host_memory)
     try:
         training.run(path, observer or Silence())
     finally:
@@ -149,10 +150,10 @@ def place_environments(
     if device.type == "cpu" or threads < 4:
         evaluator = Evaluator(make, config.member_seeds, config.eval_episodes)
         return EnvironmentRow([make() for _ in range(count)]), evaluator
-    # Two environments one after another take less time than the GPU's update; every further worker would
-    # spin on a core that evaluation can use, which at the paper's protocol takes twice the env steps of training.
-    stepping = 0 if count <= 2 else min(-(-count // 2), threads // 2)
-    evaluating = max(1, min(config.seeds, threads - stepping - 1))
+    # One or two environments, stepped here, take less time than the GPU's update. Every worker more would spin on a
+    # core that evaluation can use, which at the paper's protocol takes twice the env steps of training.
+    stepping = 0 if count <= 2 else min(-(-count // 2), max(1, threads * 3 // 8))
+    evaluating = max(1, min(2 * config.seeds, threads - stepping - 1))
     workers = EvaluationWorkers(make, config.member_seeds, config.eval_episodes, evaluating)
     if stepping == 0:
         return EnvironmentRow([make() for _ in range(count)]), workers
@@ -169,6 +170,7 @@ class Training:
         make: Callable[[], gym.Env[Any, Any]],
         device: torch.device,
         memory_size: int,
+        in_host_memory: bool = False,
     ) -> None:
         self.config, self.spaces = config, spaces
         settings, seeds = config.td3, config.member_seeds
@@ -183,7 +185,10 @@ class Training:
             settings.optimizer,
             device,
         )
-        self.memory = make_replay_memory(len(seeds), memory_size, spaces.state_size, spaces.action_size, device)
+        self.memory = make_replay_memory(
+            len(seeds), memory_size, spaces.state_size, spaces.action_size, device, in_host_memory=in_host_memory
+        )
+        self._place = f"{self.memory.rows.device}" + (", replay memory in the host's RAM" if in_host_memory else "")
         threads = config.threads or available_threads()
         self.engine = make_engine(self.agent, self.memory, config, threads)
         bounds = (spaces.action_low, spaces.action_high)
@@ -199,7 +204,7 @@ class Training:
         """Train from the first env step to the last."""
         config, settings = self.config, self.config.td3
         self.writers = [MemberWriter(path / f"seed_{seed}", config.env) for seed in config.member_seeds]
-        observer.started(config, path, str(self.memory.rows.device))
+        observer.started(config, path, self._place)
         status = "failed"
         try:
             self._evaluate(observer)

@@ -60,19 +60,28 @@ def _product_kernel(
     across = tl.cdiv(columns, block_columns)
     row = (tile // across) * block_rows + tl.arange(0, block_rows)[:, None]
     column = (tile % across) * block_columns + tl.arange(0, block_columns)[None, :]
-    left_depth, right_depth = tl.arange(0, block_inner)[None, :], tl.arange(0, block_inner)[:, None]
-    left_places = left + network % left_period * left_stack + row * left_row + left_depth * left_inner
-    right_places = right + network % right_period * right_stack + right_depth * right_inner + column * right_column
+    left += network % left_period * left_stack
+    right += network % right_period * right_stack
+    # A single row or column is multiplied element by element: its factor lies along the other's inner side.
+    left_depth = tl.arange(0, block_inner)[:, None] if block_rows == 1 else tl.arange(0, block_inner)[None, :]
+    right_depth = tl.arange(0, block_inner)[None, :] if block_columns == 1 else tl.arange(0, block_inner)[:, None]
     total = tl.zeros((block_rows, block_columns), tl.float32)
     row_sum = tl.zeros((block_rows,), tl.float32)
     for start in range(0, inner, block_inner):
-        from_left = tl.load(left_places, (row < rows) & (start + left_depth < inner), 0.0)
-        from_right = tl.load(right_places, (start + right_depth < inner) & (column < columns), 0.0)
-        total = tl.dot(from_left, from_right, total, input_precision=precision)
+        left_inside = (row < rows) & (start + left_depth < inner)
+        right_inside = (start + right_depth < inner) & (column < columns)
+        from_left = tl.load(left + row * left_row + (start + left_depth) * left_inner, left_inside, 0.0)
+        from_right = tl.load(right + (start + right_depth) * right_inner + column * right_column, right_inside, 0.0)
+        if block_inner == 1:
+            total += from_left * from_right
+        elif block_columns == 1:
+            total += tl.sum(from_left * from_right, 1, keep_dims=True)
+        elif block_rows == 1:
+            total += tl.sum(from_left * from_right, 0, keep_dims=True)
+        else:
+            total = tl.dot(from_left, from_right, total, input_precision=precision)
         if has_sums:
-            row_sum += tl.sum(from_left, 1)
-        left_places += block_inner * left_inner
-        right_places += block_inner * right_inner
+            row_sum += tl.sum(from_left, 0 if block_rows == 1 else 1)
     inside = (row < rows) & (column < columns)
     if has_bias:
         total += tl.load(bias + network * bias_stack + column, column < columns, 0.0)
@@ -99,10 +108,9 @@ def product(
 ) -> Tensor:
     """`out = left @ right` for each of the stack, and around it what a layer needs, in the same pass.
 
-    A factor with a shorter stack is used again from its beginning (both twins read the same batch). Then a `bias` is added
-    to every row, `relu` cuts below zero, and entries are kept only where `active` is positive (ReLU backwards).
-    `row_sums` receives the sum of each row of `left`. The columns of `right` should lie side by side in memory: PyTorch's
-    own batched product is as fast or faster where they do not.
+    A factor with a shorter stack is used again from its beginning (both twins read the same batch). Then a `bias` is
+    added to every row, `relu` cuts below zero, and entries are kept only where `active` is positive (ReLU backwards).
+    `row_sums` receives the sum of each row of `left`. It is slow where the columns of `right` do not lie side by side.
     """
     stack, rows, columns = out.shape
     inner = left.shape[2]
@@ -140,15 +148,22 @@ def product(
 
 def _blocks(rows: int, columns: int, inner: int, stack: int) -> tuple[tuple[int, int, int], dict[str, int]]:
     """The tile of each program, as measured on an H200: small ones while there are too few to fill the chip."""
+    options = {"num_warps": 4, "num_stages": 3}
+    if inner == 1:
+        return (min(32, _power_of_two(rows)), min(64, _power_of_two(columns)), 1), options
+    if columns == 1:
+        return (16, 1, min(256, _power_of_two(inner))), options
+    if rows == 1:
+        return (1, 32, min(128, _power_of_two(inner))), options
     tiles = stack * triton.cdiv(rows, 64) * triton.cdiv(columns, 64)
-    high, wide = (64, 64) if tiles >= 400 else (32, 64) if tiles >= 100 else (32, 32)
+    high, wide = (64, 64) if tiles >= 300 else (32, 64) if tiles >= 100 else (32, 32)
     high, wide = min(high, _power_of_two(rows)), min(wide, _power_of_two(columns))
-    return (high, wide, min(32 if high * wide > 512 else 64, _power_of_two(inner))), {"num_warps": 4, "num_stages": 3}
+    return (high, wide, min(32 if high * wide > 512 else 64, _power_of_two(inner))), options
 
 
 def _power_of_two(size: int) -> int:
     """The next power of two, of at least the 16 that a tile's side must have."""
-    return max(16, triton.next_power_of_2(size))
+    return max(16, int(triton.next_power_of_2(size)))
 
 
 @_kernel

@@ -165,7 +165,7 @@ class GraphEngine:
         self._acting = Actor(StackedMLP(actor.network.sizes, actor.parameters.detach()), actor.action_range)
         pinned = self.device.type == "cuda"
         self._actions = torch.zeros(members, envs_per_member, action_size, pin_memory=pinned)
-        self._answered = torch.cuda.Event() if pinned else None
+        self._answered = torch.cuda.Event() if pinned else None  # type: ignore[no-untyped-call]  # torch leaves it untyped
         self._first_rows = np.arange(members)[:, None] * memory.capacity
         self._rows_wait = False
         self._record()
