@@ -150,10 +150,10 @@ def place_environments(
     if device.type == "cpu" or threads < 4:
         evaluator = Evaluator(make, config.member_seeds, config.eval_episodes)
         return EnvironmentRow([make() for _ in range(count)]), evaluator
-    # One or two environments, stepped here, take less time than the GPU's update. Every worker more would spin on a
-    # core that evaluation can use, which at the paper's protocol takes twice the env steps of training.
-    stepping = 0 if count <= 2 else min(-(-count // 2), max(1, threads * 3 // 8))
-    evaluating = max(1, min(2 * config.seeds, threads - stepping - 1))
+    # One or two environments, stepped here, take less time than the GPU's update. Workers nap while they wait, and
+    # evaluation, which at the paper's protocol takes twice the env steps of training, has the cores meanwhile.
+    stepping = 0 if count <= 2 else min(count, max(2, threads * 3 // 4))
+    evaluating = max(1, min(2 * config.seeds, threads - 1))
     workers = EvaluationWorkers(make, config.member_seeds, config.eval_episodes, evaluating)
     if stepping == 0:
         return EnvironmentRow([make() for _ in range(count)]), workers

@@ -138,12 +138,17 @@ def product(
         relu,
         active is not None,
         row_sums is not None,
-        "tf32" if torch.backends.cuda.matmul.allow_tf32 else "ieee",
+        _precision(),
         *blocks,
         **options,
     )
     torch.autograd.graph.increment_version(out)  # PyTorch does not see what Triton writes
     return out
+
+
+def _precision() -> str:
+    """TF32 where PyTorch may use it too; else every product and sum is rounded as float32 demands."""
+    return "tf32" if torch.backends.cuda.matmul.allow_tf32 else "ieee"
 
 
 def _blocks(rows: int, columns: int, inner: int, stack: int) -> tuple[tuple[int, int, int], dict[str, int]]:

@@ -1,7 +1,7 @@
 """Environments in worker processes: numbers pass through shared memory, nothing is pickled per step.
 
-A worker that waits spins for a moment before it sleeps: at thousands of rounds a second, waking up costs more than the
-step itself.
+Nobody is woken up, which at thousands of rounds a second would cost more than the step itself: who waits looks again.
+This process spins, for the GPU waits for it; workers take naps of some microseconds and leave their core to evaluation.
 """
 
 import contextlib
@@ -23,8 +23,12 @@ from td3.environments.vectorise import Array, EnvironmentRow
 from td3.errors import EnvironmentFault
 
 SPIN_SECONDS = 0.005
-"""How long a waiting side spins before it sleeps between looks."""
+"""How long this process spins before it sleeps between looks."""
 NAP_SECONDS = 0.0002
+"""The longest sleep between looks."""
+SHORTEST_NAP_SECONDS = 0.00001
+TIMER_SLACK_NANOSECONDS = 1_000
+"""Linux adds 50,000 to every sleep unless a process asks for less."""
 RESET, STEP, CLOSE = 1, 2, 3
 
 
@@ -182,6 +186,7 @@ def _work(
 ) -> None:
     """A worker's life: wait for a round, do it, say so; leave when told to or when the parent is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
+    _ask_for_short_naps()
     arrays = _Arrays(shared, count, workers, *sizes)
     row = EnvironmentRow([make() for _ in places])
     ours = slice(places[0], places[-1] + 1)  # neighbours: views of the shared memory, made once
@@ -190,12 +195,13 @@ def _work(
     seen = 0
     try:
         while True:
-            patience = time.perf_counter() + SPIN_SECONDS
+            began = time.perf_counter()
             while arrays.round[0] == seen:
-                if time.perf_counter() > patience:
-                    if os.getppid() != parent:
-                        return
-                    time.sleep(NAP_SECONDS)
+                # A round that comes late is waited for in longer naps: a tenth of the wait so far.
+                nap = max(SHORTEST_NAP_SECONDS, min(NAP_SECONDS, (time.perf_counter() - began) / 10))
+                if nap == NAP_SECONDS and os.getppid() != parent:
+                    return
+                time.sleep(nap)
             seen = int(arrays.round[0])
             command = int(arrays.command[0])
             if command == CLOSE:
@@ -214,3 +220,10 @@ def _work(
         pipe.send(f"an environment failed in its worker: {type(error).__name__}: {error}")
     finally:
         row.close()
+
+
+def _ask_for_short_naps() -> None:
+    """Have this process woken up when it asked to be; where that cannot be said, naps are longer."""
+    with contextlib.suppress(AttributeError, OSError):
+        set_timer_slack = 29  # PR_SET_TIMERSLACK, in linux/prctl.h
+        ctypes.CDLL(None).prctl(set_timer_slack, TIMER_SLACK_NANOSECONDS, 0, 0, 0)
