@@ -153,7 +153,7 @@ def place_environments(
     # One or two environments, stepped here, take less time than the GPU's update. Workers nap while they wait, and
     # evaluation, which at the paper's protocol takes twice the env steps of training, has the cores meanwhile.
     stepping = 0 if count <= 2 else min(count, max(2, threads * 3 // 4))
-    evaluating = max(1, min(2 * config.seeds, threads - 1))
+    evaluating = max(1, min(2 * config.seeds, threads - 1 - stepping // 2))
     workers = EvaluationWorkers(make, config.member_seeds, config.eval_episodes, evaluating)
     if stepping == 0:
         return EnvironmentRow([make() for _ in range(count)]), workers

@@ -1,7 +1,8 @@
 """Environments in worker processes: numbers pass through shared memory, nothing is pickled per step.
 
 Nobody is woken up, which at thousands of rounds a second would cost more than the step itself: who waits looks again.
-This process spins, for the GPU waits for it; workers take naps of some microseconds and leave their core to evaluation.
+This process spins, for the GPU waits for it. A worker sleeps for half the time that it waited last, leaving its core to
+evaluation, and looks every few microseconds from then on.
 """
 
 import contextlib
@@ -22,11 +23,9 @@ from gymnasium.vector.utils import batch_space
 from td3.environments.vectorise import Array, EnvironmentRow
 from td3.errors import EnvironmentFault
 
-SPIN_SECONDS = 0.005
-"""How long this process spins before it sleeps between looks."""
-NAP_SECONDS = 0.0002
-"""The longest sleep between looks."""
-SHORTEST_NAP_SECONDS = 0.00001
+PATIENCE_SECONDS = 0.005
+"""How long a wait may take before one looks less often: something slow is going on."""
+LONG_NAP_SECONDS, SHORT_NAP_SECONDS = 0.0002, 0.00001
 TIMER_SLACK_NANOSECONDS = 1_000
 """Linux adds 50,000 to every sleep unless a process asks for less."""
 RESET, STEP, CLOSE = 1, 2, 3
@@ -113,12 +112,12 @@ class EnvironmentPool(VectorEnv[Array, Array, Array]):
 
     def _wait(self) -> None:
         done, wanted = self._arrays.done, self._round
-        patience = time.perf_counter() + SPIN_SECONDS
+        patience = time.perf_counter() + PATIENCE_SECONDS
         for index in range(self.workers):
             while done[index] != wanted:
                 if time.perf_counter() > patience:
                     self._look_after(index)
-                    time.sleep(NAP_SECONDS)
+                    time.sleep(LONG_NAP_SECONDS)
 
     def _look_after(self, index: int) -> None:
         if self._pipes[index].poll():
@@ -192,16 +191,17 @@ def _work(
     ours = slice(places[0], places[-1] + 1)  # neighbours: views of the shared memory, made once
     actions, current, reached = arrays.actions[ours], arrays.current[ours], arrays.reached[ours]
     rewards, ends = arrays.rewards[ours], arrays.ends[ours]
-    seen = 0
+    seen, waited = 0, 0.0
     try:
         while True:
             began = time.perf_counter()
+            time.sleep(min(waited / 2, PATIENCE_SECONDS))
             while arrays.round[0] == seen:
-                # A round that comes late is waited for in longer naps: a tenth of the wait so far.
-                nap = max(SHORTEST_NAP_SECONDS, min(NAP_SECONDS, (time.perf_counter() - began) / 10))
-                if nap == NAP_SECONDS and os.getppid() != parent:
+                late = time.perf_counter() - began > PATIENCE_SECONDS
+                if late and os.getppid() != parent:
                     return
-                time.sleep(nap)
+                time.sleep(LONG_NAP_SECONDS if late else SHORT_NAP_SECONDS)
+            waited = time.perf_counter() - began
             seen = int(arrays.round[0])
             command = int(arrays.command[0])
             if command == CLOSE:
@@ -210,9 +210,8 @@ def _work(
                 seeds = [seed if seed >= 0 else None for seed in arrays.seeds[ours].tolist()]
                 current[:], _ = row.reset(seed=seeds)
             else:
-                reached[:], rewards[:], ends[:, 0], ends[:, 1], _ = row.step(
-                    actions.copy()
-                )  # an environment may keep its action
+                # A copy of the actions: an environment may keep the one it was given.
+                reached[:], rewards[:], ends[:, 0], ends[:, 1], _ = row.step(actions.copy())
                 ended = ends.any(1)
                 current[:] = row.reset(options={"reset_mask": ended})[0] if ended.any() else reached
             arrays.done[index] = seen
