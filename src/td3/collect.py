@@ -108,7 +108,8 @@ class Collector:
             self._awaits_reset = ended
 
         columns = (self.states, flat_actions, next_states, rewards[:, None], terminated[:, None])
-        rows = np.concatenate(columns, axis=1, dtype=np.float32)[real]
+        rows = np.concatenate(columns, axis=1, dtype=np.float32)
+        rows = rows if real.all() else rows[real]
         self.states = current
         return rows.reshape(len(self.seeds), -1, rows.shape[1]), self._finished(rewards, ended, real)
 

@@ -1,7 +1,6 @@
 """How good is the policy? Noise off, environments and seeds of its own, here or beside training."""
 
 import multiprocessing
-import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -132,8 +131,6 @@ _worker_environments: EnvironmentRow
 def _prepare_worker(make: Callable[[], gym.Env[Any, Any]], episodes: int) -> None:
     global _worker_environments
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
-    if hasattr(os, "nice"):
-        os.nice(10)  # whoever steps training's environments goes first: the GPU waits for them
     _worker_environments = EnvironmentRow([make() for _ in range(episodes)])
 
 

@@ -115,6 +115,9 @@ class Engine(Protocol):
     def answer(self) -> Array:
         """The actions asked for, `[member, count, action]`."""
 
+    def prepare(self) -> None:
+        """Do what can be done ahead, while the environments step."""
+
     def store(self, rows: Array) -> None:
         """Put new rows into the memory; updates begun before do not see them."""
 
@@ -150,10 +153,11 @@ def place_environments(
     if device.type == "cpu" or threads < 4:
         evaluator = Evaluator(make, config.member_seeds, config.eval_episodes)
         return EnvironmentRow([make() for _ in range(count)]), evaluator
-    # One or two environments, stepped here, take less time than the GPU's update. Workers nap while they wait, and
-    # evaluation, which at the paper's protocol takes twice the env steps of training, has the cores meanwhile.
-    stepping = 0 if count <= 2 else min(count, max(2, threads * 3 // 4))
-    evaluating = max(1, min(2 * config.seeds, threads - 1 - stepping // 2))
+    # One or two environments, stepped here, take less time than the GPU's update. A few have a worker each: the GPU
+    # waits for the slowest. Many are a matter of throughput: at the paper's protocol evaluation takes two env steps for
+    # each of training's. No core gets two processes: who is to step would wait for another's slice of time.
+    stepping = 0 if count <= 2 else count if count <= threads * 5 // 8 else threads * 3 // 8
+    evaluating = max(1, min(2 * config.seeds, threads - stepping - 1))
     workers = EvaluationWorkers(make, config.member_seeds, config.eval_episodes, evaluating)
     if stepping == 0:
         return EnvironmentRow([make() for _ in range(count)]), workers
@@ -217,6 +221,7 @@ class Training:
                 # On a GPU the update begins when the actions are on their way, and runs on while the environments step.
                 actions = self.collector.act(None) if warm_up else self.collector.explore(self.engine.answer())
                 self.collector.begin(actions)
+                self.engine.prepare()
                 rows, episodes = self.collector.finish()
                 self.engine.store(rows)
                 self.env_steps += rows.shape[1]

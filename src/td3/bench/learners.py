@@ -238,6 +238,7 @@ class OurLoop:
         for _ in range(collector.envs_per_member):
             self._update()
         collector.begin(collector.explore(engine.answer()))
+        engine.prepare()
         rows, _ = collector.finish()
         engine.store(rows)
         return float(rows.shape[1])

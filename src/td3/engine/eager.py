@@ -71,6 +71,9 @@ class EagerEngine:
         """The actions asked for."""
         return self._actions
 
+    def prepare(self) -> None:
+        """Nothing: what an update needs is made when it runs."""
+
     def store(self, rows: Array) -> None:
         """Put new rows into the memory."""
         self.memory.add_(torch.from_numpy(rows).to(self.device))

@@ -1,8 +1,7 @@
 """Environments in worker processes: numbers pass through shared memory, nothing is pickled per step.
 
 Nobody is woken up, which at thousands of rounds a second would cost more than the step itself: who waits looks again.
-This process spins, for the GPU waits for it. A worker sleeps for half the time that it waited last, leaving its core to
-evaluation, and looks every few microseconds from then on.
+This process spins, for the GPU waits for it; workers take short naps, so that waiting does not keep a core busy.
 """
 
 import contextlib
@@ -26,6 +25,7 @@ from td3.errors import EnvironmentFault
 PATIENCE_SECONDS = 0.005
 """How long a wait may take before one looks less often: something slow is going on."""
 LONG_NAP_SECONDS, SHORT_NAP_SECONDS = 0.0002, 0.00001
+"""A worker naps for a tenth of what it has waited, within these bounds."""
 TIMER_SLACK_NANOSECONDS = 1_000
 """Linux adds 50,000 to every sleep unless a process asks for less."""
 RESET, STEP, CLOSE = 1, 2, 3
@@ -191,17 +191,15 @@ def _work(
     ours = slice(places[0], places[-1] + 1)  # neighbours: views of the shared memory, made once
     actions, current, reached = arrays.actions[ours], arrays.current[ours], arrays.reached[ours]
     rewards, ends = arrays.rewards[ours], arrays.ends[ours]
-    seen, waited = 0, 0.0
+    seen = 0
     try:
         while True:
             began = time.perf_counter()
-            time.sleep(min(waited / 2, PATIENCE_SECONDS))
             while arrays.round[0] == seen:
-                late = time.perf_counter() - began > PATIENCE_SECONDS
-                if late and os.getppid() != parent:
+                waited = time.perf_counter() - began
+                if waited > PATIENCE_SECONDS and os.getppid() != parent:
                     return
-                time.sleep(LONG_NAP_SECONDS if late else SHORT_NAP_SECONDS)
-            waited = time.perf_counter() - began
+                time.sleep(min(max(waited / 10, SHORT_NAP_SECONDS), LONG_NAP_SECONDS))
             seen = int(arrays.round[0])
             command = int(arrays.command[0])
             if command == CLOSE:
