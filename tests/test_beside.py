@@ -76,13 +76,13 @@ def test_a_run_with_everything_in_processes_equals_the_run_in_one(tmp_path: Path
         (10, 16, "cpu", None, None),
         (10, 3, "cuda", None, None),
         (1, 16, "cuda", None, 2),
-        (10, 16, "cuda", 10, 5),
-        (32, 16, "cuda", 6, 9),
-        (10, 4, "cuda", 1, 2),
+        (10, 16, "cuda", 10, 6),
+        (32, 16, "cuda", 6, 10),
+        (10, 4, "cuda", 1, 3),
     ],
 )
 def test_training_and_evaluation_share_the_cores(monkeypatch, seeds, threads, device, stepping, evaluating):
-    """No more processes than cores, this one counted; None: in this process."""
+    """As many processes as cores, beside this one; None: in this one."""
     made = {}
     monkeypatch.setattr(training, "EnvironmentRow", lambda environments: made.setdefault("stepping", None))
     monkeypatch.setattr(training, "EnvironmentPool", lambda make, count, workers: made.setdefault("stepping", workers))

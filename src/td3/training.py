@@ -155,9 +155,10 @@ def place_environments(
         return EnvironmentRow([make() for _ in range(count)]), evaluator
     # One or two environments, stepped here, take less time than the GPU's update. A few have a worker each: the GPU
     # waits for the slowest. Many are a matter of throughput: at the paper's protocol evaluation takes two env steps for
-    # each of training's. No core gets two processes: who is to step would wait for another's slice of time.
+    # each of training's. With this process that is one process more than cores; workers nap between rounds
+    # (docs/performance.md, "On one GPU").
     stepping = 0 if count <= 2 else count if count <= threads * 5 // 8 else threads * 3 // 8
-    evaluating = max(1, min(2 * config.seeds, threads - stepping - 1))
+    evaluating = max(1, min(2 * config.seeds, threads - stepping))
     workers = EvaluationWorkers(make, config.member_seeds, config.eval_episodes, evaluating)
     if stepping == 0:
         return EnvironmentRow([make() for _ in range(count)]), workers
