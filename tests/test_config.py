@@ -219,6 +219,11 @@ def test_a_configuration_survives_json(preset):
     assert TrainConfig.from_json(resolve("Ant-v5").to_json()).out is None
 
 
+def test_the_first_published_run_can_still_be_read():
+    published = Path(__file__).parents[1] / "results" / "halfcheetah_v5" / "config.json"
+    assert TrainConfig.from_json(json.loads(published.read_text())).memory_on == "auto"
+
+
 def damaged(change) -> dict:
     values = json.loads(json.dumps(resolve("Ant-v5").to_json()))
     change(values)

@@ -127,6 +127,7 @@ class TrainConfig:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "TrainConfig":
         """The configuration that `to_json` wrote."""
+        values = {"memory_on": "auto", **values}  # the first runs were written without it
         try:
             missing = {f.name for f in fields(cls)} - set(values)
             if missing:
