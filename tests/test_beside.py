@@ -1,11 +1,14 @@
 """Environments and evaluations in processes of their own: the same run, only faster."""
 
+import inspect
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
+from td3 import training
 from td3.config import resolve
 from td3.environments import EnvironmentPool, make_environment
 from td3.evaluate import EvaluationWorkers, Evaluator
@@ -65,3 +68,30 @@ def test_a_run_with_everything_in_processes_equals_the_run_in_one(tmp_path: Path
     for seed in (0, 1):
         for name in FILES:
             assert (plain.folder(seed) / name).read_bytes() == (spread.folder(seed) / name).read_bytes(), name
+
+
+@pytest.mark.parametrize(
+    ("seeds", "threads", "device", "stepping", "evaluating"),
+    [
+        (10, 16, "cpu", None, None),
+        (10, 3, "cuda", None, None),
+        (1, 16, "cuda", None, 2),
+        (10, 16, "cuda", 10, 6),
+        (32, 16, "cuda", 6, 10),
+        (10, 4, "cuda", 1, 3),
+    ],
+)
+def test_training_and_evaluation_share_the_cores(monkeypatch, seeds, threads, device, stepping, evaluating):
+    """As many processes as cores, beside this one; None: in this one."""
+    made = {}
+    monkeypatch.setattr(training, "EnvironmentRow", lambda environments, make: made.setdefault("stepping", None))
+    monkeypatch.setattr(
+        training, "EnvironmentPool", lambda make, count, workers, patience: made.setdefault("stepping", workers)
+    )
+    monkeypatch.setattr(training, "Evaluator", lambda *arguments: made.setdefault("evaluating", None))
+    monkeypatch.setattr(
+        training, "EvaluationWorkers", lambda make, seeds, episodes, workers: made.setdefault("evaluating", workers)
+    )
+    place = inspect.unwrap(training.place_environments)  # its types are those of the real thing
+    place(lambda: None, resolve("Pendulum-v1", seeds=seeds), threads, torch.device(device))
+    assert made == {"stepping": stepping, "evaluating": evaluating}

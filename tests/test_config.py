@@ -71,6 +71,7 @@ BAD_TRAIN = [
     ("env_timeout", 0),
     ("threads", -1),
     ("tf32", 1),
+    ("memory_on", "disk"),
     ("td3", None),
 ]
 
@@ -220,6 +221,11 @@ def test_a_configuration_survives_json(preset):
     config = resolve("Ant-v5", preset, steps=2_000, seeds=2, out=Path("somewhere"), hidden_sizes=(3, 4, 5))
     assert TrainConfig.from_json(json.loads(json.dumps(config.to_json()))) == config
     assert TrainConfig.from_json(resolve("Ant-v5").to_json()).out is None
+
+
+def test_the_first_published_run_can_still_be_read():
+    published = Path(__file__).parents[1] / "results" / "halfcheetah_v5" / "config.json"
+    assert TrainConfig.from_json(json.loads(published.read_text())).memory_on == "auto"
 
 
 def damaged(change) -> dict:

@@ -6,7 +6,7 @@ import torch
 from td3 import resources
 from td3.errors import ConfigError
 
-CPU = torch.device("cpu")
+CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
 
 @pytest.fixture
@@ -67,3 +67,46 @@ def test_a_memory_that_does_not_fit_is_refused_with_what_to_change(monkeypatch):
 def test_where_the_system_does_not_say_nothing_is_refused(monkeypatch):
     monkeypatch.setattr(resources, "available_memory", lambda: None)
     resources.require_memory(10**18, 10**9, 1, CPU)
+
+
+@pytest.fixture
+def offers(monkeypatch):
+    """So much free memory on the GPU and in the machine, in GB."""
+
+    def offer(gpu, host):
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (int(gpu * 1e9), int(100e9)))
+        monkeypatch.setattr(resources, "available_memory", lambda: host and int(host * 1e9))
+
+    return offer
+
+
+@pytest.mark.parametrize(
+    ("gpu", "host", "wish", "in_host_memory"),
+    [(10, 10, "auto", False), (1, 10, "auto", True), (1, None, "auto", True), (10, 10, "host", True)],
+)
+def test_a_gpus_memory_lies_on_it_if_it_fits_and_else_in_the_machine(offers, gpu, host, wish, in_host_memory):
+    offers(gpu, host)
+    assert resources.require_memory(8_000_000_000, 4_000_000, 2, GPU, wish) is in_host_memory
+
+
+@pytest.mark.parametrize(
+    ("wish", "places", "fitting"),
+    [
+        ("auto", "the GPU has 1.0 GB free and this machine has 2.0 GB free", "900,000"),
+        ("gpu", "the GPU has 1.0 GB free", "450,000"),
+        ("host", "this machine has 2.0 GB free", "900,000"),
+    ],
+)
+def test_what_fits_nowhere_is_refused(offers, wish, places, fitting):
+    offers(1, 2)
+    with pytest.raises(ConfigError) as caught:
+        resources.require_memory(8_000_000_000, 4_000_000, 2, GPU, wish)
+    assert str(caught.value) == (
+        f"the replay memory needs 8.0 GB for 2 x 4,000,000 transitions, and {places}: "
+        f"lower --td3.memory-size to at most {fitting}, or train fewer seeds."
+    )
+
+
+def test_a_cpus_memory_is_its_own(offers):
+    offers(100, 10)
+    assert resources.require_memory(8_000_000_000, 4_000_000, 2, CPU, "gpu") is False

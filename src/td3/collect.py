@@ -137,7 +137,8 @@ class Collector:
             self._awaits_reset = ended
 
         columns = (self.states, flat_actions, next_states, rewards[:, None], terminated[:, None])
-        rows = np.concatenate(columns, axis=1, dtype=np.float32)[real]
+        rows = np.concatenate(columns, axis=1, dtype=np.float32)
+        rows = rows if real.all() else rows[real]
         self.states = current
         return rows.reshape(len(self.seeds), -1, rows.shape[1]), self._finished(rewards, ended, real)
 
@@ -271,9 +272,11 @@ class Collector:
         self._remembered += 1
 
     def _finished(self, rewards: Array, ended: Array, real: Array) -> list[Episode]:
-        self._returns[real] += rewards[real]
-        self._lengths[real] += 1
-        episodes = []
+        np.add(self._returns, rewards, out=self._returns, where=real)
+        self._lengths += real
+        episodes: list[Episode] = []
+        if not ended.any():
+            return episodes
         for index in np.flatnonzero(ended & real):
             member = int(index) // self.envs_per_member
             episodes.append(Episode(member, float(self._returns[index]), int(self._lengths[index])))

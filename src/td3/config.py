@@ -14,8 +14,9 @@ from td3.errors import ConfigError
 
 Preset = Literal["author", "paper", "course", "bullet"]
 Device = Literal["auto", "cpu", "cuda"]
+MemoryPlace = Literal["auto", "gpu", "host"]
 
-ADDED_LATER = ("save_every", "env_timeout")
+ADDED_LATER = ("save_every", "env_timeout", "memory_on")
 """Fields of a run that the first version did not have: its runs are read as if they had the default."""
 
 
@@ -98,6 +99,8 @@ class TrainConfig:
     """CPU threads for the updates; 0 takes what the machine allows."""
     tf32: bool = False
     """On a GPU, multiply matrices in TF32: faster, with 10 bits of mantissa instead of 23."""
+    memory_on: MemoryPlace = "auto"
+    """Where a GPU's replay memory lies: on the GPU if it fits, else in the host's RAM; or as you say."""
     td3: TD3Config = field(default_factory=TD3Config)
     """The algorithm's own numbers."""
 
@@ -276,5 +279,6 @@ _TRAIN_RULES: tuple[Rule, ...] = (
     ("env_timeout", "a positive number of seconds", _positive),
     ("threads", "a whole number of at least 0", _whole(0)),
     ("tf32", "True or False", lambda given: isinstance(given, bool)),
+    ("memory_on", f"one of {', '.join(get_args(MemoryPlace))}", _one_of(MemoryPlace)),
     ("td3", "a TD3Config", lambda given: isinstance(given, TD3Config)),
 )

@@ -30,16 +30,25 @@ def available_memory() -> int | None:
     return min(offers) if offers else None
 
 
-def require_memory(needed: int, memory_size: int, members: int, device: torch.device) -> None:
-    """Refuse a replay memory that would not fit, before anything is allocated."""
-    free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else available_memory()
-    if free is None or needed <= 0.9 * free:
-        return
-    fitting = int(memory_size * 0.9 * free / needed)
-    place = "the GPU" if device.type == "cuda" else "this machine"
+def require_memory(needed: int, memory_size: int, members: int, device: torch.device, wish: str = "auto") -> bool:
+    """Whether the replay memory of a GPU goes into this machine's RAM: where it does not fit on the GPU, or on a wish.
+
+    Refuses what fits nowhere, before anything is allocated.
+    """
+    offers: dict[str, int | None] = {}
+    if device.type == "cuda" and wish != "host":
+        offers["the GPU"] = torch.cuda.mem_get_info(device)[0]
+    if device.type == "cpu" or wish != "gpu":
+        offers["this machine"] = available_memory()
+    for place, free in offers.items():
+        if free is None or needed <= 0.9 * free:
+            return device.type == "cuda" and place == "this machine"
+    most = max(free for free in offers.values() if free is not None)
+    fitting = int(memory_size * 0.9 * most / needed)
+    places = " and ".join(f"{place} has {gigabytes(free)} free" for place, free in offers.items() if free is not None)
     raise ConfigError(
-        f"the replay memory needs {gigabytes(needed)} for {members} x {memory_size:,} transitions, and {place} has "
-        f"{gigabytes(free)} free: lower --td3.memory-size to at most {fitting:,}, or train fewer seeds."
+        f"the replay memory needs {gigabytes(needed)} for {members} x {memory_size:,} transitions, and {places}: "
+        f"lower --td3.memory-size to at most {fitting:,}, or train fewer seeds."
     )
 
 

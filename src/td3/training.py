@@ -98,13 +98,13 @@ def train(env: str, *, preset: str = "author", **fields: Any) -> Run:
 def train_run(config: TrainConfig, observer: Observer | None = None) -> Run:
     """Train as configured; Ctrl-C saves what was learnt, and then goes on up as KeyboardInterrupt."""
     spaces = _look_at(config)
-    _require_room(config, spaces)
+    in_host_memory = _require_room(config, spaces)
     path = new_directory(config)
     config = replace(config, out=path)
     with locked(path):
         write_json(path / "config.json", config.to_json())
         write_json(path / "versions.json", versions())
-        _train(config, spaces, observer or Silence(), None)
+        _train(config, spaces, in_host_memory, observer or Silence(), None)
     return Run(path)
 
 
@@ -141,9 +141,9 @@ def resume_run(path: Path, steps: int | None = None, observer: Observer | None =
         if checkpoint is not None:
             _compare_versions(checkpoint.facts["versions"], observer)
         spaces = _look_at(config)
-        _require_room(config, spaces)
+        in_host_memory = _require_room(config, spaces)
         write_json(path / "config.json", config.to_json())
-        _train(config, spaces, observer, checkpoint)
+        _train(config, spaces, in_host_memory, observer, checkpoint)
     return Run(path)
 
 
@@ -180,11 +180,11 @@ def _look_at(config: TrainConfig) -> TaskSpaces:
         return check_environment(probe, config.env)
 
 
-def _require_room(config: TrainConfig, spaces: TaskSpaces) -> None:
-    """Refuse a run that would fill the memory or the disk."""
+def _require_room(config: TrainConfig, spaces: TaskSpaces) -> bool:
+    """Refuse a run that would fill the memory or the disk; says whether a GPU's replay memory goes into host RAM."""
     memory_size = min(config.td3.memory_size, _longest(config))
     needed = config.seeds * memory_size * 4 * (2 * spaces.state_size + spaces.action_size + 2)
-    require_memory(needed, memory_size, config.seeds, choose_device(config.device))
+    in_host_memory = require_memory(needed, memory_size, config.seeds, choose_device(config.device), config.memory_on)
     folder = next(place for place in (config.out or Path("runs")).absolute().parents if place.is_dir())
     total, _, free = shutil.disk_usage(folder)
     if config.save_every != 0 and needed > 0.9 * free and total > 0:
@@ -192,12 +192,15 @@ def _require_room(config: TrainConfig, spaces: TaskSpaces) -> None:
             f"the checkpoints of this run need {gigabytes(needed)}, and {folder} has {gigabytes(free)} free: make "
             "room, give another --out, lower --td3.memory-size, or train without checkpoints by --save-every 0."
         )
+    return in_host_memory
 
 
-def _train(config: TrainConfig, spaces: TaskSpaces, observer: Observer, checkpoint: Checkpoint | None) -> None:
+def _train(
+    config: TrainConfig, spaces: TaskSpaces, in_host_memory: bool, observer: Observer, checkpoint: Checkpoint | None
+) -> None:
     make, memory_size = partial(make_environment, config.env), min(config.td3.memory_size, _longest(config))
     try:
-        training = Training(config, spaces, make, choose_device(config.device), memory_size)
+        training = Training(config, spaces, make, choose_device(config.device), memory_size, in_host_memory)
         try:
             training.run(observer, checkpoint)
         finally:
@@ -222,8 +225,14 @@ class Engine(Protocol):
     def update(self, counts: Sequence[int]) -> None:
         """Run so many updates of each member."""
 
-    def act(self, states: Array) -> Array:
-        """The actors' actions `[member, count, action]` for states `[member, count, state]`."""
+    def ask(self, states: Array) -> None:
+        """Have the actors, as they are now, choose actions for states `[member, count, state]`."""
+
+    def answer(self) -> Array:
+        """The actions asked for, `[member, count, action]`."""
+
+    def prepare(self) -> None:
+        """Do what can be done ahead, while the environments step."""
 
     def store(self, rows: Array) -> None:
         """Put new rows into the memory; updates begun before do not see them."""
@@ -270,10 +279,12 @@ def place_environments(
     if device.type == "cpu" or threads < 4:
         evaluator = Evaluator(make, config.member_seeds, config.eval_episodes)
         return EnvironmentRow([make() for _ in range(count)], make), evaluator
-    # Two environments one after another take less time than the GPU's update; every further worker would
-    # spin on a core that evaluation can use, which at the paper's protocol takes twice the env steps of training.
-    stepping = 0 if count <= 2 else min(-(-count // 2), threads // 2)
-    evaluating = max(1, min(config.seeds, threads - stepping - 1))
+    # One or two environments, stepped here, take less time than the GPU's update. A few have a worker each: the GPU
+    # waits for the slowest. Many are a matter of throughput: at the paper's protocol evaluation takes two env steps for
+    # each of training's. With this process that is one process more than cores; workers nap between rounds
+    # (docs/performance.md, "On one GPU").
+    stepping = 0 if count <= 2 else count if count <= threads * 5 // 8 else threads * 3 // 8
+    evaluating = max(1, min(2 * config.seeds, threads - stepping))
     workers = EvaluationWorkers(make, config.member_seeds, config.eval_episodes, evaluating)
     if stepping == 0:
         return EnvironmentRow([make() for _ in range(count)], make), workers
@@ -290,6 +301,7 @@ class Training:
         make: Callable[[], gym.Env[Any, Any]],
         device: torch.device,
         memory_size: int,
+        in_host_memory: bool = False,
     ) -> None:
         self.config, self.spaces = config, spaces
         settings, seeds = config.td3, config.member_seeds
@@ -304,7 +316,10 @@ class Training:
             settings.optimizer,
             device,
         )
-        self.memory = make_replay_memory(len(seeds), memory_size, spaces.state_size, spaces.action_size, device)
+        self.memory = make_replay_memory(
+            len(seeds), memory_size, spaces.state_size, spaces.action_size, device, in_host_memory=in_host_memory
+        )
+        self._place = f"{self.memory.rows.device}" + (", replay memory in the host's RAM" if in_host_memory else "")
         threads = config.threads or available_threads()
         self.engine = make_engine(self.agent, self.memory, config, threads)
         bounds = (spaces.action_low, spaces.action_high)
@@ -337,7 +352,7 @@ class Training:
                 except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
                     raise RunError(f"{self.path} has a checkpoint that does not fit its run ({error}).") from error
             self._write_status("running")
-            observer.started(config, self.path, str(self.memory.rows.device))
+            observer.started(config, self.path, self._place)
             if checkpoint is None:
                 self._evaluate(observer)
             with stop_signals() as stopped:
@@ -375,11 +390,13 @@ class Training:
         """One env step of every environment, and the updates that belong to it."""
         before = self.env_steps
         warm_up = before < self.config.td3.random_steps
-        proposed = None if warm_up else self.engine.act(self.collector.member_states)
+        if not warm_up:
+            self.engine.ask(self.collector.member_states)
         self.engine.update(self._owed_for_steps(before + self.collector.envs_per_member))
-        # On a GPU the update runs on while the environments step.
-        actions = self.collector.act(None) if proposed is None else self.collector.explore(proposed)
+        # On a GPU the update begins when the actions are on their way, and runs on while the environments step.
+        actions = self.collector.act(None) if warm_up else self.collector.explore(self.engine.answer())
         self.collector.begin(actions)
+        self.engine.prepare()
         rows, episodes = self.collector.finish()
         self.engine.store(rows)
         self.env_steps += rows.shape[1]

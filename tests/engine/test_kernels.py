@@ -9,30 +9,125 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("shape", [(2, 256, 256), (6, 100, 300), (1, 7, 5)])
-def test_bias_and_relu_in_one_kernel(shape):
-    from td3.algorithm.kernels import bias_relu_
+def normal(*shape, seed=0):
+    return torch.randn(shape, device="cuda", generator=torch.Generator("cuda").manual_seed(seed))
 
-    generator = torch.Generator("cuda").manual_seed(0)
-    values = torch.randn(shape, device="cuda", generator=generator)
-    biases = torch.randn(shape[0], 2 * shape[2], device="cuda", generator=generator)[:, : shape[2]]
-    expected = torch.relu(values + biases.unsqueeze(1))
-    torch.testing.assert_close(bias_relu_(values.clone(), biases), expected, rtol=0, atol=0)
+
+# Stack, rows, inner, columns: the sizes of HalfCheetah's networks for one, ten and 32 members, and odd ones.
+SIZES = [
+    (2, 256, 23, 256),
+    (2, 256, 256, 256),
+    (2, 256, 256, 1),
+    (20, 256, 256, 256),
+    (64, 256, 256, 256),
+    (32, 256, 1, 6),
+    (6, 100, 300, 400),
+    (1, 7, 5, 3),
+]
+
+
+@pytest.mark.parametrize(("stack", "rows", "inner", "columns"), SIZES)
+def test_a_product_with_bias_and_relu(stack, rows, inner, columns):
+    from td3.algorithm.kernels import product
+
+    left, right = normal(stack, rows, inner), normal(stack, inner, columns, seed=1)
+    bias = normal(stack, 2 * columns, seed=2)[:, :columns]
+    out = torch.full((stack, rows, columns), float("nan"), device="cuda")
+    product(left, right, out, bias=bias, relu=True)
+    exact = torch.relu(left.double() @ right.double() + bias.double().unsqueeze(1))
+    assert float((out - exact).norm() / exact.norm()) < 1e-6
+    product(left, right, out)
+    exact = left.double() @ right.double()
+    assert float((out - exact).norm() / exact.norm()) < 1e-6
+
+
+@pytest.mark.parametrize(("stack", "rows", "inner", "columns"), SIZES)
+def test_a_product_of_transposed_views_with_mask_and_sums(stack, rows, inner, columns):
+    from td3.algorithm.kernels import product
+
+    left, right = normal(stack, inner, rows).mT, normal(stack, columns, inner, seed=1).mT
+    active = normal(stack, columns, rows, seed=2).mT
+    out = torch.full((stack, columns, rows), float("nan"), device="cuda").mT
+    sums = torch.full((stack, 3 * rows), float("nan"), device="cuda")[:, :rows]
+    product(left, right, out, active=active, row_sums=sums)
+    exact = (left.double() @ right.double()) * (active > 0)
+    assert float((out - exact).norm() / exact.norm()) < 1e-6
+    torch.testing.assert_close(sums.double(), left.double().sum(2), rtol=1e-5, atol=1e-4)
+
+
+def test_twins_read_the_same_batch():
+    from td3.algorithm.kernels import product
+
+    left, right = normal(3, 40, 20), normal(6, 20, 30, seed=1)
+    out = product(left, right, torch.empty(6, 40, 30, device="cuda"))
+    torch.testing.assert_close(out, left.repeat(2, 1, 1) @ right, rtol=1e-4, atol=1e-5)
+
+
+def test_networks_and_their_gradients_equal_double_precision():
+    from td3.algorithm.networks import StackedMLP, parameter_count
+
+    sizes = (23, 256, 256, 6)
+    single = normal(2, 3, parameter_count(sizes)) / 16
+    inputs = normal(3, 256, 23, seed=1)
+    results = []
+    for dtype in (torch.float32, torch.float64):
+        network = StackedMLP(sizes, single.to(dtype).requires_grad_())
+        for broadcast in (inputs.to(dtype), inputs.to(dtype).requires_grad_()):
+            outputs = network(broadcast)
+            wanted = [network.parameters] + ([broadcast] if broadcast.requires_grad else [])
+            found = torch.autograd.grad(outputs.square().sum(), wanted)
+            results.append([outputs.detach(), *(gradient.clone() for gradient in found)])
+    for ours, exact in zip(results[:2], results[2:], strict=True):
+        for one, other in zip(ours, exact, strict=True):
+            assert float((one - other).norm() / other.norm()) < 1e-6
+
+
+def test_pytorch_refuses_a_backward_after_the_buffers_were_used_again():
+    from td3.algorithm.networks import StackedMLP, parameter_count
+
+    network = StackedMLP((4, 8, 2), normal(1, parameter_count((4, 8, 2))).requires_grad_())
+    first = network(normal(1, 5, 4))
+    network(normal(1, 5, 4, seed=1))
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        first.sum().backward()
 
 
 def test_adam_in_one_kernel_equals_pytorch():
     from td3.algorithm.kernels import adam_
 
-    generator = torch.Generator("cuda").manual_seed(0)
-    parameters = torch.randn(2, 3, 5_001, device="cuda", generator=generator)
+    parameters = normal(2, 3, 5_001)
     plain = parameters.clone().requires_grad_()
     optimizer = torch.optim.Adam([plain], lr=1e-3)
     first, second = torch.zeros_like(parameters), torch.zeros_like(parameters)
     steps = torch.zeros(2, 3, device="cuda")
-    for _ in range(50):
-        gradient = torch.randn(parameters.shape, device="cuda", generator=generator)
+    for step in range(50):
+        gradient = normal(*parameters.shape, seed=step)
         adam_(parameters, gradient, first, second, steps, 1e-3)
         plain.grad = gradient
         optimizer.step()
     assert steps.tolist() == [[50.0] * 3] * 2
     torch.testing.assert_close(parameters, plain.detach(), rtol=1e-5, atol=1e-6)
+
+
+def test_rows_and_their_transitions():
+    from td3.algorithm.kernels import gather, rows_at
+
+    numbers = torch.empty(3, 4, 1_000, dtype=torch.int64, device="cuda").random_()
+    cursor, filled = torch.tensor([2], device="cuda"), torch.tensor(70, device="cuda")
+    rows = rows_at(numbers, cursor, filled)
+    assert torch.equal(rows, numbers[:, 2] % 70)
+    memory = normal(3, 100, 42)
+    assert torch.equal(gather(memory, rows), torch.stack([memory[m][rows[m]] for m in range(3)]))
+
+
+@pytest.mark.parametrize("members", [1, 200])
+def test_losses_are_added_up(members):
+    from td3.algorithm.update import Losses
+    from td3.engine.losses import LossSums
+
+    sums, plain = LossSums(members, "cuda"), LossSums(members)
+    for actor in (None, normal(members, seed=2), None):
+        losses = Losses(normal(members), actor, normal(members, seed=1))
+        sums.add_(losses)
+        plain.add_(Losses(*(part if part is None else part.cpu() for part in losses)))
+    assert torch.equal(sums.sums.cpu(), plain.sums)

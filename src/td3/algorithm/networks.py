@@ -48,7 +48,10 @@ class StackedMLP:
     def __call__(self, inputs: Float[Tensor, "*any batch inputs"]) -> Float[Tensor, "*stack batch outputs"]:
         """Outputs for inputs that broadcast against the stack (both twins read the same batch)."""
         stack, batch = self.parameters.shape[:-1], inputs.shape[-2]
-        flat_inputs = inputs.expand(*stack, *inputs.shape[-2:]).reshape(-1, *inputs.shape[-2:])
+        given = inputs.shape[:-2]
+        if not (serves_kernels(inputs) and not inputs.requires_grad and stack[len(stack) - len(given) :] == given):
+            inputs = inputs.expand(*stack, *inputs.shape[-2:])  # our kernels need no copy for the second twin
+        flat_inputs = inputs.reshape(-1, *inputs.shape[-2:])
         if self._buffers is None or self._buffers.batch != batch:
             self._buffers = _Buffers(self, batch)
         arguments = (flat_inputs, self.parameters, self._flat_layers, self._buffers)
@@ -98,13 +101,12 @@ class _ForwardBackward(torch.autograd.Function):
     ) -> Tensor:
         hidden = inputs
         for (weight, bias), activation in zip(layers, buffers.activations, strict=False):
-            hidden = _layer(hidden, weight, bias, out=activation)
-        weight, bias = layers[-1]
+            hidden = _layer(hidden, weight, bias, relu=True, out=activation)
         if any(ctx.needs_input_grad):
             ctx.layers, ctx.buffers = layers, buffers
             # Saved for autograd's own check that nobody has written to them in between.
             ctx.save_for_backward(inputs, parameters, *buffers.activations)
-        return _product(hidden, weight) + bias.unsqueeze(1)
+        return _layer(hidden, *layers[-1], relu=False)
 
     @staticmethod
     @once_differentiable
@@ -112,18 +114,17 @@ class _ForwardBackward(torch.autograd.Function):
         inputs, _, *activations = ctx.saved_tensors
         wants_inputs, wants_parameters = ctx.needs_input_grad[:2]
         buffers = ctx.buffers
+        backward_layer = _backward_layer_by_kernels if serves_kernels(gradient) else _backward_layer
         for depth in reversed(range(len(ctx.layers))):
             below = activations[depth - 1] if depth else inputs
-            if wants_parameters:
-                weight_gradient, bias_gradient = buffers.layer_gradients[depth]
-                _product(below.mT, gradient, out=weight_gradient)
-                _sum_of_rows(gradient, out=bias_gradient)
-            weight = ctx.layers[depth][0]
-            if depth:
-                gradient = _product(gradient, weight.mT, out=buffers.gradients[depth - 1])
-                _RELU_BACKWARD(gradient, below, 0, grad_input=gradient)
-            elif wants_inputs:
-                gradient = _product(gradient, weight.mT)
+            gradient = backward_layer(
+                gradient,
+                below,
+                ctx.layers[depth][0],
+                buffers.layer_gradients[depth] if wants_parameters else None,
+                buffers.gradients[depth - 1] if depth else None,
+                depth > 0 or wants_inputs,
+            )
         return (
             gradient if wants_inputs else None,
             buffers.parameters_gradient if wants_parameters else None,
@@ -137,21 +138,58 @@ def serves_kernels(tensor: Tensor) -> bool:
     return tensor.is_cuda and tensor.dtype == torch.float32 and _HAS_TRITON
 
 
-def _layer(inputs: Tensor, weight: Tensor, bias: Tensor, out: Tensor) -> Tensor:
-    """`relu(inputs @ weight + bias)` for each of the stack."""
+def _layer(inputs: Tensor, weight: Tensor, bias: Tensor, relu: bool, out: Tensor | None = None) -> Tensor:
+    """`inputs @ weight + bias` for each of the stack, cut below zero where asked for."""
     if serves_kernels(inputs):
-        from td3.algorithm.kernels import bias_relu_
+        from td3.algorithm.kernels import product
 
-        return bias_relu_(torch.bmm(inputs, weight, out=out), bias)
-    return torch.baddbmm(bias.unsqueeze(1), inputs, weight, out=out).relu_()
+        out = inputs.new_empty(len(weight), inputs.shape[1], weight.shape[2]) if out is None else out
+        return product(inputs, weight, out, bias=bias, relu=relu)
+    if relu:
+        return torch.baddbmm(bias.unsqueeze(1), inputs, weight, out=out).relu_()
+    return _product(inputs, weight) + bias.unsqueeze(1)
 
 
-def _sum_of_rows(rows: Tensor, out: Tensor) -> None:
-    """The sum over the batch; on a GPU as a product with ones, which is faster than a reduction of this shape."""
-    if rows.is_cuda:
-        torch.bmm(rows.new_ones(1, 1, 1).expand(rows.shape[0], 1, rows.shape[1]), rows, out=out.unsqueeze(1))
-    else:
-        torch.sum(rows, 1, out=out)
+def _backward_layer(
+    gradient: Tensor,
+    below: Tensor,
+    weight: Tensor,
+    layer_gradient: tuple[Tensor, Tensor] | None,
+    hidden_gradient: Tensor | None,
+    goes_on: bool,
+) -> Tensor:
+    """From the gradient of a layer's outputs to that of its inputs, the weights' and biases' on the way.
+
+    `hidden_gradient` is the buffer for the inputs' gradient where they are another layer's outputs, cut by a ReLU.
+    """
+    if layer_gradient:
+        _product(below.mT, gradient, out=layer_gradient[0])
+        torch.sum(gradient, 1, out=layer_gradient[1])
+    if not goes_on:
+        return gradient
+    gradient = _product(gradient, weight.mT, out=hidden_gradient)
+    return gradient if hidden_gradient is None else _RELU_BACKWARD(gradient, below, 0, grad_input=gradient)
+
+
+def _backward_layer_by_kernels(
+    gradient: Tensor,
+    below: Tensor,
+    weight: Tensor,
+    layer_gradient: tuple[Tensor, Tensor] | None,
+    hidden_gradient: Tensor | None,
+    goes_on: bool,
+) -> Tensor:
+    """The same in two kernels; gradients of hidden units lie transposed, so that every product reads along memory."""
+    from td3.algorithm.kernels import product
+
+    if layer_gradient:
+        product(gradient.mT, below, layer_gradient[0].mT, row_sums=layer_gradient[1])
+    if not goes_on:
+        return gradient
+    if hidden_gradient is None:
+        return product(weight, gradient.mT, gradient.new_empty(len(weight), *below.shape[1:]).mT).mT
+    transposed = hidden_gradient.view(len(weight), weight.shape[1], below.shape[1])
+    return product(weight, gradient.mT, transposed, active=below.mT).mT
 
 
 def _product(left: Tensor, right: Tensor, out: Tensor | None = None) -> Tensor:

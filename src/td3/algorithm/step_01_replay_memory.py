@@ -7,6 +7,8 @@ import torch
 from jaxtyping import Float, Int, Int64
 from torch import Tensor
 
+from td3.algorithm.networks import serves_kernels
+from td3.algorithm.pinned import empty_in_host_memory
 from td3.algorithm.registry import step
 
 
@@ -24,7 +26,8 @@ class ReplayMemory:
     """The newest `capacity` transitions of each member, in one preallocated tensor `[member, capacity, row]`.
 
     A row is `state | action | next_state | reward | terminated`, so that a batch is one gather. Rows are stored in the
-    type and on the device in which they are used: nothing is converted when a batch is drawn.
+    type and on the device in which they are used: nothing is converted when a batch is drawn. `in_host_memory` leaves
+    them in the host's RAM and has the GPU read them there.
     """
 
     def __init__(
@@ -35,10 +38,12 @@ class ReplayMemory:
         action_size: int,
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
+        in_host_memory: bool = False,
     ) -> None:
         self.widths = [state_size, action_size, state_size, 1, 1]
         # Not zeroed: the operating system hands out the pages only as they are filled.
-        self.rows = torch.empty(members, capacity, sum(self.widths), dtype=dtype, device=device)
+        empty = empty_in_host_memory if in_host_memory else torch.empty
+        self.rows = empty(members, capacity, sum(self.widths), dtype=dtype, device=device)
         self._added = np.zeros(1, np.int64)  # an array, so that views of one member share it
         self.filled = torch.zeros((), dtype=torch.int64, device=device)
         self.first_rows = torch.arange(members, device=device).unsqueeze(1) * capacity
@@ -82,7 +87,12 @@ class ReplayMemory:
 
     def gather(self, indices: Int[Tensor, "member batch"]) -> Batch:
         """The transitions at these row numbers, each member's from its own memory."""
-        rows = self.rows.flatten(0, 1).index_select(0, (indices + self.first_rows).flatten())
+        if serves_kernels(self.rows):
+            from td3.algorithm.kernels import gather
+
+            rows = gather(self.rows, indices)
+        else:
+            rows = self.rows.flatten(0, 1).index_select(0, (indices + self.first_rows).flatten())
         state, action, next_state, reward, terminated = torch.split(rows.view(*indices.shape, -1), self.widths, -1)
         return Batch(state, action, reward.squeeze(-1), next_state, terminated.squeeze(-1))
 
@@ -95,6 +105,7 @@ def make_replay_memory(
     action_size: int,
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
+    in_host_memory: bool = False,
 ) -> ReplayMemory:
     """An empty memory for each member.
 
@@ -102,4 +113,4 @@ def make_replay_memory(
     Why: consecutive transitions are alike; drawing from far back makes a batch varied, and each is used many times.
     If you leave it out: the critics chase the last few moments and forget the rest.
     """
-    return ReplayMemory(members, capacity, state_size, action_size, device, dtype)
+    return ReplayMemory(members, capacity, state_size, action_size, device, dtype, in_host_memory)

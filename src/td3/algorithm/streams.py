@@ -75,11 +75,13 @@ class MemberStreams:
         # Drawn apart and then put in: PyTorch fills a strided tensor with other normal numbers than a dense one, and a
         # member's numbers would depend on its company.
         own = torch.empty_like(draws[:, 0], memory_format=torch.contiguous_format)
-        for index, seed in enumerate(self.seeds):
-            self._generator.manual_seed(derive_seed(seed, purpose, block))
-            if own.is_floating_point():
-                own.normal_(generator=self._generator)
-            else:
-                own.random_(generator=self._generator)
-            draws[:, index] = own
+        for index in range(len(self.seeds)):
+            draws[:, index] = self.draw_member_(purpose, block, index, own)
         return draws
+
+    def draw_member_(self, purpose: str, block: int, index: int, own: Tensor) -> Tensor:
+        """Fill a dense `[update, ...]` with one member's numbers of one block."""
+        self._generator.manual_seed(derive_seed(self.seeds[index], purpose, block))
+        if own.is_floating_point():
+            return own.normal_(generator=self._generator)
+        return own.random_(generator=self._generator)

@@ -234,10 +234,11 @@ class OurLoop:
 
     def _round(self) -> float:
         collector, engine = self._training.collector, self._training.engine
-        proposed = engine.act(collector.member_states)
+        engine.ask(collector.member_states)
         for _ in range(collector.envs_per_member):
             self._update()
-        collector.begin(collector.explore(proposed))
+        collector.begin(collector.explore(engine.answer()))
+        engine.prepare()
         rows, _ = collector.finish()
         engine.store(rows)
         return float(rows.shape[1])

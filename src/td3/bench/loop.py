@@ -54,7 +54,8 @@ class Stopwatch(Silence):
         """Count the time in the calls that `Training.run` makes."""
         collector, engine = training.collector, training.engine
         for part, owner, method in (
-            ("act", engine, "act"),
+            ("act", engine, "ask"),
+            ("act", engine, "answer"),
             ("act", collector, "act"),
             ("act", collector, "explore"),
             ("env", collector, "begin"),

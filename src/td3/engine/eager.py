@@ -63,6 +63,17 @@ class EagerEngine:
         with torch.no_grad():
             return np.asarray(self.agent.actor(torch.from_numpy(states).to(self.device)).cpu().numpy())
 
+    def ask(self, states: Array) -> None:
+        """Choose actions at once: a later update must not change them."""
+        self._actions = self.act(states)
+
+    def answer(self) -> Array:
+        """The actions asked for."""
+        return self._actions
+
+    def prepare(self) -> None:
+        """Nothing: what an update needs is made when it runs."""
+
     def store(self, rows: Array) -> None:
         """Put new rows into the memory."""
         self.memory.add_(torch.from_numpy(rows).to(self.device))

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from td3.algorithm import Losses
+from td3.algorithm.networks import serves_kernels
 
 
 class LossSums:
@@ -20,6 +21,11 @@ class LossSums:
 
     def add_(self, losses: Losses) -> None:
         """Count one update of every member."""
+        if serves_kernels(losses.critic):
+            from td3.algorithm.kernels import add_losses_
+
+            add_losses_(self.sums, losses.critic, losses.mean_q, losses.actor)
+            return
         self._critic += losses.critic
         self._mean_q += losses.mean_q
         if losses.actor is not None:

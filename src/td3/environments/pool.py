@@ -1,7 +1,8 @@
 """Environments in worker processes: numbers pass through shared memory, nothing is pickled per step.
 
-A worker that waits spins for a moment before it sleeps: at thousands of rounds a second, waking up costs more than the
-step itself. A worker that dies or hangs is replaced, and the others never wait for it longer than the time limit.
+Nobody is woken up, which at thousands of rounds a second would cost more than the step itself: who waits looks again.
+This process spins, for the GPU waits for it; workers take short naps, so that waiting does not keep a core busy. A
+worker that dies or hangs is replaced, and the others never wait for it longer than the time limit.
 """
 
 import contextlib
@@ -22,9 +23,12 @@ from gymnasium.vector.utils import batch_space
 from td3.environments.vectorise import Array, EnvironmentRow, StepResult
 from td3.errors import EnvironmentFault
 
-SPIN_SECONDS = 0.005
-"""How long a waiting side spins before it sleeps between looks."""
-NAP_SECONDS = 0.0002
+PATIENCE_SECONDS = 0.005
+"""How long a wait may take before one looks less often: something slow is going on."""
+LONG_NAP_SECONDS, SHORT_NAP_SECONDS = 0.0002, 0.00001
+"""A worker naps for a tenth of what it has waited, within these bounds."""
+TIMER_SLACK_NANOSECONDS = 1_000
+"""Linux adds 50,000 to every sleep unless a process asks for less."""
 RESET, STEP, REPLACE, CLOSE = 1, 2, 3, 4
 
 
@@ -81,7 +85,7 @@ class EnvironmentPool(VectorEnv[Array, Array, Array]):
             if not self._processes[index].is_alive() and self._arrays.done[index] != self._round:
                 code = self._processes[index].exitcode
                 raise EnvironmentFault(f"a worker could not make its environments (exit code {code}).")
-            time.sleep(NAP_SECONDS)
+            time.sleep(LONG_NAP_SECONDS)
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
@@ -164,10 +168,10 @@ class EnvironmentPool(VectorEnv[Array, Array, Array]):
         for index in range(self.workers):
             while done[index] != wanted:
                 waited = time.perf_counter() - begun
-                if waited > SPIN_SECONDS:
+                if waited > PATIENCE_SECONDS:
                     if self._gave_up(index, waited):
                         break
-                    time.sleep(NAP_SECONDS)
+                    time.sleep(LONG_NAP_SECONDS)
         if self._arrays.faulty.any():
             for place in np.flatnonzero(self._arrays.faulty).tolist():
                 self.faults[place] = self._pipes[self._worker_of[place]].recv()
@@ -250,18 +254,19 @@ def _work(
     """A worker's life: wait for a round, do it, say so; leave when told to or when the parent is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    _ask_for_short_naps()
     arrays = _Arrays(shared, count, workers, *sizes)
     arrays.at[index] = places[0]
     row = EnvironmentRow([make() for _ in places], make)
     arrays.done[index] = seen
     try:
         while True:
-            patience = time.perf_counter() + SPIN_SECONDS
+            began = time.perf_counter()
             while arrays.round[0] == seen:
-                if time.perf_counter() > patience:
-                    if os.getppid() != parent:
-                        return
-                    time.sleep(NAP_SECONDS)
+                waited = time.perf_counter() - began
+                if waited > PATIENCE_SECONDS and os.getppid() != parent:
+                    return
+                time.sleep(min(max(waited / 10, SHORT_NAP_SECONDS), LONG_NAP_SECONDS))
             seen = int(arrays.round[0])
             command = int(arrays.command[0])
             if command == CLOSE:
@@ -281,7 +286,8 @@ def _obey(command: int, row: EnvironmentRow, number: int, place: int, arrays: _A
     """Do one command in one environment; what goes wrong is told through the pipe."""
     try:
         if command == STEP:
-            observation, arrays.rewards[place], *ends = row.step_one(arrays.actions[place], number)
+            # A copy of the action: an environment may keep the one it was given.
+            observation, arrays.rewards[place], *ends = row.step_one(arrays.actions[place].copy(), number)
             arrays.observations[place], arrays.ends[place] = observation, ends
         elif command == RESET:
             seed = int(arrays.seeds[place])
@@ -293,3 +299,10 @@ def _obey(command: int, row: EnvironmentRow, number: int, place: int, arrays: _A
     except Exception as error:  # a stranger's code may raise anything
         arrays.faulty[place] = True
         pipe.send(str(error) if isinstance(error, EnvironmentFault) else f"{type(error).__name__}: {error}")
+
+
+def _ask_for_short_naps() -> None:
+    """Have this process woken up when it asked to be; where that cannot be said, naps are longer."""
+    with contextlib.suppress(AttributeError, OSError):
+        set_timer_slack = 29  # PR_SET_TIMERSLACK, in linux/prctl.h
+        ctypes.CDLL(None).prctl(set_timer_slack, TIMER_SLACK_NANOSECONDS, 0, 0, 0)

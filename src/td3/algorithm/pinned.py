@@ -1,0 +1,42 @@
+"""Host memory that a GPU reads and writes as if it were its own, for what does not fit on it."""
+
+import contextlib
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def empty_in_host_memory(*shape: int, dtype: torch.dtype, device: torch.device | str) -> Tensor:
+    """A tensor of this GPU whose numbers lie in pinned host memory: every kernel works on it, over the bus.
+
+    On a CPU it is a plain tensor.
+    """
+    host = torch.empty(shape, dtype=dtype)
+    if torch.device(device).type != "cuda":
+        return host
+    return torch.as_tensor(_Pinned(host), device=device)
+
+
+class _Pinned:
+    """Keeps the host memory pinned as long as a tensor looks at it; PyTorch reads `__cuda_array_interface__`.
+
+    Registered by hand: PyTorch's own pinned memory comes in powers of two, up to twice as much as asked for.
+    """
+
+    def __init__(self, host: Tensor) -> None:
+        self._host = host
+        self._runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        size = host.numel() * host.element_size()
+        torch.cuda.check_error(int(self._runtime.cudaHostRegister(host.data_ptr(), size, 0)))
+        self.__cuda_array_interface__: dict[str, Any] = {
+            "shape": tuple(host.shape),
+            "typestr": host.numpy().dtype.str,
+            "data": (host.data_ptr(), False),
+            "version": 2,
+        }
+
+    def __del__(self) -> None:
+        """Let the pages go; at the end of a program the GPU may have gone before."""
+        with contextlib.suppress(Exception):
+            self._runtime.cudaHostUnregister(self._host.data_ptr())
