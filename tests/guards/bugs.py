@@ -1109,7 +1109,10 @@ def setting_is_lost(name: str) -> Fault:
     def plant_it(plant: Plant) -> None:
         if name == "memory_size":
             right_memory = memories.make_replay_memory
-            plant(right_memory, lambda members, capacity, *sizes: right_memory(members, 1_000, *sizes))
+            plant(
+                right_memory,
+                lambda members, capacity, *sizes, **named: right_memory(members, 1_000, *sizes, **named),
+            )
             return
         right = training.Training.__init__
 
