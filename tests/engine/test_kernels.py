@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+from td3.algorithm.optimizer import OPTIMIZERS
+
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
@@ -99,14 +101,28 @@ def test_adam_in_one_kernel_equals_pytorch():
     plain = parameters.clone().requires_grad_()
     optimizer = torch.optim.Adam([plain], lr=1e-3)
     first, second = torch.zeros_like(parameters), torch.zeros_like(parameters)
-    steps = torch.zeros(2, 3, device="cuda")
+    steps, broken = torch.zeros(2, 3, device="cuda"), torch.zeros(1, dtype=torch.int32, device="cuda")
     for step in range(50):
         gradient = normal(*parameters.shape, seed=step)
-        adam_(parameters, gradient, first, second, steps, 1e-3)
+        adam_(parameters, gradient, first, second, steps, broken, 1e-3)
         plain.grad = gradient
         optimizer.step()
     assert steps.tolist() == [[50.0] * 3] * 2
     torch.testing.assert_close(parameters, plain.detach(), rtol=1e-5, atol=1e-6)
+    assert broken.item() == 0
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), 1e30])
+@pytest.mark.parametrize("kind", ["adam", "sgd"])
+def test_a_gradient_that_is_not_finite_leaves_a_mark_and_no_trace(kind, bad):
+    parameters = normal(2, 1, 3_000)
+    optimizer = OPTIMIZERS[kind](parameters, 0.1)
+    optimizer.step_(normal(2, 1, 3_000, seed=1))
+    before = parameters.clone()
+    optimizer.step_(torch.full_like(parameters, bad))
+    assert torch.equal(parameters, before)
+    assert optimizer.broken.item() == 1
+    assert all(bool(torch.isfinite(tensor).all()) for tensor in optimizer.state().values())
 
 
 def test_rows_and_their_transitions():

@@ -178,6 +178,7 @@ def _adam_kernel(
     first,
     second,
     steps,
+    broken,
     size,
     total,
     rate,
@@ -190,7 +191,11 @@ def _adam_kernel(
     inside = places < total
     # Networks lie one after another, so that a program reads whole lines of memory, not those of one network.
     step = tl.load(steps + places // size, inside, 1.0)
-    slope = tl.load(gradient + places, inside)
+    slope = tl.load(gradient + places, inside, 0.0)
+    # NaN, infinity, or a square that would be: nothing is changed by it, and the host will find the mark.
+    sound = tl.abs(slope) < 1e18
+    tl.store(broken + places * 0, 1, inside & (sound == 0))
+    inside &= sound
     mean = tl.load(first + places, inside)
     mean += (slope - mean) * (1 - beta1)
     square = tl.load(second + places, inside) * beta2 + slope * slope * (1 - beta2)
@@ -209,13 +214,18 @@ def adam_(
     first_moment: Float[Tensor, "*stack parameter"],
     second_moment: Float[Tensor, "*stack parameter"],
     steps: Float[Tensor, "*stack"],
+    broken: Int[Tensor, " 1"],
     learning_rate: float,
 ) -> None:
-    """One step of Adam over contiguous stacked parameters; PyTorch's fused one keeps few multiprocessors busy."""
+    """One step of Adam over contiguous stacked parameters; PyTorch's fused one keeps few multiprocessors busy.
+
+    Where the gradient is not finite, or its square is not, nothing changes and `broken` becomes 1.
+    """
     steps += 1
     total, size = parameters.numel(), parameters.shape[-1]
     _adam_kernel[triton.cdiv(total, 1024),](
-        parameters, gradient, first_moment, second_moment, steps, size, total, learning_rate, 0.9, 0.999, 1e-8, 1024
+        *(parameters, gradient, first_moment, second_moment, steps, broken),
+        *(size, total, learning_rate, 0.9, 0.999, 1e-8, 1024),
     )
 
 

@@ -4,7 +4,7 @@ import math
 from typing import Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 from torch.optim.adam import adam
 
@@ -18,7 +18,7 @@ class NonFinite(ArithmeticError):
 def require_finite(numbers: Float[Tensor, "*shape"], name: str) -> None:
     """Refuse NaN, infinity, and numbers whose squares Adam could not keep.
 
-    On a GPU asking would make everything wait: there the engine looks at what Adam left undone.
+    On a GPU, asking would make everything wait: there the optimisers leave a mark that the engine looks for.
     """
     # One pass: a sum of squares is finite only if all its terms are.
     flat = numbers.detach().flatten()
@@ -26,9 +26,22 @@ def require_finite(numbers: Float[Tensor, "*shape"], name: str) -> None:
         raise NonFinite(f"{name} is too large or not a number")
 
 
+def _sound(gradient: Float[Tensor, "*stack parameter"], broken: Int[Tensor, " 1"]) -> Tensor:
+    """The gradient if it is finite; if not, an error, or on a GPU a mark and no gradient at all."""
+    require_finite(gradient, "a gradient")
+    if not gradient.is_cuda:
+        return gradient
+    finite = gradient.square().sum().isfinite()
+    broken |= ~finite
+    return gradient.where(finite, 0)
+
+
 @runtime_checkable
 class Optimizer(Protocol):
     """Changes parameters in place, given their gradient."""
+
+    broken: Tensor
+    """On a GPU: 1 from the first gradient on that was not finite and therefore was not followed."""
 
     def step_(self, gradient: Float[Tensor, "*stack parameter"]) -> None:
         """One step downhill."""
@@ -53,6 +66,7 @@ class Adam:
         state: dict[str, Tensor] | None = None,
     ) -> None:
         self.parameters, self.learning_rate = parameters.detach(), learning_rate
+        self.broken = torch.zeros(1, dtype=torch.int32, device=parameters.device)
         state = state or {
             "first_moment": torch.zeros_like(self.parameters),
             "second_moment": torch.zeros_like(self.parameters),
@@ -71,9 +85,9 @@ class Adam:
             from td3.algorithm.kernels import adam_
 
             first, second, steps = (self._state[name] for name in ("first_moment", "second_moment", "steps"))
-            adam_(self.parameters, gradient, first, second, steps, self.learning_rate)
+            adam_(self.parameters, gradient, first, second, steps, self.broken, self.learning_rate)
             return
-        require_finite(gradient, "a gradient")
+        gradient = _sound(gradient, self.broken)
         with torch.no_grad():
             adam(
                 self._networks,
@@ -112,11 +126,11 @@ class SGD:
 
     def __init__(self, parameters: Float[Tensor, "*stack parameter"], learning_rate: float) -> None:
         self.parameters, self.learning_rate = parameters.detach(), learning_rate
+        self.broken = torch.zeros(1, dtype=torch.int32, device=parameters.device)
 
     def step_(self, gradient: Float[Tensor, "*stack parameter"]) -> None:
         """One step downhill."""
-        require_finite(gradient, "a gradient")
-        self.parameters.sub_(gradient, alpha=self.learning_rate)
+        self.parameters.sub_(_sound(gradient, self.broken), alpha=self.learning_rate)
 
     def state(self) -> dict[str, Tensor]:
         """Nothing: the parameters are all there is."""

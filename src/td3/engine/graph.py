@@ -16,6 +16,7 @@ from torch import Tensor
 
 from td3.algorithm import Agent, MemberStreams, ReplayMemory, update
 from td3.algorithm.networks import StackedMLP, serves_kernels
+from td3.algorithm.optimizer import NonFinite
 from td3.algorithm.step_02_actor import Actor
 from td3.algorithm.streams import BLOCK
 from td3.algorithm.update import Settings
@@ -215,12 +216,15 @@ class GraphEngine:
 
     def mean_losses(self, updates: Sequence[int]) -> list[dict[str, float]]:
         """Each member's means over all updates since the previous call."""
+        self.settle()
         return self.losses.take(updates)
 
     def settle(self) -> None:
-        """Bring what still waits into the memory."""
+        """Bring what still waits into the memory; raises `NonFinite` if an update met numbers that were not."""
         if self._rows_wait:
             self._send_rows()
+        if self.agent.actor_optimizer.broken.item() or self.agent.critics_optimizer.broken.item():
+            raise NonFinite("a gradient is too large or not a number")
 
     def restored(self) -> None:
         """The agent stands at another count of updates: so do the random numbers."""
@@ -228,7 +232,8 @@ class GraphEngine:
 
     def close(self) -> None:
         """Bring what still waits into the memory."""
-        self.settle()
+        if self._rows_wait:
+            self._send_rows()
 
     def _send_rows(self) -> None:
         self._store.replay()
