@@ -106,6 +106,44 @@ class LadderCommand:
     """Print the figures as one JSON object instead of words."""
 
 
+@dataclass(frozen=True)
+class ExportCommand:
+    """Write a trained agent as ONNX and PyTorch files with a model card: `td3 export runs/HalfCheetah-v5/latest`."""
+
+    run: RunPath
+    """The run directory."""
+    out: Path | None = None
+    """The folder to write; by default export in the run directory."""
+    seed: int | None = None
+    """Which seed's agent; by default the one whose last evaluation was highest."""
+    which: Literal["best", "last"] = "best"
+    """The agent at its best evaluation, or at the end."""
+    sb3: bool = False
+    """Also write sb3.zip, which Stable-Baselines3 loads."""
+    json: bool = False
+    """Print the figures as one JSON object instead of words."""
+
+
+@dataclass(frozen=True)
+class PushCommand:
+    """Export and upload to the Hugging Face hub: `td3 push runs/HalfCheetah-v5/latest --repo-id anna/td3-cheetah`."""
+
+    run: RunPath
+    """The run directory."""
+    repo_id: str
+    """owner/name on the hub; made if it is not there."""
+    private: bool = False
+    """Make a new repository private."""
+    seed: int | None = None
+    """Which seed's agent; by default the one whose last evaluation was highest."""
+    which: Literal["best", "last"] = "best"
+    """The agent at its best evaluation, or at the end."""
+    sb3: bool = False
+    """Also write sb3.zip, which Stable-Baselines3 loads."""
+    json: bool = False
+    """Print the figures as one JSON object instead of words."""
+
+
 def train_command(command: TrainCommand) -> int:
     """Train, with a live display."""
     from rich.console import Console
@@ -236,11 +274,40 @@ def ladder_command(command: LadderCommand) -> int:
     return 0
 
 
+def export_command(command: ExportCommand) -> int:
+    """Export an agent and say how far each file is from it."""
+    from td3.export import export_run
+    from td3.run import Run
+
+    export = export_run(Run(command.run), command.out, command.seed, command.which, command.sb3)
+    if command.json:
+        print(json.dumps({"export": str(export.path), "difference": export.files}))
+        return 0
+    for name, difference in export.files.items():
+        print(f"{export.path / name}: differs from the agent by {difference:.1e} of half the action range at most")
+    print(f"Model card: {export.path / 'README.md'}")
+    print(f"Next: python {export.path / 'infer.py'}")
+    return 0
+
+
+def push_command(command: PushCommand) -> int:
+    """Export and upload."""
+    from td3.export import push_run
+    from td3.run import Run
+
+    run = Run(command.run)
+    address, export = push_run(run, command.repo_id, command.private, command.seed, command.which, command.sb3)
+    print(json.dumps({"address": address, "export": str(export.path)}) if command.json else f"Uploaded to {address}")
+    return 0
+
+
 COMMANDS: dict[str, tuple[type, Callable[[Any], int]]] = {
     "train": (TrainCommand, train_command),
     "evaluate": (EvaluateCommand, evaluate_command),
     "watch": (WatchCommand, watch_command),
     "envs": (EnvsCommand, envs_command),
+    "export": (ExportCommand, export_command),
+    "push": (PushCommand, push_command),
     "ladder": (LadderCommand, ladder_command),
     "bench update": (UpdateBench, bench_command),
     "bench loop": (LoopBench, bench_command),
