@@ -14,6 +14,8 @@ from td3.algorithm.networks import serves_kernels
 class Optimizer(Protocol):
     """Changes parameters in place, given their gradient."""
 
+    learning_rate: float
+
     def step_(self, gradient: Float[Tensor, "*stack parameter"]) -> None:
         """One step downhill."""
 
