@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, TextIO
 import tyro
 
 from td3.bench.options import AnyBench, LoopBench, PeersBench, ScalingBench, UpdateBench
-from td3.config import TrainConfig, preset_config
+from td3.config import Device, Preset, TrainConfig, preset_config, read_config
 from td3.errors import ConfigError, UserError
 
 # What people type elsewhere for the same thing.
@@ -31,6 +31,8 @@ class TrainCommand(TrainConfig):
     """Train TD3: `td3 train HalfCheetah-v5 --steps 100000 --seeds 3 --td3.random-steps 10000`."""
 
     env: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENV")] = tyro.MISSING
+    config: Path | None = None
+    """A TOML or JSON file of these settings, such as a run's config.json; what is given here goes before it."""
     capture_video: bool = False
     """Write a video of the trained agent at the end."""
     json: bool = False
@@ -140,6 +142,40 @@ class PushCommand:
     """The agent at its best evaluation, or at the end."""
     sb3: bool = False
     """Also write sb3.zip, which Stable-Baselines3 loads."""
+    json: bool = False
+    """Print the figures as one JSON object instead of words."""
+
+
+@dataclass(frozen=True)
+class TuneCommand:
+    """Search for settings that suit a task: `td3 tune Pendulum-v1 --steps 10000 --trials 30`."""
+
+    env: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENV")]
+    """Gymnasium's name of the environment."""
+    trials: int = 30
+    """Trials in all; a study that was stopped goes on with those that are missing."""
+    steps: int = 100_000
+    """Env steps of each trial."""
+    seeds: int = 1
+    """Seeds of each trial, trained side by side; their mean counts."""
+    seed: int = 0
+    """The first seed, the same in every trial."""
+    preset: Preset = "author"
+    """Where all that is not searched comes from; its own numbers are the first trial."""
+    fields: tuple[str, ...] = (
+        *("learning_rate", "gamma", "hidden_sizes", "batch_size", "exploration_noise", "tau", "random_share"),
+    )
+    """What to search."""
+    eval_every: int | None = None
+    """Env steps between evaluations, at which a trial may be stopped; by default a tenth of the steps."""
+    eval_episodes: int = 10
+    """Noise-free episodes of an evaluation."""
+    device: Device = "auto"
+    """Where the networks and the memory live; auto takes a GPU if there is one."""
+    threads: int = 0
+    """CPU threads for the updates; 0 takes what the machine allows."""
+    out: Path | None = None
+    """The study's folder; by default runs/tune/ENV."""
     json: bool = False
     """Print the figures as one JSON object instead of words."""
 
@@ -301,11 +337,37 @@ def push_command(command: PushCommand) -> int:
     return 0
 
 
+def tune_command(command: TuneCommand) -> int:
+    """Search, telling of every trial; Ctrl-C leaves a study that the same command goes on with."""
+    from td3.tune import TuneOptions, tune
+
+    out = command.out or Path("runs") / "tune" / command.env.replace("/", "_").replace(":", "_")
+    every = max(1, command.steps // 10) if command.eval_every is None else command.eval_every
+    given = {name: getattr(command, name) for name in TuneOptions._fields if name != "eval_every"}
+    options = TuneOptions(**given, eval_every=every)
+    say = (lambda line: None) if command.json else print
+    tuning = tune(options, out, command.trials, command.device, command.threads, say)
+    figures = {name: str(v) if isinstance(v, Path) else v for name, v in tuning._asdict().items()}
+    if command.json:
+        print(json.dumps(figures))
+        return 130 if tuning.interrupted else 0
+    if tuning.interrupted:
+        print("Stopped; the same command goes on from here.")
+    print(f"{tuning.finished} trials in {tuning.path}, {tuning.pruned} of them stopped early")
+    if tuning.plot:
+        print(f"Picture: {tuning.plot}")
+    if tuning.best_config:
+        print(f"Best: trial {tuning.best_trial}, return {tuning.best_value:,.1f}")
+        print(f"Next: td3 train --config {tuning.best_config} --seed 100")
+    return 130 if tuning.interrupted else 0
+
+
 COMMANDS: dict[str, tuple[type, Callable[[Any], int]]] = {
     "train": (TrainCommand, train_command),
     "evaluate": (EvaluateCommand, evaluate_command),
     "watch": (WatchCommand, watch_command),
     "envs": (EnvsCommand, envs_command),
+    "tune": (TuneCommand, tune_command),
     "export": (ExportCommand, export_command),
     "push": (PushCommand, push_command),
     "ladder": (LadderCommand, ladder_command),
@@ -427,12 +489,23 @@ def _translated(words: Sequence[str], env_is_option: bool = False) -> list[str]:
 def _train_defaults(words: Sequence[str]) -> TrainCommand:
     """Defaults as the chosen preset has them, so that --help shows them and the given fields go on top."""
     default = TrainCommand()
+    if file := _value_of("--config", words):
+        return _defaults_of_file(Path(file), words)
     preset = _value_of("--preset", words) or default.preset
     try:
         steps = int(_value_of("--steps", words) or default.steps)
     except ValueError:  # the parser will say so
         steps = default.steps
     return replace(default, td3=preset_config(preset, _environment_in(words), steps))
+
+
+def _defaults_of_file(path: Path, words: Sequence[str]) -> TrainCommand:
+    """What a file says, with its preset below; what decides a preset's numbers may also be given in words."""
+    given: dict[str, Any] = {"env": _environment_in(words) or None, "preset": _value_of("--preset", words)}
+    with contextlib.suppress(TypeError, ValueError):  # the parser will say so
+        given["steps"] = int(_value_of("--steps", words))  # type: ignore[arg-type]  # None is no number either
+    config = read_config(path, **{name: value for name, value in given.items() if value is not None})
+    return TrainCommand(**{f.name: getattr(config, f.name) for f in fields(TrainConfig)}, config=path)
 
 
 def _environment_in(words: Sequence[str]) -> str:
