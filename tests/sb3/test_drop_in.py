@@ -652,6 +652,6 @@ def test_it_learns_pendulum():
     model = TD3(
         "MlpPolicy", "Pendulum-v1", action_noise=noise, policy_kwargs={"net_arch": [64, 64]}, seed=0, **settings
     )
-    model.learn(6000)
+    model.learn(10_000)
     mean, _ = evaluate_policy(model, Monitor(gym.make("Pendulum-v1")), n_eval_episodes=20)
     assert mean > -250  # a pendulum that hangs gets -1,200; one that is swung up and held -150

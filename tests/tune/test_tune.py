@@ -67,15 +67,15 @@ def test_the_numbers_of_every_preset_are_within_the_search(preset):
 
 def test_hopeless_trials_are_stopped_and_the_best_is_found(training, tmp_path):
     said = []
-    tuning = tune(OPTIONS, tmp_path, 14, say=said.append)
-    assert (tuning.finished, len(training.configs), len(said)) == (14, 14, 14)
+    tuning = tune(OPTIONS, tmp_path, 12, say=said.append)
+    assert (tuning.finished, len(training.configs), len(said)) == (12, 12, 12)
     assert tuning.pruned > 1
     stopped = [number for number, steps in training.stopped_at.items() if steps < 1000]
     assert len(stopped) == tuning.pruned
     assert min(stopped) >= search.UNPRUNED_TRIALS
     assert min(training.stopped_at[number] for number in stopped) >= 300
     rates = [given.td3.actor_learning_rate for given in training.configs]
-    best = min((number for number in range(14) if number not in stopped), key=lambda n: abs(np.log10(rates[n] / 1e-3)))
+    best = min((number for number in range(12) if number not in stopped), key=lambda n: abs(np.log10(rates[n] / 1e-3)))
     assert tuning.best_trial == best
     assert f"trial {best}: return {tuning.best_value:,.1f}" in said[best]
     assert "stopped at " in said[stopped[0]]
@@ -83,7 +83,7 @@ def test_hopeless_trials_are_stopped_and_the_best_is_found(training, tmp_path):
 
 
 def test_the_result_is_a_config_file_that_train_reads(training, tmp_path):
-    tuning = tune(OPTIONS._replace(fields=tuple(SEARCH)), tmp_path, 6, say=silence)
+    tuning = tune(OPTIONS._replace(fields=tuple(SEARCH)), tmp_path, 3, say=silence)
     found = config.read_config(tuning.best_config)
     best = training.configs[tuning.best_trial]
     assert found.td3 == best.td3
@@ -91,32 +91,32 @@ def test_the_result_is_a_config_file_that_train_reads(training, tmp_path):
 
 
 def test_a_study_goes_on_with_other_settings_than_it_began_with(training, tmp_path):
-    tune(OPTIONS, tmp_path, 4, say=silence)
+    tune(OPTIONS, tmp_path, 2, say=silence)
     said = []
-    tuning = tune(OPTIONS, tmp_path, 7, say=said.append)
-    assert said[0] == f"Going on with {tmp_path / 'study.db'}: 4 of 7 trials are finished."
-    assert (tuning.finished, len(training.configs)) == (7, 7)
+    tuning = tune(OPTIONS, tmp_path, 4, say=said.append)
+    assert said[0] == f"Going on with {tmp_path / 'study.db'}: 2 of 4 trials are finished."
+    assert (tuning.finished, len(training.configs)) == (4, 4)
     rates = [given.td3.actor_learning_rate for given in training.configs]
-    assert len(set(rates)) == 7
-    again = tune(OPTIONS, tmp_path, 7, say=silence)
-    assert (again.finished, len(training.configs)) == (7, 7)
+    assert len(set(rates)) == 4
+    again = tune(OPTIONS, tmp_path, 4, say=silence)
+    assert (again.finished, len(training.configs)) == (4, 4)
 
 
 def test_ctrl_c_leaves_a_study_that_goes_on(monkeypatch, tmp_path):
     monkeypatch.setattr(search, "train_run", FakeTraining(interrupt_at=2))
-    tuning = tune(OPTIONS, tmp_path, 5, say=silence)
+    tuning = tune(OPTIONS, tmp_path, 3, say=silence)
     assert (tuning.interrupted, tuning.finished) == (True, 2)
     assert tuning.best_config.exists()
     assert tuning.plot.exists()
     monkeypatch.setattr(search, "train_run", FakeTraining())
-    tuning = tune(OPTIONS, tmp_path, 5, say=silence)
-    assert (tuning.interrupted, tuning.finished) == (False, 5)
+    tuning = tune(OPTIONS, tmp_path, 3, say=silence)
+    assert (tuning.interrupted, tuning.finished) == (False, 3)
 
 
 def test_a_return_that_is_no_number_ends_the_trial_and_not_the_study(monkeypatch, tmp_path):
     monkeypatch.setattr(search, "train_run", FakeTraining(infinite_at=1))
-    tuning = tune(OPTIONS, tmp_path, 4, say=silence)
-    assert (tuning.finished, tuning.pruned) == (4, 1)
+    tuning = tune(OPTIONS, tmp_path, 3, say=silence)
+    assert (tuning.finished, tuning.pruned) == (3, 1)
     assert tuning.best_trial != 1
     assert tuning.plot.exists()
 
