@@ -27,8 +27,10 @@ from stable_baselines3.common.noise import NormalActionNoise, OrnsteinUhlenbeckA
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 import td3.sb3
+from td3.engine import GraphEngine
 from td3.errors import AgentFileError, ConfigError, UserError
 from td3.sb3 import TD3, callbacks, environments
+from td3.sb3 import model as model_module
 
 SMALL = {"policy_kwargs": {"net_arch": [8, 8]}, "batch_size": 8, "buffer_size": 1000, "device": "cpu", "seed": 0}
 
@@ -367,6 +369,30 @@ def test_actor_and_critics_may_have_sizes_of_their_own():
     assert model._n_updates == 20
 
 
+@pytest.mark.parametrize("envs", [1, 3])
+def test_the_engine_of_a_gpu_learns_the_same(monkeypatch, envs):
+    def learn():
+        model = make(DummyVecEnv([lambda: gym.make("Rail-v0") for _ in range(envs)]), learning_starts=30)
+        model.learn(60)
+        model.learn(60, reset_num_timesteps=False)
+        return model
+
+    plain = learn()
+    monkeypatch.setattr(model_module, "make_engine", graphs)  # on a CPU it calls what it would have recorded
+    graph = learn()
+    assert isinstance(graph._engine, GraphEngine)
+    graph._engine.close()  # the last rows are still on their way
+    # Numpy acts there and PyTorch here: alike but for rounding.
+    torch.testing.assert_close(graph.replay_buffer.rows[0, :120], plain.replay_buffer.rows[0, :120], rtol=0, atol=1e-4)
+    assert graph._n_updates == plain._n_updates > 20
+    for name in ("actor", "actor_target", "critics", "critics_target"):
+        torch.testing.assert_close(graph.agent.tensors()[name], plain.agent.tensors()[name], rtol=0, atol=1e-3)
+
+
+def graphs(agent, memory, config, threads):
+    return GraphEngine(agent, memory, config.member_seeds, config.td3, config.envs)
+
+
 # Callbacks and logs
 
 
@@ -482,6 +508,11 @@ def test_a_loaded_model_goes_on_learning(learnt):
     assert loaded._settings.actor_learning_rate == 5e-4
     loaded.learn(40, reset_num_timesteps=False)
     assert (loaded.num_timesteps, loaded._n_updates) == (100, 80)
+
+
+def test_an_argument_that_does_not_exist_is_refused(learnt):
+    with pytest.raises(ConfigError, match="load takes the constructor's arguments, and 'learning_rat' is none of them"):
+        TD3.load(learnt[1], learning_rat=1e-3)
 
 
 def test_there_is_no_pickle_in_the_file(learnt):
@@ -637,6 +668,12 @@ def test_a_tensorboard_log_needs_its_packages(monkeypatch):
     monkeypatch.setattr(callbacks.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match="tensorboard_log needs stable-baselines3 and tensorboard"):
         make(tensorboard_log="logs")
+
+
+def test_a_tensorboard_log_is_written(tmp_path):
+    pytest.importorskip("tensorboard")
+    make(tensorboard_log=str(tmp_path), learning_starts=5).learn(30, log_interval=1)
+    assert list(tmp_path.glob("TD3_1/events.out.tfevents.*"))
 
 
 @pytest.mark.parametrize("name", ["policy", "critic", "get_parameters"])

@@ -4,6 +4,7 @@ As there, and unlike `td3.train`: the networks see actions scaled to [-1, 1], a 
 that follows it, and there is no exploration noise unless `action_noise` brings it.
 """
 
+import inspect
 import time
 import warnings
 from collections import deque
@@ -403,6 +404,9 @@ class TD3:
         """The model that `save` wrote; further arguments of the constructor take the place of stored ones."""
         if print_system_info:
             print(", ".join(f"{name} {version}" for name, version in versions().items()))
+        for name in kwargs:
+            if name not in inspect.signature(cls.__init__).parameters:
+                raise ConfigError(f"load takes the constructor's arguments, and {name!r} is none of them.")
         facts, tensors = read_model(path)
         try:
             given = {name: value for name, value in (custom_objects or {}).items() if name in PLAIN_SETTINGS} | kwargs
