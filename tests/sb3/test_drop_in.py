@@ -620,6 +620,7 @@ def test_a_file_of_stable_baselines3_is_refused_and_not_opened(tmp_path):
         ({"buffer_size": 4}, r"batch_size \(8\) must not exceed buffer_size"),
         ({"learning_rate": -1.0}, "learning_rate must be a positive number"),
         ({"target_policy_noise": -1.0}, "target_policy_noise must be a number of at least 0"),
+        ({"target_noise_clip": -1.0}, "target_noise_clip must be a number of at least 0"),
         ({"train_freq": (1, "hour")}, "counted in 'step' or 'episode', but 'hour' was given"),
         ({"train_freq": 0}, "train_freq must be a whole number of at least 1"),
         ({"gradient_steps": -2}, "gradient_steps must be a whole number of at least -1"),
@@ -655,6 +656,13 @@ def test_learning_is_refused_in_one_sentence_where_it_cannot_be(learnt):
         make().set_env("Rail-v0")
     with pytest.raises(ConfigError, match="give another one to the constructor"):
         make().train(1, batch_size=100)
+
+
+def test_a_memory_that_does_not_fit_is_refused():
+    with pytest.raises(
+        ConfigError, match=r"for 1 x 1,000,000,000,000 transitions.*lower buffer_size to at most [\d,]+\.$"
+    ):
+        make(buffer_size=10**12).learn(10)
 
 
 def test_another_number_of_environments_may_be_set():

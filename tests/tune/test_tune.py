@@ -9,7 +9,7 @@ import pytest
 from scripted import SMALL
 
 from td3 import config
-from td3.cli import main
+from td3.cli import TuneCommand, main
 from td3.errors import ConfigError, MissingExtra, RunError
 from td3.evaluate import Evaluation
 from td3.tune import SEARCH, TuneOptions, search, tune
@@ -47,6 +47,23 @@ def training(monkeypatch):
     fake = FakeTraining()
     monkeypatch.setattr(search, "train_run", fake)
     return fake
+
+
+class Asked:
+    """A trial that tells what it was asked."""
+
+    def suggest_float(self, name, low, high, log=False):
+        return f"{low:g} to {high:g}"
+
+    def suggest_categorical(self, name, choices):
+        return ", ".join(str(choice).replace(" ", "-") for choice in choices)
+
+
+def test_the_command_and_its_page_name_what_is_searched():
+    assert TuneCommand.__dataclass_fields__["fields"].default == tuple(SEARCH)
+    page = (Path(__file__).parents[2] / "docs" / "tune.md").read_text()
+    for name, suggest in SEARCH.items():
+        assert f"| `{name}` | {suggest(Asked())} |" in page
 
 
 def test_the_first_trial_is_the_preset_itself(training, tmp_path):

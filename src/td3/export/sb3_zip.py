@@ -85,7 +85,7 @@ def actions_by_sb3(path: Path, observations: Array) -> Array:
 
 
 def _schedule(settings: TD3Config) -> dict[str, Any]:
-    """When to update, in their words."""
+    """When to update, in their words; of the shares of an update that they cannot say, the nearest."""
     if settings.update_when == "episode":
         return {"train_freq": (1, "episode"), "gradient_steps": -1}
     if settings.updates_per_step >= 1:

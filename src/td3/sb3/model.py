@@ -5,6 +5,7 @@ that follows it, and there is no exploration noise unless `action_noise` brings 
 """
 
 import inspect
+import re
 import time
 import warnings
 from collections import deque
@@ -26,7 +27,7 @@ from td3.engine import EagerEngine
 from td3.environments import TaskSpaces
 from td3.errors import AgentFileError, ConfigError
 from td3.policy import Array, Policy
-from td3.resources import available_threads
+from td3.resources import available_threads, require_memory
 from td3.run import versions
 from td3.sb3.callbacks import Callbacks, check_logging, make_logger
 from td3.sb3.environments import UnitActions, as_vec_env, checked_spaces
@@ -35,8 +36,11 @@ from td3.sb3.saving import read_model, with_suffix, write_model
 from td3.training import Engine, choose_device, make_engine
 
 OUR_WORDS = {
+    "--td3.memory-size": "buffer_size",
+    ", or train fewer seeds": "",
     "memory_size": "buffer_size",
     "actor_learning_rate": "learning_rate",
+    "target_noise_clip": "target_noise_clip",
     "target_noise": "target_policy_noise",
 }
 NOT_HERE = {
@@ -143,10 +147,7 @@ class TD3:
                 tau=self.tau,
             )
         except ConfigError as error:
-            sentence = str(error)
-            for ours, theirs in OUR_WORDS.items():
-                sentence = sentence.replace(ours, theirs)
-            raise ConfigError(sentence) from None
+            raise ConfigError(_in_their_words(error)) from None
         return settings, (actor_sizes, critic_sizes)
 
     # Learning
@@ -358,9 +359,13 @@ class TD3:
     def replay_buffer(self) -> ReplayMemory:
         """The memory, made when it is first asked for: `len(model.replay_buffer)` transitions, actions in [-1, 1]."""
         if self._memory is None:
-            self._memory = make_replay_memory(
-                1, self.buffer_size, self.spaces.state_size, self.spaces.action_size, self.device
-            )
+            state_size, action_size = self.spaces.state_size, self.spaces.action_size
+            needed = self.buffer_size * 4 * (2 * state_size + action_size + 2)
+            try:
+                require_memory(needed, self.buffer_size, 1, self.device)
+            except ConfigError as error:
+                raise ConfigError(_in_their_words(error)) from None
+            self._memory = make_replay_memory(1, self.buffer_size, state_size, action_size, self.device)
         return self._memory
 
     # Files
@@ -510,6 +515,11 @@ def _put_in(agent: Agent, tensors: Mapping[str, Array], updates: int) -> None:
             raise ValueError(f"the tensor {name} does not fit or holds NaN")
         tensor.copy_(stored)
     agent.updates[:] = updates
+
+
+def _in_their_words(error: ConfigError) -> str:
+    """A sentence about our settings, with the names that were typed."""
+    return re.sub("|".join(OUR_WORDS), lambda found: OUR_WORDS[found.group()], str(error))
 
 
 def _memory_path(path: Any) -> Any:

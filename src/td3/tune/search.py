@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from td3.algorithm.streams import derive_seed
+from td3.checkpoint import write_atomically
 from td3.config import TrainConfig, preset_config, resolve
 from td3.environments import check_environment, make_environment
 from td3.errors import ConfigError, RunError, missing_extra
@@ -263,7 +264,8 @@ def _tell(
     mark = "  <- best so far" if best is not None and best.number == trial.number else ""
     say(f"trial {trial.number}: {told}   {settings}{mark}")
     if mark:
-        (out / "best.toml").write_text(config_file(options, trial.params, trial.number, value_of(trial)))
+        content = config_file(options, trial.params, trial.number, value_of(trial))
+        write_atomically(out / "best.toml", content.encode())
 
 
 def _short(value: Any) -> str:
