@@ -52,7 +52,7 @@ def settings_tables() -> str:
     for kind, prefix in ((settings.TrainConfig, "--"), (settings.TD3Config, "--td3.")):
         said = field_docs(kind)
         parts += [f"## {kind.__name__}", "", (kind.__doc__ or "").strip(), ""]
-        parts += ["| field | option | default | what it is |", "|---|---|---|---|"]
+        parts += ["| field and option | default | what it is |", "|---|---|---|"]
         for f in fields(kind):
             if f.name == "td3":
                 continue
@@ -61,7 +61,7 @@ def settings_tables() -> str:
             choices = [repr(value) for value in allowed if isinstance(value, str)]
             text = said[f.name] + (f" One of {', '.join(choices)}." if choices else "")
             default = "" if f.default is MISSING else f"`{_shown(f.default)}`"
-            parts.append(f"| `{f.name}` | `{option}` | {default} | {text.replace('|', chr(92) + '|')} |")
+            parts.append(f"| `{f.name}`<br>`{option}` | {default} | {text.replace('|', chr(92) + '|')} |")
         parts.append("")
     return "\n".join(parts)
 
