@@ -111,7 +111,7 @@ def _against(
         place = tried.index(value) if name in LISTED else value
         axes.scatter(place, value_of(trial), s=70 if look["marker"] == "*" else 16, **look)
     if name in LISTED:
-        axes.set_xticks(range(len(tried)), [str(value).replace(" ", "-") for value in tried])
+        axes.set_xticks(range(len(tried)), [str(value).replace(" ", "\n") for value in tried])
         axes.set_xlim(-0.5, len(tried) - 0.5)
     elif name in LOGARITHMIC:
         axes.set_xscale("log")
