@@ -36,7 +36,7 @@ def on_config(config: Any) -> Any:
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     """Fill in the settings; a link to a file of the repository becomes the name of that file."""
-    return re.sub(r"\[([^\]]*)\]\(\.\./([^)#]+)\)", _named, markdown.replace(FIELDS, settings_tables()))
+    return re.sub(r"\[([^\]]*)\]\(\.\./([^)#]+)(?:#L\d+)?\)", _named, markdown.replace(FIELDS, settings_tables()))
 
 
 def _named(link: re.Match[str]) -> str:

@@ -113,5 +113,6 @@ def test_a_link_to_a_file_of_the_repository_becomes_its_name(hooks):
 
     assert shown("[rail.py](../src/td3/environments/rail.py)") == "`src/td3/environments/rail.py`"
     assert shown("[exact values](../src/td3/ladder/exact.py)") == "exact values (`src/td3/ladder/exact.py`)"
+    assert shown("[line 3](../src/td3/ladder/exact.py#L3)") == "line 3 (`src/td3/ladder/exact.py`)"
     assert shown("[gone](../src/td3/gone.py)") == "[gone](../src/td3/gone.py)"
     assert shown("[other page](train.md)") == "[other page](train.md)"
