@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: train test test-long lint clean
+.PHONY: train test test-long lint docs clean
 
 train: .venv/train
 	$(BIN)/td3 train HalfCheetah-v5 --steps 50000 --td3.random-steps 10000
@@ -20,6 +20,9 @@ lint: .venv/test
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+docs: .venv/docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "td3 needs Python 3.11 or newer: make PYTHON=python3.11"; exit 2; }
@@ -31,7 +34,11 @@ lint: .venv/test
 
 .venv/test: .venv/bin/python pyproject.toml constraints.txt
 	$(INSTALL) --editable '.[dev]'
-	@touch $@ .venv/train
+	@touch $@ .venv/train .venv/docs
+
+.venv/docs: .venv/bin/python pyproject.toml constraints.txt
+	$(INSTALL) --editable '.[docs]'
+	@touch $@
 
 # MuJoCo draws without a screen through EGL, which pip does not install.
 .venv/system: .venv/bin/python

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO
 import tyro
 
 from td3.bench.options import AnyBench, LoopBench, PeersBench, ScalingBench, UpdateBench
-from td3.config import TrainConfig, preset_config
+from td3.config import Device, Preset, TrainConfig, preset_config, read_config
 from td3.errors import ConfigError, UserError
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ class TrainCommand(TrainConfig):
     """Train TD3: `td3 train HalfCheetah-v5 --steps 100000 --seeds 3 --td3.random-steps 10000`."""
 
     env: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENV")] = tyro.MISSING
+    config: Path | None = None
+    """A TOML or JSON file of these settings, such as a run's config.json; what is given here goes before it."""
     capture_video: bool = False
     """Write a video of the trained agent at the end."""
     json: bool = False
@@ -117,6 +119,78 @@ class LadderCommand:
     """The picture (.png or .svg) of one rung, or the page (.html) of all; by default under runs/ladder."""
     picture: Path | None = None
     """With `all`: also the curves and the overestimation as one picture (.png or .svg)."""
+    json: bool = False
+    """Print the figures as one JSON object instead of words."""
+
+
+@dataclass(frozen=True)
+class ExportCommand:
+    """Write a trained agent as ONNX and PyTorch files with a model card: `td3 export runs/HalfCheetah-v5/latest`."""
+
+    run: RunPath
+    """The run directory."""
+    out: Path | None = None
+    """The folder to write; by default export in the run directory."""
+    seed: int | None = None
+    """Which seed's agent; by default the one whose last evaluation was highest."""
+    which: Literal["best", "last"] = "best"
+    """The agent at its best evaluation, or at the end."""
+    sb3: bool = False
+    """Also write sb3.zip, which Stable-Baselines3 loads."""
+    json: bool = False
+    """Print the figures as one JSON object instead of words."""
+
+
+@dataclass(frozen=True)
+class PushCommand:
+    """Export and upload to the Hugging Face hub: `td3 push runs/HalfCheetah-v5/latest --repo-id anna/td3-cheetah`."""
+
+    run: RunPath
+    """The run directory."""
+    repo_id: str
+    """owner/name on the hub; made if it is not there."""
+    private: bool = False
+    """Make a new repository private."""
+    seed: int | None = None
+    """Which seed's agent; by default the one whose last evaluation was highest."""
+    which: Literal["best", "last"] = "best"
+    """The agent at its best evaluation, or at the end."""
+    sb3: bool = False
+    """Also write sb3.zip, which Stable-Baselines3 loads."""
+    json: bool = False
+    """Print the figures as one JSON object instead of words."""
+
+
+@dataclass(frozen=True)
+class TuneCommand:
+    """Search for settings that suit a task: `td3 tune Pendulum-v1 --steps 10000 --trials 30`."""
+
+    env: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENV")]
+    """Gymnasium's name of the environment."""
+    trials: int = 30
+    """Trials in all; a study that was stopped goes on with those that are missing."""
+    steps: int = 100_000
+    """Env steps of each trial."""
+    seeds: int = 1
+    """Seeds of each trial, trained side by side; their mean counts."""
+    seed: int = 0
+    """The first seed, the same in every trial."""
+    preset: Preset = "author"
+    """Where all that is not searched comes from; its own numbers are the first trial."""
+    fields: tuple[str, ...] = (
+        *("learning_rate", "gamma", "hidden_sizes", "batch_size", "exploration_noise", "tau", "random_share"),
+    )
+    """What to search."""
+    eval_every: int | None = None
+    """Env steps between evaluations, at which a trial may be stopped; by default a tenth of the steps."""
+    eval_episodes: int = 10
+    """Noise-free episodes of an evaluation."""
+    device: Device = "auto"
+    """Where the networks and the memory live; auto takes a GPU if there is one."""
+    threads: int = 0
+    """CPU threads for the updates; 0 takes what the machine allows."""
+    out: Path | None = None
+    """The study's folder; by default runs/tune/ENV."""
     json: bool = False
     """Print the figures as one JSON object instead of words."""
 
@@ -281,12 +355,67 @@ def ladder_command(command: LadderCommand) -> int:
     return 0
 
 
+def export_command(command: ExportCommand) -> int:
+    """Export an agent and say how far each file is from it."""
+    from td3.export import export_run
+    from td3.run import Run
+
+    export = export_run(Run(command.run), command.out, command.seed, command.which, command.sb3)
+    if command.json:
+        print(json.dumps({"export": str(export.path), "difference": export.files}))
+        return 0
+    for name, difference in export.files.items():
+        print(f"{export.path / name}: differs from the agent by {difference:.1e} of half the action range at most")
+    print(f"Model card: {export.path / 'README.md'}")
+    print(f"Next: python {export.path / 'infer.py'}")
+    return 0
+
+
+def push_command(command: PushCommand) -> int:
+    """Export and upload."""
+    from td3.export import push_run
+    from td3.run import Run
+
+    run = Run(command.run)
+    address, export = push_run(run, command.repo_id, command.private, command.seed, command.which, command.sb3)
+    print(json.dumps({"address": address, "export": str(export.path)}) if command.json else f"Uploaded to {address}")
+    return 0
+
+
+def tune_command(command: TuneCommand) -> int:
+    """Search, telling of every trial; Ctrl-C leaves a study that the same command goes on with."""
+    from td3.tune import TuneOptions, tune
+
+    out = command.out or Path("runs") / "tune" / command.env.replace("/", "_").replace(":", "_")
+    every = max(1, command.steps // 10) if command.eval_every is None else command.eval_every
+    given = {name: getattr(command, name) for name in TuneOptions._fields if name != "eval_every"}
+    options = TuneOptions(**given, eval_every=every)
+    say = (lambda line: None) if command.json else print
+    tuning = tune(options, out, command.trials, command.device, command.threads, say)
+    figures = {name: str(v) if isinstance(v, Path) else v for name, v in tuning._asdict().items()}
+    if command.json:
+        print(json.dumps(figures))
+        return 130 if tuning.interrupted else 0
+    if tuning.interrupted:
+        print("Stopped; the same command goes on from here.")
+    print(f"{tuning.finished} trials in {tuning.path}, {tuning.pruned} of them stopped early")
+    if tuning.plot:
+        print(f"Picture: {tuning.plot}")
+    if tuning.best_config:
+        print(f"Best: trial {tuning.best_trial}, return {tuning.best_value:,.1f}")
+        print(f"Next: td3 train --config {tuning.best_config} --seed 100")
+    return 130 if tuning.interrupted else 0
+
+
 COMMANDS: dict[str, tuple[type, Callable[[Any], int]]] = {
     "train": (TrainCommand, train_command),
     "resume": (ResumeCommand, resume_command),
     "evaluate": (EvaluateCommand, evaluate_command),
     "watch": (WatchCommand, watch_command),
     "envs": (EnvsCommand, envs_command),
+    "tune": (TuneCommand, tune_command),
+    "export": (ExportCommand, export_command),
+    "push": (PushCommand, push_command),
     "ladder": (LadderCommand, ladder_command),
     "bench update": (UpdateBench, bench_command),
     "bench loop": (LoopBench, bench_command),
@@ -406,12 +535,23 @@ def _translated(words: Sequence[str], env_is_option: bool = False) -> list[str]:
 def _train_defaults(words: Sequence[str]) -> TrainCommand:
     """Defaults as the chosen preset has them, so that --help shows them and the given fields go on top."""
     default = TrainCommand()
+    if file := _value_of("--config", words):
+        return _defaults_of_file(Path(file), words)
     preset = _value_of("--preset", words) or default.preset
     try:
         steps = int(_value_of("--steps", words) or default.steps)
     except ValueError:  # the parser will say so
         steps = default.steps
     return replace(default, td3=preset_config(preset, _environment_in(words), steps))
+
+
+def _defaults_of_file(path: Path, words: Sequence[str]) -> TrainCommand:
+    """What a file says, with its preset below; what decides a preset's numbers may also be given in words."""
+    given: dict[str, Any] = {"env": _environment_in(words) or None, "preset": _value_of("--preset", words)}
+    with contextlib.suppress(TypeError, ValueError):  # the parser will say so
+        given["steps"] = int(_value_of("--steps", words))  # type: ignore[arg-type]  # None is no number either
+    config = read_config(path, **{name: value for name, value in given.items() if value is not None})
+    return TrainCommand(**{f.name: getattr(config, f.name) for f in fields(TrainConfig)}, config=path)
 
 
 def _environment_in(words: Sequence[str]) -> str:

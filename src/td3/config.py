@@ -5,6 +5,8 @@ published beside it, "course" the fifteen-step lesson, "bullet" RL Zoo's tuned v
 """
 
 import difflib
+import json
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -203,6 +205,29 @@ def resolve(env: str, preset: str = "author", **given: Any) -> TrainConfig:
     chosen: Preset = preset  # type: ignore[assignment]  # preset_config has refused every other name
     td3 = replace(base, **{name: value for name, value in given.items() if name not in own})
     return TrainConfig(env=env, preset=chosen, td3=td3, **run_fields)
+
+
+def read_config(path: Path, **given: Any) -> TrainConfig:
+    """The configuration in a TOML or JSON file, with `given` put over it; what neither says comes from the preset."""
+    try:
+        text = path.read_text()
+        values = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
+    except OSError as error:
+        raise ConfigError(f"--config {path} cannot be read: {error.strerror}.") from None
+    except (ValueError, RecursionError) as error:
+        kind = "TOML" if path.suffix == ".toml" else "JSON (a file of TOML must end in .toml)"
+        raise ConfigError(f"--config {path} is not {kind}: {error}.") from None
+    if not isinstance(values, dict) or not isinstance(values.get("td3", {}), dict):
+        raise ConfigError(f"--config {path} must hold settings by name, those of the algorithm under td3.")
+    # Where a run went is no part of what it was: a run's own config.json must not point back to it.
+    chosen = {"preset": "author", **values, **values.get("td3", {}), **given}
+    settings = {name: value for name, value in chosen.items() if name not in ("td3", "out", "env", "preset")}
+    if "env" not in chosen:
+        raise ConfigError(f"--config {path} names no env: give it before the option, `td3 train ENV --config {path}`.")
+    try:
+        return resolve(chosen["env"], chosen["preset"], **settings)
+    except ConfigError as error:
+        raise ConfigError(f"in {path}: {error}") from None
 
 
 Rule = tuple[str, str, Callable[[Any], bool]]

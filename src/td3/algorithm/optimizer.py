@@ -40,6 +40,7 @@ def _sound(gradient: Float[Tensor, "*stack parameter"], broken: Int[Tensor, " 1"
 class Optimizer(Protocol):
     """Changes parameters in place, given their gradient."""
 
+    learning_rate: float
     broken: Tensor
     """On a GPU: 1 from the first gradient on that was not finite and therefore was not followed."""
 

@@ -56,6 +56,11 @@ class EagerEngine:
             if self._tuner:
                 self._tuner(time.perf_counter() - started)
 
+    def set_learning_rate(self, rate: float) -> None:
+        """Learn at this rate from the next update on."""
+        for agent, *_ in self._members:
+            agent.actor_optimizer.learning_rate = agent.critics_optimizer.learning_rate = rate
+
     def act(self, states: Array) -> Array:
         """The actors' actions `[member, count, action]` for states `[member, count, state]`."""
         if self._policy is not None:

@@ -1,0 +1,150 @@
+"""Write everything about one agent into one folder, and compare every file with the agent it came from."""
+
+import shutil
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from safetensors.numpy import load_file
+
+from td3.checkpoint import SavedAgent
+from td3.errors import RunError
+from td3.export.card import model_card
+from td3.export.module import (
+    INPUT,
+    ExportedActor,
+    actions_by_onnx,
+    actions_by_pt2,
+    require_onnx,
+    write_onnx,
+    write_pt2,
+)
+from td3.export.sb3_zip import actions_by_sb3, require_sb3, write_sb3
+from td3.files import write_atomically
+from td3.policy import Array
+from td3.run import Run, write_json
+
+CHECKED = 1_000
+"""Random observations on which every file must answer as the agent does."""
+TOLERANCE = 1e-4
+"""Largest accepted difference, as a share of half the action range: rounding is a hundred times smaller."""
+EXAMPLE = '''\
+"""Ask the exported actor for an action. Needs onnxruntime and numpy, nothing else."""
+
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+
+session = onnxruntime.InferenceSession(Path(__file__).with_name("actor.onnx"))
+observation = np.zeros({shape}, np.float32)  # a batch of observations of {env}
+(action,) = session.run(None, {{"observation": observation}})
+print(action[0])  # in the environment's own units: env.step(action[0])
+'''
+
+
+class Export(NamedTuple):
+    """Where the files are, and how far each of them is from the agent."""
+
+    path: Path
+    files: dict[str, float]
+    """File -> largest difference of an action, as a share of half the action range."""
+
+
+def export_run(
+    run: Run, out: Path | None = None, seed: int | None = None, which: str = "best", sb3: bool = False
+) -> Export:
+    """Export one agent of a run; nothing is written before it is known that everything needed is there."""
+    require_onnx()
+    if sb3:
+        require_sb3()
+    chosen = run.best_seed() if seed is None else seed
+    agent = run.agent(chosen, which)
+    source, folder = run.folder(chosen) / which, out or run.path / "export"
+    _prepare(folder)
+    observations = random_observations(agent)
+    actor, example = ExportedActor(agent.policy), torch.from_numpy(observations[:2])
+    write_pt2(actor, example, folder / "actor.pt2")
+    write_onnx(actor, example, folder / "actor.onnx")
+    answers = {
+        "actor.onnx": actions_by_onnx(folder / "actor.onnx", observations),
+        "actor.pt2": actions_by_pt2(folder / "actor.pt2", observations),
+    }
+    if sb3:
+        tensors = load_file(source / "agent.safetensors")
+        write_sb3(folder / "sb3.zip", tensors, agent.policy, run.config, agent.facts)
+        answers["sb3.zip"] = actions_by_sb3(folder / "sb3.zip", observations)
+    files = {name: _difference(agent, observations, actions) for name, actions in answers.items()}
+    _refuse_wrong(folder, files)
+    for file in (source / "agent.safetensors", source / "agent.json"):
+        shutil.copyfile(file, folder / file.name)
+    write_json(folder / "config.json", run.config.to_json() | {"out": None})
+    shape = (1, *agent.policy.observation_shape)
+    write_atomically(folder / "infer.py", EXAMPLE.format(shape=shape, env=run.config.env).encode())
+    write_json(folder / "export.json", _facts(run, agent, chosen, which, files))
+    if (run.path / "video.mp4").exists():
+        shutil.copyfile(run.path / "video.mp4", folder / "replay.mp4")
+    write_atomically(folder / "README.md", model_card(run, agent, chosen, which, folder).encode())
+    return Export(folder, files)
+
+
+def random_observations(agent: SavedAgent) -> Array:
+    """Standard normal numbers, in rows from a tenth of their size to ten times it; always the same ones."""
+    generator = np.random.default_rng(0)
+    shape = agent.policy.observation_shape
+    sizes = 10 ** generator.uniform(-1, 1, (CHECKED, *(1 for _ in shape)))
+    return (sizes * generator.standard_normal((CHECKED, *shape))).astype(np.float32)
+
+
+OURS = (
+    *("actor.onnx", "actor.pt2", "agent.json", "agent.safetensors", "config.json", "export.json"),
+    *("infer.py", "README.md", "replay.mp4", "sb3.zip"),
+)
+
+
+def _prepare(folder: Path) -> None:
+    """An empty folder, or one that an export may write again; what is not ours is never touched."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()) and not (folder / "export.json").exists():
+            raise RunError(f"{folder} holds other files: give another --out.")
+        for name in OURS:  # a file of an earlier export must not be taken for one of this
+            (folder / name).unlink(missing_ok=True)
+        write_json(folder / "export.json", {})
+    except OSError as error:
+        raise RunError(f"{folder} cannot be written ({error.strerror}): give another --out.") from None
+
+
+def _difference(agent: SavedAgent, observations: Array, actions: Array) -> float:
+    half = (agent.policy.high - agent.policy.low) / 2
+    difference = np.abs(actions - agent.act(observations)).reshape(len(observations), -1) / half
+    return float(difference.max())
+
+
+def _refuse_wrong(folder: Path, files: dict[str, float]) -> None:
+    for name, difference in files.items():
+        if not difference <= TOLERANCE:  # NaN is wrong as well
+            (folder / name).unlink()
+            raise RunError(
+                f"{folder / name} answered otherwise than the agent, by {difference:.1e} of half the action range, so "
+                "it was removed: try the versions of torch, onnx and onnxruntime that constraints.txt names."
+            )
+
+
+def _facts(run: Run, agent: SavedAgent, seed: int, which: str, files: dict[str, float]) -> dict[str, Any]:
+    policy = agent.policy
+    return {
+        "env": run.config.env,
+        "seed": seed,
+        "which": which,
+        "env_steps": agent.facts.get("env_steps"),
+        "input": {"name": INPUT, "shape": ["batch", *policy.observation_shape], "type": "float32"},
+        "output": {"name": "action", "shape": ["batch", *policy.action_shape], "type": "float32"},
+        "action_low": policy.low.tolist(),
+        "action_high": policy.high.tolist(),
+        "checked_on": f"{CHECKED} random observations",
+        "difference": files,
+        "difference_is": "the largest of an action, as a share of half the action range",
+        "versions": agent.facts.get("versions", {}),
+    }

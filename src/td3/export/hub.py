@@ -1,0 +1,40 @@
+"""Upload an export to the Hugging Face hub."""
+
+import importlib.util
+import re
+from typing import Any
+
+from td3.errors import ConfigError, RunError, missing_extra
+from td3.export.folder import Export, export_run
+from td3.run import Run
+
+
+def push_run(
+    run: Run, repo_id: str, private: bool = False, seed: int | None = None, which: str = "best", sb3: bool = False
+) -> tuple[str, Export]:
+    """Export one agent of a run and upload the folder; returns the address of the model."""
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+", repo_id):
+        raise ConfigError(f"--repo-id must be owner/name, such as anna/td3-hopper, but {repo_id!r} was given.")
+    if importlib.util.find_spec("huggingface_hub") is None:
+        raise missing_extra("uploading", "hub")
+    import huggingface_hub
+
+    if not huggingface_hub.get_token():
+        raise ConfigError(
+            "nothing was uploaded: there is no Hugging Face token here. Log in with `hf auth login`, or set HF_TOKEN."
+        )
+    export = export_run(run, seed=seed, which=which, sb3=sb3)
+    return _upload(huggingface_hub.HfApi(), repo_id, private, export), export
+
+
+def _upload(api: Any, repo_id: str, private: bool, export: Export) -> str:
+    try:
+        address = api.create_repo(repo_id, private=private, exist_ok=True)
+        api.upload_folder(repo_id=repo_id, folder_path=export.path, commit_message="Upload a TD3 agent")
+    # The hub's client raises errors of several HTTP libraries, and of the network: all mean that it did not arrive.
+    except Exception as error:
+        first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise RunError(
+            f"the upload to {repo_id} failed ({first_line}): the export itself is in {export.path}."
+        ) from error
+    return str(address)

@@ -1,0 +1,126 @@
+"""The actor as a PyTorch module that needs nothing beside it, written as `.pt2` and as ONNX."""
+
+import contextlib
+import importlib.util
+import io
+import logging
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from td3.errors import missing_extra
+from td3.policy import Array, Policy
+
+INPUT, OUTPUT = "observation", "action"
+
+
+class ExportedActor(nn.Module):
+    """A batch of observations, as the environment gives them -> actions, as it takes them.
+
+    `observation_mean` and `observation_scale` are the place of an observation normaliser. Agents of this package learn
+    from observations as they are, so that they hold 0 and 1.
+    """
+
+    observation_mean: Tensor
+    observation_scale: Tensor
+    action_low: Tensor
+    action_high: Tensor
+    action_middle: Tensor
+    action_half: Tensor
+
+    def __init__(self, policy: Policy) -> None:
+        super().__init__()
+        self.action_shape = policy.action_shape
+        self.layers = nn.ModuleList()
+        for weight, bias in policy.layers:
+            layer = nn.Linear(*weight.shape)
+            with torch.no_grad():
+                layer.weight.copy_(torch.tensor(weight.T))
+                layer.bias.copy_(torch.tensor(bias.reshape(-1)))
+            self.layers.append(layer)
+        size = policy.layers[0][0].shape[0]
+        low, high = torch.tensor(policy.low), torch.tensor(policy.high)
+        for name, tensor in (
+            ("observation_mean", torch.zeros(size)),
+            ("observation_scale", torch.ones(size)),
+            ("action_low", low),
+            ("action_high", high),
+            ("action_middle", (low + high) / 2),
+            ("action_half", (high - low) / 2),
+        ):
+            self.register_buffer(name, tensor)
+        self.requires_grad_(False)
+
+    def forward(self, observation: Tensor) -> Tensor:
+        """The action for each observation."""
+        hidden = (observation.flatten(1) - self.observation_mean) * self.observation_scale
+        for layer in self.layers[:-1]:
+            hidden = torch.relu(layer(hidden))
+        action = self.action_middle + self.action_half * torch.tanh(self.layers[-1](hidden))
+        return action.clamp(self.action_low, self.action_high).view(-1, *self.action_shape)
+
+
+def write_pt2(actor: ExportedActor, example: Tensor, path: Path) -> None:
+    """Write the actor as PyTorch's own exported program: `torch.export.load(path).module()(observations)`."""
+    with _quiet():
+        program = torch.export.export(actor, (example,), dynamic_shapes={INPUT: {0: torch.export.Dim("batch")}})
+        for node in program.graph.nodes:
+            node.meta.pop("stack_trace", None)  # names folders of this machine
+        torch.export.save(program, path)
+
+
+def write_onnx(actor: ExportedActor, example: Tensor, path: Path) -> None:
+    """Write the actor as one ONNX file, for a batch of any size."""
+    require_onnx()
+    with _quiet():
+        program = torch.onnx.export(
+            actor,
+            (example,),
+            dynamo=True,
+            verbose=False,
+            input_names=[INPUT],
+            output_names=[OUTPUT],
+            dynamic_shapes={INPUT: {0: torch.export.Dim("batch")}},
+        )
+        assert program is not None  # with dynamo=True there is one
+        for node in program.model.graph.all_nodes():
+            node.metadata_props.clear()  # names folders of this machine
+        program.save(path, external_data=False)
+
+
+def require_onnx() -> None:
+    """Say which extra is missing, before anything is written."""
+    if any(importlib.util.find_spec(name) is None for name in ("onnx", "onnxscript", "onnxruntime")):
+        raise missing_extra("exporting an agent", "export")
+
+
+def actions_by_pt2(path: Path, observations: Array) -> Array:
+    """What the written program answers."""
+    with _quiet(), torch.no_grad():
+        actions: Tensor = torch.export.load(path).module()(torch.from_numpy(observations))
+    return actions.numpy()
+
+
+def actions_by_onnx(path: Path, observations: Array) -> Array:
+    """What the written model answers."""
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    (actions,) = session.run([OUTPUT], {INPUT: observations})
+    found: Array = actions
+    return found
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """The exporters talk of their own inner life; what can go wrong is checked afterwards, on the files."""
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(logging.NOTSET)

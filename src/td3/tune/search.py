@@ -1,0 +1,321 @@
+"""Many short runs with different settings, the hopeless ones stopped early, the best one as a config file.
+
+Everything is in one folder: `study.db` (Optuna's, in SQLite), a run per trial, `best.toml` and `tuning.png`. The same
+command goes on where it was stopped.
+"""
+
+import contextlib
+import importlib.util
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from td3.algorithm.streams import derive_seed
+from td3.config import TrainConfig, preset_config, resolve
+from td3.environments import check_environment, make_environment
+from td3.errors import ConfigError, RunError, missing_extra
+from td3.evaluate import Evaluation
+from td3.files import write_atomically
+from td3.training import Silence, train_run
+
+if TYPE_CHECKING:
+    import optuna
+
+SEARCH: dict[str, Callable[["optuna.Trial"], Any]] = {
+    "learning_rate": lambda trial: trial.suggest_float("learning_rate", 1e-4, 3e-3, log=True),
+    "gamma": lambda trial: trial.suggest_categorical("gamma", [0.9, 0.95, 0.98, 0.99, 0.995]),
+    "hidden_sizes": lambda trial: trial.suggest_categorical("hidden_sizes", ["64 64", "128 128", "256 256", "400 300"]),
+    "batch_size": lambda trial: trial.suggest_categorical("batch_size", [64, 100, 256, 512]),
+    "exploration_noise": lambda trial: trial.suggest_float("exploration_noise", 0.02, 0.3),
+    "tau": lambda trial: trial.suggest_float("tau", 1e-3, 5e-2, log=True),
+    "random_share": lambda trial: trial.suggest_float("random_share", 0.01, 0.2),
+}
+"""What is searched; `random_share` is the share of a run's env steps whose actions are random."""
+LAST = 3
+"""Evaluations at the end of a run whose mean is the trial's value: a single one sways."""
+UNPRUNED_TRIALS, UNPRUNED_SHARE = 5, 0.3
+"""No run is stopped among the first trials, or in the first part of its own steps."""
+
+
+class TuneOptions(NamedTuple):
+    """What a study is about; it is kept with the study and cannot change."""
+
+    env: str
+    steps: int
+    preset: str
+    seed: int
+    seeds: int
+    eval_every: int
+    eval_episodes: int
+    fields: tuple[str, ...]
+
+
+class Tuning(NamedTuple):
+    """How far a study is."""
+
+    path: Path
+    finished: int
+    pruned: int
+    best_trial: int | None
+    best_value: float | None
+    best_config: Path | None
+    plot: Path | None
+    interrupted: bool
+
+
+class PruningObserver(Silence):
+    """Tells a trial what every evaluation gave, and ends the run when the study has seen enough."""
+
+    def __init__(self, trial: "optuna.Trial") -> None:
+        self.trial = trial
+        self.values: list[float] = []
+
+    def evaluated(self, env_steps: int, evaluation: Evaluation) -> None:
+        """Report the mean over seeds and episodes."""
+        import optuna
+
+        if env_steps == 0:
+            return  # before training all are alike
+        value = float(evaluation.returns.mean())
+        self.values.append(value)
+        if not math.isfinite(value):
+            raise optuna.TrialPruned(f"the return was {value}")
+        self.trial.report(value, env_steps)
+        if self.trial.should_prune():
+            raise optuna.TrialPruned(f"below the median at {env_steps:,} env steps")
+
+    @property
+    def value(self) -> float:
+        """What the trial is worth."""
+        return float(np.mean(self.values[-LAST:]))
+
+
+def tune(
+    options: TuneOptions,
+    out: Path,
+    trials: int,
+    device: str = "auto",
+    threads: int = 0,
+    say: Callable[[str], None] = print,
+) -> Tuning:
+    """Search until the study has so many finished trials, counting those it already had; Ctrl-C loses one at most."""
+    if importlib.util.find_spec("optuna") is None or importlib.util.find_spec("matplotlib") is None:
+        raise missing_extra("tuning", "tune")
+    _check(options, trials)
+    with _quiet_optuna():
+        study = _open_study(options, out)
+        done = _finished(study)
+        if done:
+            say(f"Going on with {out / 'study.db'}: {len(done)} of {trials} trials are finished.")
+        interrupted = False
+        with contextlib.suppress(KeyboardInterrupt):
+            interrupted = True
+            if len(done) < trials:
+                study.optimize(
+                    lambda trial: _run_trial(trial, options, out, device, threads),
+                    n_trials=None,
+                    callbacks=[
+                        lambda study, trial: _tell(study, trial, options, out, say),
+                        lambda study, _: study.stop() if len(_finished(study)) >= trials else None,
+                    ],
+                )
+            interrupted = False
+        return _result(study, out, interrupted)
+
+
+def config_of(options: TuneOptions, parameters: dict[str, Any]) -> TrainConfig:
+    """The full configuration of one trial."""
+    return resolve(
+        options.env,
+        options.preset,
+        steps=options.steps,
+        seed=options.seed,
+        seeds=options.seeds,
+        eval_every=options.eval_every,
+        eval_episodes=options.eval_episodes,
+        **_settings(options, parameters),
+    )
+
+
+def _settings(options: TuneOptions, parameters: dict[str, Any]) -> dict[str, Any]:
+    """A trial's parameters as fields of the configuration."""
+    settings: dict[str, Any] = {}
+    for name, value in parameters.items():
+        if name == "learning_rate":
+            settings |= {"actor_learning_rate": value, "critic_learning_rate": value}
+        elif name == "hidden_sizes":
+            settings[name] = tuple(int(size) for size in value.split())
+        elif name == "random_share":
+            settings["random_steps"] = max(1, round(value * options.steps))
+        else:
+            settings[name] = value
+    return settings
+
+
+def _usual(options: TuneOptions) -> dict[str, Any]:
+    """The preset's own numbers, as the first trial: what is found must beat them."""
+    preset = preset_config(options.preset, options.env, options.steps)
+    usual: dict[str, Any] = {
+        "learning_rate": preset.actor_learning_rate,
+        "hidden_sizes": " ".join(map(str, preset.hidden_sizes)),
+        "random_share": min(max(preset.random_steps / options.steps, 0.01), 0.2),
+    }
+    return {name: usual.get(name, getattr(preset, name, None)) for name in options.fields}
+
+
+def _check(options: TuneOptions, trials: int) -> None:
+    if trials < 1:
+        raise ConfigError(f"--trials must be a whole number of at least 1, but {trials} was given.")
+    for name in options.fields:
+        if name not in SEARCH:
+            raise ConfigError(f"--fields names what to search, of {', '.join(SEARCH)}; {name!r} is none of them.")
+    if not options.fields:
+        raise ConfigError(f"--fields names what to search, of {', '.join(SEARCH)}; nothing was given.")
+    config_of(options, {})  # refuses what cannot work
+    with contextlib.closing(make_environment(options.env)) as probe:
+        check_environment(probe, options.env)
+
+
+def _open_study(options: TuneOptions, out: Path) -> "optuna.Study":
+    import optuna
+
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        storage = optuna.storages.RDBStorage(f"sqlite:///{(out / 'study.db').resolve()}")
+        study = optuna.create_study(
+            storage=storage,
+            study_name="td3",
+            direction="maximize",
+            load_if_exists=True,
+            pruner=optuna.pruners.MedianPruner(UNPRUNED_TRIALS, round(UNPRUNED_SHARE * options.steps)),
+        )
+    except OSError as error:
+        raise RunError(f"{out} cannot be written ({error.strerror}): give another --out.") from None
+    except Exception as error:  # Optuna's and SQLAlchemy's own kinds: a foreign, damaged or locked file
+        first = (str(error).splitlines() or [type(error).__name__])[0]
+        raise RunError(f"{out / 'study.db'} cannot be used ({first}): give another --out.") from None
+    _same_study(study, options, out)
+    # The draws depend on how far the study is: going on does not try the first settings again.
+    study.sampler = optuna.samplers.TPESampler(seed=derive_seed(options.seed, "tune", len(study.trials)) % 2**31)
+    return study
+
+
+def _same_study(study: "optuna.Study", options: TuneOptions, out: Path) -> None:
+    asked = {name: list(value) if isinstance(value, tuple) else value for name, value in options._asdict().items()}
+    kept = study.user_attrs.get("options")
+    if kept is None:
+        study.set_user_attr("options", asked)
+        study.enqueue_trial(_usual(options))
+        return
+    for name, value in asked.items():
+        if kept.get(name) != value:
+            raise ConfigError(
+                f"the study in {out} was begun with {name} = {kept.get(name)}, and {value} was given now: "
+                "say the same again, or give another --out."
+            )
+
+
+def _run_trial(trial: "optuna.Trial", options: TuneOptions, out: Path, device: str, threads: int) -> float:
+    config = config_of(options, {name: SEARCH[name](trial) for name in options.fields})
+    folder = out / f"trial_{trial.number:04}"
+    observer = PruningObserver(trial)
+    # A trial that ends early begins again, so checkpoints would serve nobody.
+    train_run(replace(config, out=folder, device=device, threads=threads, save_every=0), observer)  # type: ignore[arg-type]  # checked there
+    return observer.value
+
+
+def _finished(study: "optuna.Study") -> list["optuna.trial.FrozenTrial"]:
+    """Trials that have told what they had to tell; an interrupted one has not."""
+    from optuna.trial import TrialState
+
+    return study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
+
+
+def _best(study: "optuna.Study") -> "optuna.trial.FrozenTrial | None":
+    from optuna.trial import TrialState
+
+    complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    return max(complete, key=lambda trial: value_of(trial), default=None)
+
+
+def value_of(trial: "optuna.trial.FrozenTrial") -> float:
+    """What a finished trial was worth, or a stopped one's last return."""
+    if trial.value is not None and trial.state.name == "COMPLETE":
+        return trial.value
+    return max(trial.intermediate_values.items(), default=(0, math.nan))[1]
+
+
+def _tell(
+    study: "optuna.Study",
+    trial: "optuna.trial.FrozenTrial",
+    options: TuneOptions,
+    out: Path,
+    say: Callable[[str], None],
+) -> None:
+    """A line for every finished trial; the config file, whenever there is a better one."""
+    best = _best(study)
+    told = f"return {value_of(trial):,.1f}"
+    if trial.state.name != "COMPLETE":
+        told = f"stopped at {max(trial.intermediate_values, default=0):,} env steps, {told}"
+    settings = "  ".join(f"{name} {_short(value)}" for name, value in trial.params.items())
+    mark = "  <- best so far" if best is not None and best.number == trial.number else ""
+    say(f"trial {trial.number}: {told}   {settings}{mark}")
+    if mark:
+        content = config_file(options, trial.params, trial.number, value_of(trial))
+        write_atomically(out / "best.toml", content.encode())
+
+
+def _short(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def config_file(options: TuneOptions, parameters: dict[str, Any], number: int, value: float) -> str:
+    """A file for `td3 train --config`: what was found; all else comes from the preset."""
+    lines = [
+        f"# Trial {number} of `td3 tune {options.env}`: return {value:,.1f} after {options.steps:,} env steps",
+        f"# (the mean of the last {LAST} evaluations).",
+        f'env = "{options.env}"',
+        f"steps = {options.steps}",
+        f'preset = "{options.preset}"',
+        "",
+        "[td3]",
+    ]
+    for name, found in _settings(options, parameters).items():
+        lines.append(f"{name} = {list(found) if isinstance(found, tuple) else repr(found)}")
+    return "\n".join(lines) + "\n"
+
+
+def _result(study: "optuna.Study", out: Path, interrupted: bool) -> Tuning:
+    done, best = _finished(study), _best(study)
+    config, plot = out / "best.toml", out / "tuning.png"
+    if done:
+        from td3.tune.plot import draw
+
+        draw(study.user_attrs["options"], done, best, plot)
+    return Tuning(
+        out,
+        len(done),
+        sum(trial.state.name == "PRUNED" for trial in done),
+        best.number if best else None,
+        best.value if best else None,
+        config if config.exists() else None,
+        plot if done else None,
+        interrupted,
+    )
+
+
+@contextlib.contextmanager
+def _quiet_optuna() -> Iterator[None]:
+    """Optuna logs every trial in its own words; ours are above."""
+    import optuna
+
+    level = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    try:
+        yield
+    finally:
+        optuna.logging.set_verbosity(level)

@@ -1,0 +1,118 @@
+"""The docs site: builds strictly, says everything, and asks nobody else for anything."""
+
+import html
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from td3.cli import COMMANDS
+from td3.config import TD3Config, TrainConfig
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The built site."""
+    out = tmp_path_factory.mktemp("site")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(out)],
+        cwd=ROOT,
+        env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr  # --quiet would hide the warnings that strict counts
+    return out
+
+
+@pytest.fixture(scope="module")
+def hooks():
+    spec = importlib.util.spec_from_file_location("docs_hooks", ROOT / "docs" / "_hooks.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def text_of(page):
+    plain = re.sub(r"<[^>]+>", "", page.read_text())
+    return " ".join(html.unescape(plain).split())
+
+
+def test_every_page_is_built_and_in_the_navigation(site):
+    home = (site / "index.html").read_text()
+    for page in (ROOT / "docs").glob("*.md"):
+        if page.stem != "index":
+            assert (site / page.stem / "index.html").exists()
+            assert f'href="{page.stem}/"' in home, page.name
+    assert not list(site.glob("*.py"))
+
+
+def test_every_setting_is_told_with_its_default(site, hooks):
+    told = text_of(site / "configuration" / "index.html")
+    for kind in (TrainConfig, TD3Config):
+        said = hooks.field_docs(kind)
+        assert set(said) == {f.name for f in fields(kind)}
+        for f in fields(kind):
+            if f.name == "td3":
+                continue
+            assert f.name in told
+            assert said[f.name].replace("`", "") in told, f.name
+            if f.name != "env":
+                prefix = "--" if kind is TrainConfig else "--td3."
+                assert f"{prefix}{f.name.replace('_', '-')} {hooks._shown(f.default)}" in told, f.name
+
+
+def test_every_command_is_told_of(site):
+    told = " ".join(text_of(page) for page in site.glob("**/index.html"))
+    for name in COMMANDS:
+        assert f"td3 {name}" in told, name
+
+
+def test_every_step_of_the_algorithm_is_in_the_python_page(site):
+    from td3.algorithm.registry import STEPS
+
+    told = text_of(site / "api" / "index.html")
+    assert len(STEPS) == 15
+    for step in STEPS.values():
+        assert step.function.__name__ in told
+
+
+def test_nothing_is_fetched_from_elsewhere(site):
+    for page in site.glob("**/*.html"):
+        fetched = re.findall(
+            r"<(?:script|link|img|iframe|source)\b[^>]*?\b(?:src|href)=\"?(https?:)?//", page.read_text()
+        )
+        assert not fetched, page
+    for sheet in site.glob("**/*.css"):
+        assert not re.search(r"(?:url\(|@import)\s*[\"']?(?:https?:)?//", sheet.read_text()), sheet
+
+
+def test_pages_that_come_later_find_their_place(hooks, tmp_path):
+    for name in ("index.md", "report.md", "train.md", "something_new.md"):
+        (tmp_path / name).write_text("# A page\n")
+    nav = hooks.on_config({"docs_dir": str(tmp_path)})["nav"]
+    assert nav == [
+        {"Start": ["index.md"]},
+        {"How to": ["train.md", "report.md"]},
+        {"Reference": []},
+        {"More": ["something_new.md"]},
+    ]
+
+
+def test_a_link_to_a_file_of_the_repository_becomes_its_name(hooks):
+    def shown(text):
+        return hooks.on_page_markdown(text, None, None, None)
+
+    assert shown("[rail.py](../src/td3/environments/rail.py)") == "`src/td3/environments/rail.py`"
+    assert shown("[exact values](../src/td3/ladder/exact.py)") == "exact values (`src/td3/ladder/exact.py`)"
+    assert shown("[line 3](../src/td3/ladder/exact.py#L3)") == "line 3 (`src/td3/ladder/exact.py`)"
+    assert shown("[gone](../src/td3/gone.py)") == "[gone](../src/td3/gone.py)"
+    assert shown("[other page](train.md)") == "[other page](train.md)"

@@ -1,0 +1,68 @@
+import json
+
+import pytest
+
+from td3.cli import _parsed, main
+from td3.config import TrainConfig, preset_config, read_config, resolve
+from td3.errors import ConfigError
+
+
+@pytest.fixture
+def toml(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        'env = "Hopper-v5"\npreset = "paper"\nsteps = 2000\n\n[td3]\ngamma = 0.9\nhidden_sizes = [32, 16]\n'
+    )
+    return path
+
+
+def test_a_file_goes_over_its_preset(toml):
+    expected = resolve("Hopper-v5", "paper", steps=2000, gamma=0.9, hidden_sizes=(32, 16))
+    assert read_config(toml) == expected
+    assert expected.td3.batch_size == preset_config("paper", "Hopper-v5", 2000).batch_size == 100
+
+
+def test_words_go_over_the_file(toml):
+    parsed = _parsed("train", ["Ant-v5", "--config", str(toml), "--td3.gamma", "0.8", "--steps", "300", "--seed", "3"])
+    assert (parsed.env, parsed.steps, parsed.seed) == ("Ant-v5", 300, 3)
+    assert (parsed.td3.gamma, parsed.td3.hidden_sizes) == (0.8, (32, 16))
+    assert (parsed.td3.random_steps, parsed.td3.memory_size) == (10_000, 300)  # the paper's for Ant, and for 300 steps
+    assert _parsed("train", ["--preset", "author", f"--config={toml}"]).td3.batch_size == 256
+
+
+def test_the_environment_may_come_from_the_file_alone(toml):
+    assert _parsed("train", ["--config", str(toml)]).env == "Hopper-v5"
+
+
+def test_a_runs_own_config_trains_it_again_elsewhere(trained):
+    found = read_config(trained.path / "config.json")
+    assert found.out is None
+    assert found.to_json() == trained.config.to_json() | {"out": None}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("missing.toml", None, "cannot be read: No such file or directory"),
+        ("broken.toml", "env = ", "is not TOML"),
+        ("broken.json", "{", r"is not JSON \(a file of TOML must end in \.toml\)"),
+        ("list.json", "[1]", "must hold settings by name"),
+        ("flat.json", '{"td3": 3}', "must hold settings by name"),
+        ("nameless.toml", "steps = 3", "names no env: give it before the option"),
+        ("unknown.toml", 'env = "Ant-v5"\ngama = 0.9', r"in .*unknown\.toml: there is no setting 'gama': did you mean"),
+        ("wrong.toml", 'env = "Ant-v5"\n[td3]\ngamma = 2', "gamma must be within"),
+        ("type.json", json.dumps({"env": "Ant-v5", "td3": {"hidden_sizes": "wide"}}), "hidden_sizes must be"),
+    ],
+)
+def test_a_file_that_cannot_be_used_gets_one_sentence(tmp_path, capsys, name, content, said):
+    if content is not None:
+        (tmp_path / name).write_text(content)
+    with pytest.raises(ConfigError, match=said):
+        read_config(tmp_path / name)
+    assert main(["train", "--config", str(tmp_path / name)]) == 2
+    assert capsys.readouterr().err.startswith("td3: ")
+
+
+def test_every_setting_of_a_run_can_stand_in_a_file(tmp_path):
+    (tmp_path / "all.json").write_text(json.dumps(resolve("Ant-v5", seeds=3, tau=0.1).to_json()))
+    assert read_config(tmp_path / "all.json") == TrainConfig("Ant-v5", seeds=3, td3=resolve("Ant-v5", tau=0.1).td3)
