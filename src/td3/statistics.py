@@ -1,7 +1,7 @@
 """Few seeds, honest numbers: interquartile means, bootstrap intervals over seeds, and what two runs may be said to be.
 
-The definitions are those of Agarwal et al. 2021 ("Deep reinforcement learning at the edge of the statistical precipice"):
-scores are a table per task, one row a seed; a resample draws seeds anew within each task (stratified).
+The definitions are those of Agarwal et al. 2021, "Deep reinforcement learning at the edge of the statistical
+precipice": scores are a table per task, one row a seed; a resample draws seeds anew within each task (stratified).
 """
 
 from collections.abc import Callable, Sequence
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 Statistic = Callable[[Array], Array]
+Verdict = Literal["equivalent", "better", "worse", "undecided"]
 
 DRAWS = 2_000
 """Resamples of an interval: its ends then move by about 2 % of its width from one random seed to the next."""
@@ -81,53 +82,42 @@ class Comparison(NamedTuple):
     probability_low: float
     probability_high: float
     """Probability of improvement and its 95 % bootstrap interval."""
-    verdict: Literal["equivalent", "better", "worse", "undecided"]
+    verdict: Verdict
 
 
 def compare(ours: Array, theirs: Array, margin: float) -> Comparison:
     """Two one-sided tests on the bootstrap: equivalent only where the whole 90 % interval lies within the margin.
 
-    Better or worse where it lies beyond 0 on one side and reaches past the margin; otherwise the seeds do not decide it,
+    Better or worse where it lies on one side of 0 and reaches past the margin. Otherwise the seeds do not decide it,
     which is no evidence for sameness. Fewer than three seeds a side never decide: their resamples hardly vary.
     """
     ours, theirs = np.asarray(ours, np.float64), np.asarray(theirs, np.float64)
-    draws = [resampled([scores], interquartile_mean, stream=stream) for stream, scores in enumerate((ours, theirs))]
+    sides = (ours, theirs)
+    draws = [resampled([scores], interquartile_mean, stream=stream) for stream, scores in enumerate(sides)]
     low, high = np.quantile(draws[0] - draws[1], (0.05, 0.95))
-    picks = [
+    picked = [
         scores[np.random.default_rng(2 + side).integers(len(scores), size=(DRAWS, len(scores)))]
-        for side, scores in enumerate((ours, theirs))
+        for side, scores in enumerate(sides)
     ]
-    verdict: Literal["equivalent", "better", "worse", "undecided"]
-
-
-def compare(ours: Array, theirs: Array, margin: float) -> Comparison:
-    """Two one-sided tests on the bootstrap: equivalent only where the whole 90 % interval lies within the margin.
-
-    Better or worse where it lies beyond 0 on one side and reaches past the margin; otherwise the seeds do not decide it,
-    which is no evidence for sameness. Fewer than three seeds a side never decide: their resamples hardly vary.
-    """
-    ours, theirs = np.asarray(ours, np.float64), np.asarray(theirs, np.float64)
-    draws = [resampled([scores], interquartile_mean, stream=stream) for stream, scores in enumerate((ours, theirs))]
-    low, high = np.quantile(draws[0] - draws[1], (0.05, 0.95))
-    picks = [
-        np.random.default_rng(2 + side).integers(len(scores), size=(DRAWS, len(scores)))
-        for side, scores in enumerate((ours, theirs))
-    ]
-    chances = [probability_of_improvement(ours[a], theirs[b]) for a, b in zip(*picks, strict=True)]
-    verdict: Literal["equivalent", "better", "worse", "undecided"] = "undecided"
-    if min(len(ours), len(theirs)) >= 3:
-        if -margin < low and high < margin:
-            verdict = "equivalent"
-        elif low > 0:
-            verdict = "better"
-        elif high < 0:
-            verdict = "worse"
-    difference = float(interquartile_mean(ours) - interquartile_mean(theirs))
-    probability = probability_of_improvement(ours, theirs)
-    chance_low, chance_high = np.quantile(_wins(*picks), (0.025, 0.975))
+    chance_low, chance_high = np.quantile(_wins(*picked), (0.025, 0.975))
     return Comparison(
-        difference, float(low), float(high), margin, probability, float(chance_low), float(chance_high), verdict
+        difference=float(interquartile_mean(ours) - interquartile_mean(theirs)),
+        low=float(low),
+        high=float(high),
+        margin=margin,
+        probability=probability_of_improvement(ours, theirs),
+        probability_low=float(chance_low),
+        probability_high=float(chance_high),
+        verdict=_verdict(float(low), float(high), margin) if min(map(len, sides)) >= 3 else "undecided",
     )
+
+
+def _verdict(low: float, high: float, margin: float) -> Verdict:
+    if -margin < low and high < margin:
+        return "equivalent"
+    if low > 0:
+        return "better"
+    return "worse" if high < 0 else "undecided"
 
 
 def _as_tasks(tasks: Array | Sequence[Array]) -> Sequence[Array]:
