@@ -141,8 +141,9 @@ def test_a_finished_run_says_so(trained):
 
 def test_nothing_but_the_runs_own_files_is_left(trained):
     files = {str(path.relative_to(trained.path)) for path in trained.path.rglob("*") if path.is_file()}
-    own = {"metrics.csv", "evaluations.csv", "evaluations.npz", "monitor.csv"}
-    agents = {f"{which}/agent.{kind}" for which in ("best", "last") for kind in ("json", "safetensors")}
+    own = {"metrics.csv", "evaluations.csv", "evaluations.npz", "diagnostics.csv", "monitor.csv"}
+    kept = ["best", "last", *(f"snapshots/{env_steps:09}" for env_steps in (0, 25, 50, 60))]
+    agents = {f"{which}/agent.{kind}" for which in kept for kind in ("json", "safetensors")}
     seeds = {f"seed_{seed}/{name}" for seed in (0, 1) for name in own | agents}
     assert files == {"config.json", "versions.json", "status.json"} | seeds
 
@@ -156,7 +157,7 @@ def test_the_best_agent_is_the_one_of_the_highest_evaluation(trained):
 
 
 def comparable(run: td3.Run, seed: int) -> list[str]:
-    return [(run.folder(seed) / name).read_text() for name in ("metrics.csv", "evaluations.csv")] + [
+    return [(run.folder(seed) / name).read_text() for name in ("metrics.csv", "evaluations.csv", "diagnostics.csv")] + [
         (run.folder(seed) / which / "agent.safetensors").read_bytes().hex() for which in ("best", "last")
     ]
 
@@ -168,7 +169,7 @@ def test_the_same_command_twice_gives_identical_files(tmp_path):
 
 def test_how_often_a_run_is_evaluated_does_not_change_what_it_learns(tmp_path):
     often, seldom = (trained_with(tmp_path / str(every), steps=80, eval_every=every) for every in (10, 0))
-    assert comparable(often, 0)[3] == comparable(seldom, 0)[3]
+    assert comparable(often, 0)[-1] == comparable(seldom, 0)[-1]
 
 
 class Witness(Silence):

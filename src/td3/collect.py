@@ -26,6 +26,7 @@ class Episode(NamedTuple):
     member: int
     episode_return: float
     length: int
+    timed_out: bool = False
 
 
 class Collector:
@@ -57,6 +58,7 @@ class Collector:
         self._awaits_reset = np.zeros(environments.num_envs, bool)
         self._returns = np.zeros(environments.num_envs)
         self._lengths = np.zeros(environments.num_envs, np.int64)
+        self._cut = np.zeros(environments.num_envs, bool)
 
     def act(self, policy: Callable[[Array], Array] | None) -> Array:
         """Actions `[member, environment, action]`: the policy's with exploration noise, or random ones without it."""
@@ -92,7 +94,7 @@ class Collector:
             observations, rewards, terminated, truncated, infos = self.environments.finish_step()
         else:
             observations, rewards, terminated, truncated, infos = self.environments.step(self._shaped(flat_actions))
-        ended = terminated | truncated
+        ended, self._cut = terminated | truncated, truncated & ~terminated
         next_states = current = self._checked(observations, rewards)
         if self.autoreset == AutoresetMode.SAME_STEP and ended.any():
             # What step returned is already the next episode; the true last observation is in the infos.
@@ -118,7 +120,8 @@ class Collector:
         episodes = []
         for index in np.flatnonzero(ended & real):
             member = int(index) // self.envs_per_member
-            episodes.append(Episode(member, float(self._returns[index]), int(self._lengths[index])))
+            counted = float(self._returns[index]), int(self._lengths[index]), bool(self._cut[index])
+            episodes.append(Episode(member, *counted))
             self._returns[index], self._lengths[index] = 0, 0
         return episodes
 

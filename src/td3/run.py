@@ -1,7 +1,8 @@
 """A run is a directory: written while it trains, read by everything else.
 
 config.json  versions.json  status.json
-seed_0/  metrics.csv  evaluations.csv  evaluations.npz  monitor.csv  last/agent.*  best/agent.*
+seed_0/  metrics.csv  evaluations.csv  evaluations.npz  diagnostics.csv  monitor.csv
+         last/agent.*  best/agent.*  snapshots/ENV_STEPS/agent.* (the actor alone, along the way)
 seed_1/  ...
 """
 
@@ -27,7 +28,11 @@ from td3.policy import Array
 if TYPE_CHECKING:
     import td3.collect  # only to write: a run is read without PyTorch
 
-METRICS = ("env_steps", "updates", "episodes", "episode_return", "critic_loss", "actor_loss", "mean_q")
+METRICS = ("env_steps", "updates", "episodes", "timeouts", "episode_return", "critic_loss", "actor_loss", "mean_q")
+DIAGNOSTICS = (
+    *("env_steps", "q_start", "return_start", "saturation", "actor_dead", "critic_dead", "actor_gradient"),
+    *("exploration", "observation_scale", "observation_spread", "reward_scale", "policy_actions", "played_actions"),
+)
 
 
 def new_directory(config: TrainConfig) -> Path:
@@ -75,7 +80,9 @@ class MemberWriter:
         self._metrics = (folder / "metrics.csv").open("w", newline="")
         self._evaluations = (folder / "evaluations.csv").open("w", newline="")
         self._monitor = (folder / "monitor.csv").open("w", newline="")
+        self._diagnostics = (folder / "diagnostics.csv").open("w", newline="")
         _rows(self._metrics).writerow(METRICS)
+        _rows(self._diagnostics).writerow(DIAGNOSTICS)
         _rows(self._evaluations).writerow(("env_steps", "mean_return", "std_return", "mean_length"))
         self._monitor.write("#" + json.dumps({"t_start": self._start, "env_id": env}) + "\nr,l,t\n")
         self._history: list[tuple[int, Array, Array]] = []
@@ -83,6 +90,10 @@ class MemberWriter:
     def metrics(self, row: Mapping[str, Any]) -> None:
         """One row of training."""
         _rows(self._metrics).writerow([_plain(row[name]) for name in METRICS])
+
+    def diagnostics(self, row: Mapping[str, Any]) -> None:
+        """One row of how the learner looks from inside."""
+        _rows(self._diagnostics).writerow([_plain(row[name]) for name in DIAGNOSTICS])
 
     def episode(self, episode: "td3.collect.Episode") -> None:
         """One finished episode, in the form that Stable-Baselines3's tools read."""
@@ -103,12 +114,12 @@ class MemberWriter:
 
     def flush(self) -> None:
         """Hand all rows to the operating system."""
-        for file in (self._metrics, self._evaluations, self._monitor):
+        for file in (self._metrics, self._evaluations, self._diagnostics, self._monitor):
             file.flush()
 
     def close(self) -> None:
         """Close the files."""
-        for file in (self._metrics, self._evaluations, self._monitor):
+        for file in (self._metrics, self._evaluations, self._diagnostics, self._monitor):
             file.close()
 
 

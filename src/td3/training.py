@@ -20,6 +20,7 @@ from td3.algorithm import Agent, ReplayMemory, make_replay_memory
 from td3.checkpoint import save_agent
 from td3.collect import Collector, Episode
 from td3.config import TrainConfig, resolve
+from td3.diagnostics import TimeBudget, examine, value_against_return
 from td3.engine import TOLERANCE, TOLERANCE_TF32, EagerEngine, GraphEngine, disagreement, live_policy
 from td3.environments import EnvironmentPool, EnvironmentRow, TaskSpaces, check_environment, make_environment
 from td3.errors import ConfigError
@@ -30,6 +31,8 @@ from td3.run import MemberWriter, Run, new_directory, versions, write_json
 
 LOG_EVERY = 1_000
 """Env steps between rows of metrics.csv."""
+SNAPSHOTS = 10
+"""Actors kept along the way, besides the newborn: enough for a film of the learning."""
 
 
 @runtime_checkable
@@ -48,6 +51,15 @@ class Observer(Protocol):
     def evaluated(self, env_steps: int, evaluation: Evaluation) -> None:
         """All seeds were evaluated."""
 
+    def diagnosed(self, env_steps: int, rows: Sequence[dict[str, Any]]) -> None:
+        """A row of diagnostics per seed was written."""
+
+    def spent(self, env_steps: int, seconds: dict[str, float]) -> None:
+        """Where the time went since it was told before."""
+
+    def hinted(self, text: str) -> None:
+        """Something looks wrong: a sentence that was not said before."""
+
 
 class Silence:
     """The observer who looks away."""
@@ -62,6 +74,15 @@ class Silence:
         """Nothing."""
 
     def evaluated(self, env_steps: int, evaluation: Evaluation) -> None:
+        """Nothing."""
+
+    def diagnosed(self, env_steps: int, rows: Sequence[dict[str, Any]]) -> None:
+        """Nothing."""
+
+    def spent(self, env_steps: int, seconds: dict[str, float]) -> None:
+        """Nothing."""
+
+    def hinted(self, text: str) -> None:
         """Nothing."""
 
 
@@ -144,13 +165,13 @@ def place_environments(
     """Environments of training and of evaluation: in this process, or, beside a GPU with cores to spare, in others."""
     count = config.seeds * config.envs
     if device.type == "cpu" or threads < 4:
-        evaluator = Evaluator(make, config.member_seeds, config.eval_episodes)
+        evaluator = Evaluator(make, config.member_seeds, config.eval_episodes, config.td3.gamma)
         return EnvironmentRow([make() for _ in range(count)]), evaluator
     # Two environments one after another take less time than the GPU's update; every further worker would
     # spin on a core that evaluation can use, which at the paper's protocol takes twice the env steps of training.
     stepping = 0 if count <= 2 else min(-(-count // 2), threads // 2)
     evaluating = max(1, min(config.seeds, threads - stepping - 1))
-    workers = EvaluationWorkers(make, config.member_seeds, config.eval_episodes, evaluating)
+    workers = EvaluationWorkers(make, config.member_seeds, config.eval_episodes, evaluating, config.td3.gamma)
     if stepping == 0:
         return EnvironmentRow([make() for _ in range(count)]), workers
     return EnvironmentPool(make, count, stepping), workers
@@ -188,6 +209,7 @@ class Training:
         self.collector = Collector(environments, seeds, *bounds, settings.exploration_noise)
         self.env_steps = 0
         self._snapshots: dict[int, Agent] = {}
+        self._examined: dict[int, list[dict[str, Any]]] = {}
         self._best = np.full(len(seeds), -np.inf)
         self._episodes: list[list[Episode]] = [[] for _ in seeds]
         self._logged_updates = np.zeros(len(seeds), np.int64)
@@ -195,6 +217,8 @@ class Training:
     def run(self, path: Path, observer: Observer) -> None:
         """Train from the first env step to the last."""
         config, settings = self.config, self.config.td3
+        self._time = TimeBudget()
+        lap = self._time.lap
         self.writers = [MemberWriter(path / f"seed_{seed}", config.env) for seed in config.member_seeds]
         observer.started(config, path, str(self.memory.rows.device))
         status = "failed"
@@ -204,20 +228,27 @@ class Training:
                 before = self.env_steps
                 warm_up = before < settings.random_steps
                 proposed = None if warm_up else self.engine.act(self.collector.member_states)
+                lap("act")
                 self.engine.update(self._owed_for_steps(before + self.collector.envs_per_member))
+                lap("update")
                 # On a GPU the update runs on while the environments step.
                 actions = self.collector.act(None) if proposed is None else self.collector.explore(proposed)
+                lap("act")
                 self.collector.begin(actions)
                 rows, episodes = self.collector.finish()
+                lap("env")
                 self.engine.store(rows)
+                lap("store")
                 self.env_steps += rows.shape[1]
                 self.engine.update(self._owed_for_episodes(episodes))
+                lap("update")
                 for episode in episodes:
                     self._episodes[episode.member].append(episode)
                     self.writers[episode.member].episode(episode)
                 self._record_evaluations(observer)
                 self._write_on_schedule(before, observer)
                 observer.progressed(self.env_steps)
+                lap("other")
             self._record_evaluations(observer, wait=True)
             status = "finished"
         except KeyboardInterrupt:
@@ -267,6 +298,7 @@ class Training:
                     "env_steps": self.env_steps,
                     "updates": int(updates[member]),
                     "episodes": len(finished),
+                    "timeouts": sum(e.timed_out for e in finished),
                     "episode_return": float(np.mean([e.episode_return for e in finished])) if finished else np.nan,
                     **losses[member],
                 }
@@ -279,21 +311,34 @@ class Training:
         # What is evaluated while training goes on must be a copy.
         snapshot = self.agent.copied() if beside or self.memory.rows.is_cuda else self.agent
         self._snapshots[self.env_steps] = snapshot
+        self._examined[self.env_steps] = examine(
+            self.agent, self.memory, self.config.member_seeds, self.env_steps, waiting=self.collector.envs_per_member
+        )
         self.evaluator.begin(self.env_steps, live_policy(snapshot))
         self._record_evaluations(observer)
 
     def _record_evaluations(self, observer: Observer, wait: bool = False) -> None:
         for env_steps, evaluation in self.evaluator.finished(wait):
-            snapshot = self._snapshots.pop(env_steps)
+            snapshot, examined = self._snapshots.pop(env_steps), self._examined.pop(env_steps)
+            assert evaluation.visits is not None
+            values = value_against_return(snapshot, evaluation.visits)
+            diagnosed = [{"env_steps": env_steps, **a, **b} for a, b in zip(examined, values, strict=True)]
+            self._time.lap("evaluate")
             for member, writer in enumerate(self.writers):
                 returns = evaluation.returns[member]
+                writer.diagnostics(diagnosed[member])
                 writer.evaluation(env_steps, returns, evaluation.lengths[member])
+                if is_milestone(env_steps, self.config):
+                    self._save(f"snapshots/{env_steps:09}", snapshot, env_steps, [member], actor_only=True)
                 if returns.mean() > self._best[member]:
                     self._best[member] = returns.mean()
                     self._save("best", snapshot, env_steps, [member])
+            self._time.lap("save")
             observer.evaluated(env_steps, evaluation)
+            observer.diagnosed(env_steps, diagnosed)
+            observer.spent(self.env_steps, self._time.take())
 
-    def _save(self, which: str, agent: Agent, env_steps: int, members: Sequence[int]) -> None:
+    def _save(self, which: str, agent: Agent, env_steps: int, members: Sequence[int], actor_only: bool = False) -> None:
         config = self.config
         assert config.out is not None
         for member in members:
@@ -305,13 +350,20 @@ class Training:
                 "hidden_sizes": list(config.td3.hidden_sizes),
                 "versions": versions(),
             }
-            save_agent(config.out / f"seed_{facts['seed']}" / which, agent, member, self.spaces, facts)
+            save_agent(config.out / f"seed_{facts['seed']}" / which, agent, member, self.spaces, facts, actor_only)
 
     def close(self) -> None:
         """Let go of environments and threads."""
         self.engine.close()
         self.collector.environments.close()
         self.evaluator.close()
+
+
+def is_milestone(env_steps: int, config: TrainConfig) -> bool:
+    """Whether an evaluation at this env step is one of the about ten, from start to end, whose actors are kept."""
+    every = config.eval_every or config.steps
+    tenths = [SNAPSHOTS * every * (env_steps // every - back) // config.steps for back in (0, 1)]
+    return tenths[0] > tenths[1] or env_steps >= config.steps
 
 
 def _longest(config: TrainConfig) -> int:
