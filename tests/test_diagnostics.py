@@ -58,7 +58,7 @@ def test_a_saturated_actor_is_measured_and_its_gradient_vanishes():
     _, bias = layer_views(agent.actor.parameters.detach(), agent.actor.network.sizes)[-1]
     bias[..., 0] = 50.0
     row = only(agent, filled())
-    assert row["saturation"] == 0.5  # one of two dimensions
+    assert row["saturation"] == row["stuck"] == 0.5  # one of two dimensions
     policy = json.loads(row["policy_actions"])
     assert policy[-1] >= ROWS
     assert sum(policy) == 2 * ROWS

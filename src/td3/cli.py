@@ -75,6 +75,33 @@ class WatchCommand:
 
 
 @dataclass(frozen=True)
+class ReportCommand:
+    """Write one page of curves, results and what happened inside: `td3 report runs/HalfCheetah-v5/latest`."""
+
+    runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN...")]
+    """One run directory, or several to be compared; the first of a task is the reference."""
+    out: Path | None = None
+    """The page (.html); by default report.html in the run directory, or in the current one for several runs."""
+    margin: float = 0.1
+    """Two runs are called equivalent within this share of the reference's return."""
+    json: bool = False
+    """Print the figures as one JSON object instead of words."""
+
+
+@dataclass(frozen=True)
+class DoctorCommand:
+    """Say in words what is wrong with a run and what to try: `td3 doctor runs/HalfCheetah-v5/latest`.
+
+    Exit code 0: nothing found. 1: something is wrong. 2: the run cannot be read.
+    """
+
+    run: RunPath
+    """The run directory; it may still be training."""
+    json: bool = False
+    """Print the findings as one JSON object instead of words."""
+
+
+@dataclass(frozen=True)
 class EnvsCommand:
     """List what can be trained here, and which extra is missing for the rest: `td3 envs`."""
 
@@ -198,6 +225,38 @@ def _film(command: WatchCommand) -> Any:
     return record(agent.policy, run.config.env, out, command.episodes, max_steps=command.max_steps)
 
 
+def report_command(command: ReportCommand) -> int:
+    """Write the page of one run or several."""
+    from td3.report.page import describe_runs, figures, write_report
+    from td3.report.records import read_run
+
+    if not command.runs:
+        raise ConfigError("`td3 report` needs a run directory: td3 report runs/HalfCheetah-v5/latest")
+    runs = [read_run(path) for path in command.runs]
+    out = command.out or (runs[0].path / "report.html" if len(runs) == 1 else Path("report.html"))
+    write_report(runs, out, command.margin)
+    found = {"report": str(out), **figures(runs, command.margin)}
+    print(json.dumps(found) if command.json else "\n".join([*describe_runs(found), f"The report is {out}"]))
+    return 0
+
+
+def doctor_command(command: DoctorCommand) -> int:
+    """Examine a run."""
+    from td3.report.doctor import RULES, examine_run
+    from td3.report.records import read_run
+
+    records = read_run(command.run)
+    findings = examine_run(records)
+    if command.json:
+        print(json.dumps({"run": str(command.run), "findings": [finding._asdict() for finding in findings]}))
+    elif not findings:
+        print(f"{command.run}: nothing wrong, {len(RULES)} things looked at, {records.env_steps:,} env steps.")
+    else:
+        for finding in findings:
+            print(f"{finding.name}: {finding.said}\n  Try: {finding.advice}")
+    return 1 if findings else 0
+
+
 def envs_command(command: EnvsCommand) -> int:
     """List the families of environments."""
     from td3.environments import families
@@ -241,6 +300,8 @@ COMMANDS: dict[str, tuple[type, Callable[[Any], int]]] = {
     "evaluate": (EvaluateCommand, evaluate_command),
     "watch": (WatchCommand, watch_command),
     "envs": (EnvsCommand, envs_command),
+    "report": (ReportCommand, report_command),
+    "doctor": (DoctorCommand, doctor_command),
     "ladder": (LadderCommand, ladder_command),
     "bench update": (UpdateBench, bench_command),
     "bench loop": (LoopBench, bench_command),

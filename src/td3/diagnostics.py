@@ -29,6 +29,7 @@ EDGE = 0.99
 """A tanh output beyond this counts as saturated: its slope has fallen to 0.02."""
 FIGURES = (
     "saturation",
+    "stuck",
     "actor_dead",
     "critic_dead",
     "actor_gradient",
@@ -87,6 +88,7 @@ def _figures(agent: Agent, memory: ReplayMemory, places: Tensor) -> Float[Tensor
         played = (played - action_range.middle) / action_range.half
         figures = [
             (squashed.abs() > EDGE).double().mean((-1, -2)),
+            ((squashed > EDGE).all(-2) | (squashed < -EDGE).all(-2)).double().mean(-1),
             _silent(actor_hidden),
             _silent(critic_hidden).mean(0),
             _root_mean_square(gradient, agent.actor.network.sizes),

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 METRICS = ("env_steps", "updates", "episodes", "timeouts", "episode_return", "critic_loss", "actor_loss", "mean_q")
 DIAGNOSTICS = (
-    *("env_steps", "q_start", "return_start", "saturation", "actor_dead", "critic_dead", "actor_gradient"),
+    *("env_steps", "q_start", "return_start", "saturation", "stuck", "actor_dead", "critic_dead", "actor_gradient"),
     *("exploration", "observation_scale", "observation_spread", "reward_scale", "policy_actions", "played_actions"),
 )
 

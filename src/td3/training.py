@@ -26,6 +26,7 @@ from td3.environments import EnvironmentPool, EnvironmentRow, TaskSpaces, check_
 from td3.errors import ConfigError
 from td3.evaluate import Evaluation, EvaluationWorkers, Evaluator
 from td3.policy import Array
+from td3.report.live import Companions
 from td3.resources import available_threads, require_memory
 from td3.run import MemberWriter, Run, new_directory, versions, write_json
 
@@ -108,10 +109,12 @@ def train_run(config: TrainConfig, observer: Observer | None = None) -> Run:
     write_json(path / "config.json", config.to_json())
     write_json(path / "versions.json", versions())
     training = Training(config, spaces, make, device, memory_size)
+    companions = Companions(observer or Silence())
     try:
-        training.run(path, observer or Silence())
+        training.run(path, companions)
     finally:
         training.close()
+        companions.close()
     return Run(path)
 
 
