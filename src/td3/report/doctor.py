@@ -223,7 +223,7 @@ RULES = (
         _recent("saturation"),
         0.95,
         True,
-        "The actor's tanh is saturated: {percent:.0f} % of its outputs lie at an end of the range (limit {limit:.0f} %).",
+        "The actor's tanh is saturated: {percent:.0f} % of its outputs lie at an end (limit {limit:.0f} %).",
         "Lower --td3.actor-learning-rate, bring the observations to a scale of about 1, and see whether the reward "
         "asks for extreme actions.",
     ),

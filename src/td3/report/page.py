@@ -226,7 +226,7 @@ def _curves(runs: Sequence[RunRecords], names: Sequence[str], colours: Sequence[
     for records, name, colour in zip(runs, names, colours, strict=True):
         steps, returns = records.curves
         many = len(returns) > 1
-        chart.lines += [Line(steps, curve, colour, 1.0, 0.35 if many else 1.0) for curve in returns] if many else []
+        chart.lines += [Line(steps, curve, colour, 1.0, 0.35 / len(runs)) for curve in returns] if many else []
         places = np.unique(np.linspace(0, len(steps) - 1, BAND_POINTS).round().astype(int))
         low, high = interval(returns[:, places], interquartile_mean)
         band = (low, high) if many else (None, None)
@@ -244,9 +244,9 @@ def _curves(runs: Sequence[RunRecords], names: Sequence[str], colours: Sequence[
         note = f"<p class='warn'>{escape(paper.engine_warning(env, runs[0].versions))}</p>"
     episodes = runs[0].config.eval_episodes
     caption = (
-        f"Return of {episodes} noise-free episodes on environments of their own. Thin: each seed. Thick: interquartile "
+        f"Return of {episodes} noise-free episodes on environments of their own. Thin: each seed. Thick: "
+        "interquartile mean over the seeds; band: its 95&nbsp;% interval."
     )
-    caption += "mean over the seeds; band: its 95&nbsp;% interval."
     differ = paper.engines_differ([records.versions for records in runs])
     return (
         f"<section id='curves'><h2>Learning curves{'' if len(runs) == 1 else ': ' + escape(env)}</h2>"
@@ -289,8 +289,8 @@ def _results(runs: Sequence[RunRecords], names: Sequence[str], colours: Sequence
     opened = " open" if len(runs) == 1 and len(seeds) > 1 else ""
     by_seed = _table(["", f"last {LAST}", "last", "highest", "at env step"], seeds, "narrow")
     return f"""<section id="results"><h2>Returns at the end</h2>{_table(head, rows)}
-<p class="note">Last {LAST}: each seed&rsquo;s mean over its last {LAST} evaluations. Highest mean: the best mean over seeds
-at any evaluation, &plusmn; one standard deviation over the seeds there; the paper reports this, and it flatters, for it
+<p class="note">Last {LAST}: each seed&rsquo;s mean over its last {LAST} evaluations. Highest mean: the best mean over
+seeds at any evaluation, &plusmn; one standard deviation over the seeds there; the paper reports this, and it flatters, for it
 picks the moment after the fact.</p>
 <details{opened}><summary>Seed by seed</summary>{by_seed}</details></section>"""
 
@@ -328,8 +328,8 @@ def _compared(runs: Sequence[RunRecords], names: Sequence[str], margin: float) -
     ]
     return f"""<section id="compared"><h2>Compared</h2>{_table(head, rows)}
 <p class="note">Of each seed&rsquo;s last {LAST} evaluations. <b>Equivalent</b> means that the whole 90&nbsp;% bootstrap
-interval of the difference lies within the margin, {100 * margin:g}&nbsp;% of the reference&rsquo;s interquartile mean (two
-one-sided tests at 5&nbsp;%). &ldquo;Not decided&rdquo; is not &ldquo;the same&rdquo;: it asks for more seeds. The
+interval of the difference lies within the margin, {100 * margin:g}&nbsp;% of the reference&rsquo;s interquartile mean
+(two one-sided tests at 5&nbsp;%). &ldquo;Not decided&rdquo; is not &ldquo;the same&rdquo;: it asks for more seeds. The
 probability of improvement is how often a random seed of the run beats a random seed of the reference.</p></section>"""
 
 
@@ -343,7 +343,9 @@ def _details(records: RunRecords, name: str, colour: str, alone: bool) -> str:
     )
     if alone:
         return f"<section id='inside'>{inner}</section>"
-    return f"<section><details><summary class='big'>{_dot(colour)}Inside {escape(name)}</summary>{inner}</details></section>"
+    findings = examine_run(records)
+    title = f"{_dot(colour)}Inside {escape(name)}{f' ({len(findings)} findings)' if findings else ''}"
+    return f"<section><details><summary class='big'>{title}</summary>{inner}</details></section>"
 
 
 def _training(records: RunRecords) -> str:
