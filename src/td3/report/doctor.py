@@ -17,6 +17,8 @@ SETTLED = 2_000
 """Updates after which a learner can be judged."""
 RECENT = 3
 """Rows of diagnostics, the newest, whose median is judged: one odd moment is no illness."""
+LONG = 5
+"""Rows of diagnostics that must all agree where healthy learners pass through the same state on their way."""
 NOTHING = float("nan")
 
 
@@ -73,6 +75,16 @@ def _recent(column: str, after: int = SETTLED) -> Callable[[RunRecords, SeedReco
     return measure
 
 
+def _lasting(column: str) -> Callable[[RunRecords, SeedRecords], float]:
+    """The lowest of the newest rows: what was so for long. A healthy actor may stand at the ends for a while."""
+
+    def measure(records: RunRecords, seed: SeedRecords) -> float:
+        values = _settled(records, seed, column)[-LONG:]
+        return float(values.min()) if len(values) == LONG else NOTHING
+
+    return measure
+
+
 def _settled(records: RunRecords, seed: SeedRecords, column: str, after: int = SETTLED) -> Array:
     table, settings = seed.diagnostics, records.config.td3
     if column not in table:
@@ -107,15 +119,16 @@ def _update_ratio(records: RunRecords, seed: SeedRecords) -> float:
 
 
 def _value_gap(records: RunRecords, seed: SeedRecords) -> float:
-    """Critic 1's value less what came, in units of the return's own size."""
+    """Critic 1's value less what came, in units of the return's own scale."""
     after = 2 * SETTLED
     value, came, reward = (
         _settled(records, seed, column, after)[-RECENT:] for column in ("q_start", "return_start", "reward_scale")
     )
     if not len(value) == len(came) == len(reward) > 0:
         return NOTHING
-    # Near a return of zero its size says nothing: then ten rewards are the measure.
-    return float(np.median((value - came) / np.maximum(np.abs(came), 10 * reward + 1e-9)))
+    # A policy that earns about nothing has a return of no size: what its rewards could add up to is the measure then.
+    horizon = 1 / max(1 - records.config.td3.gamma, 1e-3)
+    return float(np.median((value - came) / np.maximum(np.abs(came), horizon * reward + 1e-9)))
 
 
 def _value_gap_late(records: RunRecords, seed: SeedRecords) -> float:
@@ -205,7 +218,7 @@ RULES = (
         1.0,
         True,
         "The critics dream: at the start of an episode critic 1 expects more than what comes, by {number:.1f} times "
-        "its size (limit {threshold:g}).",
+        "its scale (limit {threshold:g}).",
         "Lower --td3.critic-learning-rate or --td3.tau, check that target noise is on, and that episodes which truly "
         "end are reported as terminated.",
     ),
@@ -215,13 +228,13 @@ RULES = (
         -0.8,
         False,
         "The critics lag behind: at the start of an episode critic 1 expects less than what comes, by {number:.2f} "
-        "times its size (limit {threshold:g}).",
+        "times its scale (limit {threshold:g}).",
         "Scale the rewards so that a return is of the order of 100, raise the critics' learning rate, or train on.",
     ),
     Rule(
         "saturated_actor",
-        _recent("saturation"),
-        0.95,
+        _lasting("saturation"),
+        0.98,
         True,
         "The actor's tanh is saturated: {percent:.0f} % of its outputs lie at an end (limit {limit:.0f} %).",
         "Lower --td3.actor-learning-rate, bring the observations to a scale of about 1, and see whether the reward "
@@ -229,8 +242,8 @@ RULES = (
     ),
     Rule(
         "stuck_actions",
-        _recent("stuck"),
-        0.49,
+        _lasting("stuck"),
+        0.99,
         True,
         "The actor does the same whatever it sees: {percent:.0f} % of its action dimensions stay at one end "
         "(limit {limit:.0f} %).",

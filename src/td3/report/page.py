@@ -290,8 +290,8 @@ def _results(runs: Sequence[RunRecords], names: Sequence[str], colours: Sequence
     by_seed = _table(["", f"last {LAST}", "last", "highest", "at env step"], seeds, "narrow")
     return f"""<section id="results"><h2>Returns at the end</h2>{_table(head, rows)}
 <p class="note">Last {LAST}: each seed&rsquo;s mean over its last {LAST} evaluations. Highest mean: the best mean over
-seeds at any evaluation, &plusmn; one standard deviation over the seeds there; the paper reports this, and it flatters, for it
-picks the moment after the fact.</p>
+seeds at any evaluation, &plusmn; one standard deviation over the seeds there; the paper reports this, and it flatters,
+for it picks the moment after the fact.</p>
 <details{opened}><summary>Seed by seed</summary>{by_seed}</details></section>"""
 
 
