@@ -145,7 +145,10 @@ def test_nothing_but_the_runs_own_files_is_left(trained):
     kept = ["best", "last", *(f"snapshots/{env_steps:09}" for env_steps in (0, 25, 50, 60))]
     agents = {f"{which}/agent.{kind}" for which in kept for kind in ("json", "safetensors")}
     seeds = {f"seed_{seed}/{name}" for seed in (0, 1) for name in own | agents}
-    assert files == {"config.json", "versions.json", "status.json"} | seeds
+    events = {name for name in files if re.match(r"tensorboard/seed_[01]/events\.out\.tfevents\.", name)}
+    assert len(events) == 2
+    own = {"config.json", "versions.json", "status.json", "times.csv", "report.html"}
+    assert files == own | seeds | events
 
 
 def test_the_best_agent_is_the_one_of_the_highest_evaluation(trained):

@@ -33,6 +33,10 @@ class TrainCommand(TrainConfig):
     env: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENV")] = tyro.MISSING
     capture_video: bool = False
     """Write a video of the trained agent at the end."""
+    track: bool = False
+    """Also log to Weights & Biases, a run for each seed; without a key, or with WANDB_MODE=offline, on disk."""
+    wandb_project: str = "td3"
+    """The project there."""
     json: bool = False
     """Print the figures as one JSON object instead of words."""
 
@@ -137,7 +141,9 @@ def train_command(command: TrainCommand) -> int:
     """Train, with a live display."""
     from rich.console import Console
 
+    from td3.report.live import Together
     from td3.report.progress import ProgressDisplay, describe
+    from td3.report.tracking import WeightsAndBiases
     from td3.training import train_run
 
     display = ProgressDisplay(Console(stderr=command.json, highlight=False))
@@ -146,13 +152,15 @@ def train_command(command: TrainCommand) -> int:
         from td3.report.video import prepare_film
 
         prepare_film(config.env)
+    observer = Together(display, [WeightsAndBiases(command.wandb_project)] if command.track else [])
     interrupted = False
     try:
-        train_run(config, display)
+        train_run(config, observer)
     except KeyboardInterrupt:
         interrupted = True
     finally:
         display.close()
+        observer.close()
     if display.path is None or display.first is None or display.last is None:
         return 130
     figures: dict[str, Any] = {
@@ -171,6 +179,7 @@ def train_command(command: TrainCommand) -> int:
     if command.capture_video and not interrupted:
         figures["video"] = str(_film(WatchCommand(display.path)).path)
         say(f"The video is     {figures['video']}")
+    say(f"The report is    {display.path / 'report.html'}")
     say("Next:", style="bold")
     say(f"  td3 watch {display.path}")
     say("  td3 train Ant-v5 --steps 1000000")
@@ -431,7 +440,7 @@ def _train_defaults(words: Sequence[str]) -> TrainCommand:
 
 def _environment_in(words: Sequence[str]) -> str:
     """The word that is neither an option nor an option's value; numbers can only be values."""
-    flags = [f"--{name}" for name in ("json", "no-json", "capture-video", "no-capture-video")]
+    flags = [f"--{name}" for name in ("json", "no-json", "capture-video", "no-capture-video", "track", "no-track")]
     for before, word in pairwise(["", *words]):
         takes_value = before.startswith("--") and "=" not in before and before.replace("_", "-") not in flags
         if not word.startswith("-") and not word.isdigit() and not takes_value:

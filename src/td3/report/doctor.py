@@ -94,8 +94,12 @@ def _settled(records: RunRecords, seed: SeedRecords, column: str, after: int = S
     return np.asarray(values[np.isfinite(values)])
 
 
+def _newest(seed: SeedRecords, column: str) -> float:
+    return float(seed.metrics[column][-1]) if len(seed.metrics.get(column, ())) else NOTHING
+
+
 def _updates(seed: SeedRecords) -> float:
-    return float(seed.metrics["updates"][-1]) if len(seed.metrics.get("updates", ())) else NOTHING
+    return _newest(seed, "updates")
 
 
 def _not_finite(records: RunRecords, seed: SeedRecords) -> float:
@@ -114,7 +118,7 @@ def _no_updates(records: RunRecords, seed: SeedRecords) -> float:
 
 def _update_ratio(records: RunRecords, seed: SeedRecords) -> float:
     """Updates per env step after the random steps, once there are enough of both."""
-    learning = seed.metrics["env_steps"][-1] - records.config.td3.random_steps if len(seed.metrics) else 0
+    learning = _newest(seed, "env_steps") - records.config.td3.random_steps
     return _updates(seed) / learning if learning >= 2_000 and _updates(seed) > 0 else NOTHING
 
 

@@ -249,7 +249,7 @@ def _curves(runs: Sequence[RunRecords], names: Sequence[str], colours: Sequence[
     )
     differ = paper.engines_differ([records.versions for records in runs])
     return (
-        f"<section id='curves'><h2>Learning curves{'' if len(runs) == 1 else ': ' + escape(env)}</h2>"
+        f"<section id='curves'><h2>Learning curves: {escape(env)}</h2>"
         f"<figure class='wide'>{_legend(legend)}<div class='on-phone'>{chart.svg()}</div>"
         f"<div class='on-desk'>{replace(chart, width=800, height=360).svg()}</div>"
         f"<figcaption>{caption}</figcaption></figure>{note}"

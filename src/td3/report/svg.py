@@ -135,7 +135,7 @@ def bars(
     top = max([float(share.max()) for share, _ in shares], default=1.0) or 1.0
     down = height - BOTTOM
     parts = [_open(title, height)]
-    for tick in ticks(0, top, 3):
+    for tick in ticks(0.0, top, 3):
         y = down - tick / top * (down - TOP)
         parts.append(f'<path class="grid" d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}"/>')
         parts.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{100 * tick:g} %</text>')
@@ -195,8 +195,8 @@ def _open(title: str, height: int, width: int = WIDTH) -> str:
     return f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(title, quote=True)}">'
 
 
-def _soft(x: float, y: float, text: str, anchor: str) -> str:
-    return f'<text class="soft" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
+def _soft(x: float, y: int, text: str, anchor: str) -> str:
+    return f'<text class="soft" x="{x:.1f}" y="{y}" text-anchor="{anchor}">{escape(text)}</text>'
 
 
 def _points(x: Array, y: Array) -> str:
@@ -209,7 +209,7 @@ def _thinned(count: int) -> Array:
 
 def _scaled(y: Array | float, log: bool) -> Array:
     values = np.asarray(y, np.float64)
-    return np.log10(np.maximum(values, 1e-12)) if log else values
+    return np.asarray(np.log10(np.maximum(values, 1e-12))) if log else values
 
 
 def _span(arrays: Sequence[Array]) -> tuple[float, float]:
