@@ -60,12 +60,20 @@ class EvaluateCommand:
 
 @dataclass(frozen=True)
 class WatchCommand:
-    """Write a video of a trained agent: `td3 watch runs/HalfCheetah-v5/latest`."""
+    """Write a video of a trained agent, with reward and Q below: `td3 watch runs/HalfCheetah-v5/latest`."""
 
     run: RunPath
     """The run directory."""
     out: Path | None = None
-    """The mp4 file; by default video.mp4 in the run directory."""
+    """The file, .mp4 or .gif; by default video.mp4 (grid.mp4, learning.mp4) in the run directory."""
+    gif: bool = False
+    """Also write a GIF beside an mp4."""
+    grid: bool = False
+    """Every seed's agent at once, in a grid (at most 16)."""
+    learning: bool = False
+    """One seed's agent from birth to the end of its training, in ten seconds."""
+    plain: bool = False
+    """The picture alone, without reward and Q."""
     episodes: int = 1
     """Episodes to show, one after another."""
     max_steps: int = 2_000
@@ -225,13 +233,12 @@ def watch_command(command: WatchCommand) -> int:
 
 
 def _film(command: WatchCommand) -> Any:
-    from td3.report.video import record
-    from td3.run import Run
+    from td3.report.video import film_run, to_gif
 
-    run = Run(command.run)
-    agent = run.agent(command.seed, command.which)
-    out = command.out or run.path / "video.mp4"
-    return record(agent.policy, run.config.env, out, command.episodes, max_steps=command.max_steps)
+    film = film_run(**{f.name: getattr(command, f.name) for f in fields(command) if f.name not in ("json", "gif")})
+    if command.gif and film.path.suffix == ".mp4":
+        to_gif(film.path, film.path.with_suffix(".gif"))
+    return film
 
 
 def report_command(command: ReportCommand) -> int:
