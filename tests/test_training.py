@@ -16,7 +16,7 @@ import td3
 from td3.config import resolve
 from td3.environments import make_environment
 from td3.errors import EnvironmentFault
-from td3.training import Silence, train_run
+from td3.training import Silence, is_milestone, train_run
 
 
 def trained_with(tmp_path: Path, env: str = "Scripted-v0", **fields) -> td3.Run:
@@ -260,3 +260,31 @@ def test_ctrl_c_in_the_terminal_saves_and_ends_without_a_traceback(tmp_path):
     status = json.loads((tmp_path / "run" / "status.json").read_text())
     assert status["status"] == "interrupted"
     assert td3.load(tmp_path / "run", which="last").facts["env_steps"] == status["env_steps"] >= 300
+
+
+@pytest.mark.parametrize(
+    ("steps", "every", "kept"),
+    [
+        (1_000_000, 5_000, [*range(0, 1_000_001, 100_000)]),
+        (30_000, 5_000, [*range(0, 30_001, 5_000)]),
+        (100, 7, [0, 14, 21, 35, 42, 56, 63, 70, 84, 91, 100]),
+        (60, 0, [0, 60]),
+    ],
+)
+def test_about_ten_actors_are_kept_from_start_to_end(steps, every, kept):
+    config = resolve("Scripted-v0", steps=steps, eval_every=every)
+    moments = sorted({*range(0, steps, every or steps), steps})
+    assert [env_steps for env_steps in moments if is_milestone(env_steps, config)] == kept
+
+
+def test_a_snapshot_holds_the_actor_alone_as_it_was_then(trained):
+    folder = trained.folder(1) / "snapshots" / "000000025"
+    agent, last = td3.load(folder), td3.load(trained.folder(1) / "last")
+    assert agent.facts["env_steps"] == 25
+    assert (
+        2 * (folder / "agent.safetensors").stat().st_size
+        < (trained.folder(1) / "last" / "agent.safetensors").stat().st_size
+    )
+    final = td3.load(trained.folder(1) / "snapshots" / "000000060")
+    assert agent.facts["sha256"] != final.facts["sha256"]
+    np.testing.assert_array_equal(final.act([1, 2, 3]), last.act([1, 2, 3]))

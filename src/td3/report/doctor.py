@@ -164,7 +164,7 @@ def _cut_short(records: RunRecords, seed: SeedRecords) -> float:
 
 
 def _below_training(records: RunRecords, seed: SeedRecords) -> float:
-    """How far evaluations lie below training's own returns, in units of the learning curve's size."""
+    """How far even the best of the newest evaluations lies below training's returns, in units of the curve's size."""
     table, curve = seed.metrics, seed.curve
     if len(curve) < 6 or "episode_return" not in table or not _updates(seed) >= SETTLED:
         return NOTHING
@@ -172,7 +172,7 @@ def _below_training(records: RunRecords, seed: SeedRecords) -> float:
     training = table["episode_return"][(table["env_steps"] > since) & np.isfinite(table["episode_return"])]
     if len(training) == 0:
         return NOTHING
-    evaluated = curve[-RECENT:].mean()
+    evaluated = float(curve[-RECENT:].max())
     size = max(abs(training.mean()), abs(evaluated), float(np.ptp(curve)), 1e-9)
     return float((training.mean() - evaluated) / size)
 
