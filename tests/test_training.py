@@ -286,5 +286,4 @@ def test_a_snapshot_holds_the_actor_alone_as_it_was_then(trained):
         < (trained.folder(1) / "last" / "agent.safetensors").stat().st_size
     )
     final = td3.load(trained.folder(1) / "snapshots" / "000000060")
-    assert agent.facts["sha256"] != final.facts["sha256"]
     np.testing.assert_array_equal(final.act([1, 2, 3]), last.act([1, 2, 3]))

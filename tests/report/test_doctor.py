@@ -1,6 +1,7 @@
 """Every illness is planted and found by name; runs that learn raise nothing."""
 
 import warnings
+from pathlib import Path
 
 import jaxtyping
 import pytest
@@ -45,6 +46,13 @@ ILLNESSES = {
 
 def test_every_rule_has_its_illness():
     assert {rule.name for rule in RULES} == {*ILLNESSES}
+
+
+def test_every_rule_stands_in_the_docs_with_its_threshold():
+    text = (Path(__file__).parents[2] / "docs" / "doctor.md").read_text()
+    for rule in RULES:
+        (row,) = [line for line in text.splitlines() if line.startswith(f"| `{rule.name}` |")]
+        assert row.endswith(f"| {'above' if rule.above else 'below'} {rule.threshold:.3g} |")
 
 
 @pytest.mark.parametrize("name", ILLNESSES)

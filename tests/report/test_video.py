@@ -292,7 +292,10 @@ def test_a_run_is_filmed_with_its_own_critic(rail_run, tmp_path):
 
 
 def test_a_runs_learning_is_filmed_from_its_snapshots(rail_run, tmp_path):
-    assert saved_critic(rail_run.folder(0) / "snapshots" / "000000020") is None
+    snapshots = rail_run.folder(0) / "snapshots"
+    assert saved_critic(snapshots / "000000020") is None
+    weights = [load_file(folder / "agent.safetensors")["actor.0.weight"] for folder in sorted(snapshots.iterdir())]
+    assert [np.array_equal(weights[0], other) for other in weights] == [True, True, False, False]  # 20 random steps
     film = film_run(rail_run.path, tmp_path / "film.mp4", learning=True)
     assert film.frames == 200  # ten seconds at Rail's twenty steps a second
     assert len(film.returns) == 4  # 0, 20, 40 and 60 env steps
