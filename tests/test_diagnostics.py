@@ -1,15 +1,20 @@
 """Illnesses of known size, planted into weights and memories, are measured as they are; looking changes nothing."""
 
+import csv
 import json
 
 import numpy as np
 import pytest
 import torch
+from scripted import SMALL
 
 from td3.algorithm import Agent, make_replay_memory
 from td3.algorithm.networks import layer_views
 from td3.algorithm.streams import derive_seed
+from td3.config import resolve
 from td3.diagnostics import BINS, ROWS, TimeBudget, examine, value_against_return
+from td3.engine import GraphEngine
+from td3.training import train_run
 
 STATES, LOW, HIGH = 3, (-1.0, 0.0), (1.0, 4.0)
 
@@ -187,3 +192,24 @@ def test_a_gpu_gives_nearly_the_same_figures():
     for row, other in zip(here, on_gpu, strict=True):
         for name, value in row.items():
             assert other[name] == (pytest.approx(value, rel=1e-3) if isinstance(value, float) else value)
+
+
+def test_an_engine_whose_newest_rows_still_travel_gives_the_same_diagnostics(tmp_path, monkeypatch):
+    def trained(name):
+        fields = {**SMALL, "steps": 120, "seeds": 2, "envs": 2, "eval_every": 40, "out": tmp_path / name}
+        return train_run(resolve("Rail-v0", **fields))
+
+    plain = trained("plain")
+
+    def graphs(agent, memory, config, threads):
+        return GraphEngine(agent, memory, config.member_seeds, config.td3, config.envs)
+
+    monkeypatch.setattr("td3.training.make_engine", graphs)
+    recorded = trained("recorded")
+    for seed in plain.seeds:
+        paths = [run.folder(seed) / "diagnostics.csv" for run in (plain, recorded)]
+        tables = [list(csv.DictReader(path.read_text().splitlines())) for path in paths]
+        assert [row["played_actions"] for row in tables[0]] == [row["played_actions"] for row in tables[1]]
+        for row, other in zip(*tables, strict=True):
+            for name in ("exploration", "reward_scale", "observation_scale", "q_start"):
+                assert float(other[name]) == pytest.approx(float(row[name]), rel=1e-3, nan_ok=True)

@@ -155,7 +155,8 @@ def page(runs: Sequence[RunRecords], margin: float = MARGIN) -> str:
     body = [_opening(runs, envs)]
     for env in envs:
         chosen = [number for number, records in enumerate(runs) if records.config.env == env]
-        body.append(_curves([runs[n] for n in chosen], [names[n] for n in chosen], [colours[n] for n in chosen]))
+        of_task = [[found[n] for n in chosen] for found in (runs, names, colours)]
+        body.append(_curves(*of_task, named=len(envs) > 1))
     body.append(_results(runs, names, colours))
     if len(runs) > 1:
         body.append(_compared(runs, names, margin))
@@ -218,7 +219,7 @@ def _health(findings: Sequence[Finding]) -> str:
     return f"<div class='ill'><b>The doctor says</b><ul>{items}</ul></div>"
 
 
-def _curves(runs: Sequence[RunRecords], names: Sequence[str], colours: Sequence[str]) -> str:
+def _curves(runs: Sequence[RunRecords], names: Sequence[str], colours: Sequence[str], named: bool) -> str:
     """Learning curves: each seed, the interquartile mean and its interval, and the paper's band."""
     env = runs[0].config.env
     chart = Chart(f"Learning curves on {env}", y_label="return", height=270)
@@ -249,7 +250,7 @@ def _curves(runs: Sequence[RunRecords], names: Sequence[str], colours: Sequence[
     )
     differ = paper.engines_differ([records.versions for records in runs])
     return (
-        f"<section id='curves'><h2>Learning curves: {escape(env)}</h2>"
+        f"<section id='curves'><h2>Learning curves{f': {escape(env)}' if named else ''}</h2>"
         f"<figure class='wide'>{_legend(legend)}<div class='on-phone'>{chart.svg()}</div>"
         f"<div class='on-desk'>{replace(chart, width=800, height=360).svg()}</div>"
         f"<figcaption>{caption}</figcaption></figure>{note}"
