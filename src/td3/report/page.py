@@ -155,8 +155,8 @@ def page(runs: Sequence[RunRecords], margin: float = MARGIN) -> str:
     body = [_opening(runs, envs)]
     for env in envs:
         chosen = [number for number, records in enumerate(runs) if records.config.env == env]
-        of_task = [[found[n] for n in chosen] for found in (runs, names, colours)]
-        body.append(_curves(*of_task, named=len(envs) > 1))
+        who = [runs[n] for n in chosen], [names[n] for n in chosen], [colours[n] for n in chosen]
+        body.append(_curves(*who, named=len(envs) > 1))
     body.append(_results(runs, names, colours))
     if len(runs) > 1:
         body.append(_compared(runs, names, margin))
