@@ -174,6 +174,8 @@ def test_a_strip_draws_the_newest_steps_and_starts_afresh():
     full = strip.under(picture)
     assert full.shape == (10 + STRIP, 200, 3)
     assert (full[10:] == (79, 176, 238)).all(-1).any()  # a line for Q
+    lines = (full[10:] == (255, 159, 67)).all(-1).any(0)  # and one for the reward, all across its half
+    assert lines[8:92].mean() > 0.9
     strip.clear()
     strip.add(2.0, None)
     assert strip.total == 2
@@ -211,6 +213,19 @@ def test_a_film_of_several_seeds_runs_until_all_are_done(drawn, tmp_path):
     height = 48 + LABEL + STRIP
     pictures = frames_in(film.path, 2 * 64 + GAP, 2 * height + GAP)
     assert len(pictures) == 5
+
+
+def test_wide_pictures_are_made_smaller_for_a_grid(tmp_path):
+    class Wide(Drawn):
+        def render(self):
+            return np.zeros((300, 640, 3), np.uint8)
+
+    gym.register("Wide-v0", entry_point=Wide, kwargs={"lengths": (2,)})
+    try:
+        film = record_grid([Player(linear_policy()), Player(linear_policy())], "Wide-v0", tmp_path / "g.mp4")
+    finally:
+        del gym.registry["Wide-v0"]
+    assert len(frames_in(film.path, 2 * 320 + GAP, 2 * round((300 + LABEL + STRIP) / 4))) == film.frames
 
 
 def test_who_is_done_early_is_darkened(tmp_path):

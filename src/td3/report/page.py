@@ -469,8 +469,9 @@ def _budget(records: RunRecords) -> str:
         (colour, f"{PART_WORDS[part]} {100 * value / whole:.1f}&nbsp;%") for part, value, colour in parts if value > 0
     ]
     steps, times = records.times["env_steps"], np.sum([records.times[part] for part in PARTS], 0)
-    rates = np.diff(steps) / np.maximum(times[1:], 1e-9) * records.config.seeds
-    chart = Chart("Env steps a second", lines=[Line(steps[1:], rates, COLOURS[0])] if len(rates) else [], height=190)
+    onward = np.diff(steps) > 0  # a resumed run goes back to its checkpoint first
+    rates = (np.diff(steps) / np.maximum(times[1:], 1e-9) * records.config.seeds)[onward]
+    chart = Chart("Env steps a second", lines=[Line(steps[1:][onward], rates, COLOURS[0])], height=190)
     speed = (
         f"<figure><h3>Env steps a second</h3>{chart.svg()}<figcaption>All seeds together, between evaluations, "
         "evaluations included.</figcaption></figure>"
