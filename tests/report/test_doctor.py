@@ -3,7 +3,6 @@
 import warnings
 from pathlib import Path
 
-import jaxtyping
 import pytest
 
 from report.made import make_run, train_short
@@ -112,13 +111,11 @@ REAL = {
 
 @pytest.fixture(scope="module")
 def real(tmp_path_factory):
-    """Short real runs; without the shape checks they take a quarter of the time."""
-    folder, before = tmp_path_factory.mktemp("real"), jaxtyping.config.jaxtyping_disable
-    jaxtyping.config.update("jaxtyping_disable", True)
+    """Short real runs."""
+    folder = tmp_path_factory.mktemp("real")
     with warnings.catch_warnings(action="ignore"):  # of an exploration noise of 0, which is meant here
         for name, fields in REAL.items():
             train_short(folder / name, **fields)
-    jaxtyping.config.update("jaxtyping_disable", before)
     return folder
 
 

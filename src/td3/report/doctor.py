@@ -61,6 +61,13 @@ def examine_run(records: RunRecords) -> list[Finding]:
     return [finding for rule in RULES if (finding := rule.judge(records))]
 
 
+def all_clear(records: RunRecords) -> str:
+    """What to say where nothing is found."""
+    judged = all(_updates(seed) >= SETTLED for seed in records.seeds)
+    so_far = "" if judged else f" so far; networks are judged from {SETTLED:,} updates on"
+    return f"nothing wrong{so_far}"
+
+
 def _listed(seeds: list[int]) -> str:
     return f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {', '.join(map(str, seeds))}"
 
