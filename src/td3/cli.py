@@ -258,7 +258,7 @@ def report_command(command: ReportCommand) -> int:
 
 def doctor_command(command: DoctorCommand) -> int:
     """Examine a run."""
-    from td3.report.doctor import RULES, examine_run
+    from td3.report.doctor import RULES, all_clear, examine_run
     from td3.report.records import read_run
 
     records = read_run(command.run)
@@ -266,7 +266,8 @@ def doctor_command(command: DoctorCommand) -> int:
     if command.json:
         print(json.dumps({"run": str(command.run), "findings": [finding._asdict() for finding in findings]}))
     elif not findings:
-        print(f"{command.run}: nothing wrong, {len(RULES)} things looked at, {records.env_steps:,} env steps.")
+        looked = f"{len(RULES)} things looked at, {records.env_steps:,} env steps"
+        print(f"{command.run}: {all_clear(records)} ({looked}).")
     else:
         for finding in findings:
             print(f"{finding.name}: {finding.said}\n  Try: {finding.advice}")

@@ -14,7 +14,7 @@ from td3.config import preset_config
 from td3.errors import ConfigError, RunError
 from td3.policy import Array
 from td3.report import paper
-from td3.report.doctor import Finding, examine_run
+from td3.report.doctor import all_clear, examine_run
 from td3.report.live import PARTS
 from td3.report.records import LAST, RunRecords, SeedRecords, histogram
 from td3.report.svg import Chart, Level, Line, bars, stacked
@@ -208,13 +208,14 @@ def _opening(runs: Sequence[RunRecords], envs: Sequence[str]) -> str:
     shown = "".join(f"<div><b>{value}</b><span>{label}</span></div>" for value, label in tiles)
     return (
         f"<header><h1>{escape(config.env)}</h1><p class='lead'>{lead}</p></header><div class='tiles'>{shown}</div>"
-        + _health(examine_run(first))
+        + _health(first)
     )
 
 
-def _health(findings: Sequence[Finding]) -> str:
+def _health(records: RunRecords) -> str:
+    findings = examine_run(records)
     if not findings:
-        return "<p class='well'><b>The doctor finds nothing wrong.</b></p>"
+        return f"<p class='well'><b>The doctor finds {all_clear(records)}.</b></p>"
     items = "".join(f"<li><b>{escape(f.said)}</b> {escape(f.advice)}</li>" for f in findings)
     return f"<div class='ill'><b>The doctor says</b><ul>{items}</ul></div>"
 
@@ -340,7 +341,7 @@ def _details(records: RunRecords, name: str, colour: str, alone: bool) -> str:
     shown = "".join(figure for figure in figures_ if figure) or "<p>This run recorded no diagnostics.</p>"
     head = "<h2>Inside the training</h2>" if alone else ""
     inner = f"{head}<div class='grid2'>{shown}</div>{_budget(records)}{_video(records)}{_configuration(records)}" + (
-        "" if alone else _health(examine_run(records))
+        "" if alone else _health(records)
     )
     if alone:
         return f"<section id='inside'>{inner}</section>"
