@@ -151,7 +151,7 @@ def train_command(command: TrainCommand) -> int:
 
     from td3.report.live import Together
     from td3.report.progress import ProgressDisplay, describe
-    from td3.report.tracking import WeightsAndBiases
+    from td3.report.tracking import WeightsAndBiases, wandb_mode
     from td3.training import train_run
 
     display = ProgressDisplay(Console(stderr=command.json, highlight=False))
@@ -188,6 +188,8 @@ def train_command(command: TrainCommand) -> int:
         figures["video"] = str(_film(WatchCommand(display.path)).path)
         say(f"The video is     {figures['video']}")
     say(f"The report is    {display.path / 'report.html'}")
+    if command.track and wandb_mode() == "offline":
+        say(f"W&B is offline:  wandb sync {display.path}/wandb/offline-run-*")
     say("Next:", style="bold")
     say(f"  td3 watch {display.path}")
     say("  td3 train Ant-v5 --steps 1000000")
