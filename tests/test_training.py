@@ -132,6 +132,8 @@ def test_metrics_have_a_row_every_thousand_steps_and_at_the_end(tmp_path):
     assert [int(row["episodes"]) for row in table] == [100, 100, 20]
     assert [row["critic_loss"] == "nan" for row in table] == [True, False, False]
     assert all(57 < float(row["episode_return"]) < 60 for row in table)
+    assert [int(row["timeouts"]) for row in table] == [100, 100, 20]
+    assert [float(row["episode_length"]) for row in table] == [10, 10, 10]
     assert {*table[0]} >= {"critic_loss", "actor_loss", "mean_q"}
 
 

@@ -28,7 +28,10 @@ from td3.policy import Array
 if TYPE_CHECKING:
     import td3.collect  # only to write: a run is read without PyTorch
 
-METRICS = ("env_steps", "updates", "episodes", "timeouts", "episode_return", "critic_loss", "actor_loss", "mean_q")
+METRICS = (
+    *("env_steps", "updates", "episodes", "timeouts", "episode_return", "episode_length"),
+    *("critic_loss", "actor_loss", "mean_q"),
+)
 DIAGNOSTICS = (
     *("env_steps", "q_start", "return_start", "saturation", "stuck", "actor_dead", "critic_dead", "actor_gradient"),
     *("exploration", "observation_scale", "observation_spread", "reward_scale", "policy_actions", "played_actions"),

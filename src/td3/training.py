@@ -303,6 +303,7 @@ class Training:
                     "episodes": len(finished),
                     "timeouts": sum(e.timed_out for e in finished),
                     "episode_return": float(np.mean([e.episode_return for e in finished])) if finished else np.nan,
+                    "episode_length": float(np.mean([e.length for e in finished])) if finished else np.nan,
                     **losses[member],
                 }
             )

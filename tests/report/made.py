@@ -32,6 +32,7 @@ PER_ROW = {
     "episodes": 1,
     "timeouts": 1,
     "episode_return": 900.0,
+    "episode_length": 1_000.0,
     "critic_loss": 3.0,
     "actor_loss": -200.0,
     "mean_q": 200.0,

@@ -18,7 +18,14 @@ from td3.report.live import Companions, Together
 from td3.report.tracking import TensorBoard, WeightsAndBiases, wandb_mode
 from td3.training import Silence, train_run
 
-ROW = {"episode_return": 5.0, "critic_loss": 1.0, "actor_loss": math.nan, "mean_q": 2.0, "updates": 10}
+ROW = {
+    "episode_return": 5.0,
+    "episode_length": 9.0,
+    "critic_loss": 1.0,
+    "actor_loss": math.nan,
+    "mean_q": 2.0,
+    "updates": 10,
+}
 
 
 def scalars(folder) -> dict[str, list[tuple[int, float]]]:
@@ -33,7 +40,14 @@ def test_a_run_writes_events_for_every_seed(tmp_path):
     for seed in run.seeds:
         found = scalars(run.path / "tensorboard" / f"seed_{seed}")
         assert {
-            *("rollout/ep_rew_mean", "train/critic_loss", "train/actor_loss", "train/n_updates", "time/fps"),
+            *(
+                "rollout/ep_rew_mean",
+                "rollout/ep_len_mean",
+                "train/critic_loss",
+                "train/actor_loss",
+                "train/n_updates",
+                "time/fps",
+            ),
             *("eval/mean_reward", "eval/mean_ep_length", "diagnostics/q_start", "diagnostics/saturation"),
         } <= {*found}
         steps, returns = run.evaluations(seed)

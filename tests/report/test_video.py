@@ -119,6 +119,7 @@ def test_an_environment_that_takes_no_render_mode_gets_a_sentence(tmp_path):
 def test_an_environment_without_a_renderer_gets_a_sentence(tmp_path):
     with pytest.raises(EnvironmentFault, match="Scripted-v0 has no renderer that gives pictures"):
         record(linear_policy(), "Scripted-v0", tmp_path / "film.mp4")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_missing_drawing_library_gets_a_sentence(monkeypatch, tmp_path):

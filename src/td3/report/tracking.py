@@ -15,6 +15,7 @@ from td3.evaluate import Evaluation
 
 METRIC_NAMES = {
     "episode_return": "rollout/ep_rew_mean",
+    "episode_length": "rollout/ep_len_mean",
     "critic_loss": "train/critic_loss",
     "actor_loss": "train/actor_loss",
     "mean_q": "train/mean_q",

@@ -248,6 +248,8 @@ class Screen:
         """Finish the file, and close every environment."""
         if self._writer is not None:
             self._writer.close()
+        elif self.path.stat().st_size == 0:
+            self.path.unlink()  # made to see whether it can be written, and nothing came of it
         for stage in self.stages:
             stage.environment.close()
         if self._written != self.path and self._written.exists():
