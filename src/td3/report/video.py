@@ -170,7 +170,8 @@ def _player(run: Run, seed: int, which: str) -> Player:
 
 
 def _along_the_way(run: Run, seed: int) -> list[Player]:
-    run.agent(seed, "last")  # a seed that was not trained gets its sentence here
+    if seed not in run.seeds:
+        run.agent(seed)  # has a sentence for that
     folders = sorted(folder for folder in (run.folder(seed) / "snapshots").glob("*") if folder.is_dir())
     if not folders:
         raise RunError(f"{run.folder(seed)} has no snapshots: it was trained before they were kept. Train it again.")
