@@ -73,7 +73,7 @@ def test_one_ill_seed_of_three_is_named(tmp_path):
     assert finding.seeds == [1]
     assert (
         finding.said
-        == "90 % of the actor's hidden units are dead (limit 80 %): they are 0 in every state (seed 1 of 3 seeds)."
+        == "90 % of the actor's hidden units are dead (limit 80 %): they are 0 in every state (in 1 of 3 seeds: seed 1)."
     )
 
 

@@ -51,7 +51,7 @@ class Rule(NamedTuple):
         if not ill:
             return None
         worst = max(ill.values(), key=lambda number: sign * number)
-        where = "" if len(ill) == len(numbers) else f" ({_listed(list(ill))} of {len(numbers)} seeds)"
+        where = "" if len(ill) == len(numbers) else f" (in {len(ill)} of {len(numbers)} seeds: {_listed(list(ill))})"
         said = self.said.format(number=worst, threshold=self.threshold, percent=100 * worst, limit=100 * self.threshold)
         return Finding(self.name, f"{said[:-1]}{where}{said[-1]}", self.advice, worst, self.threshold, list(ill))
 

@@ -1,6 +1,7 @@
 """One self-contained HTML page of one run or of several side by side: no server, no requests, light and dark."""
 
 import base64
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from html import escape
@@ -27,6 +28,8 @@ LARGEST_VIDEO = 12 << 20
 """Bytes of a film that go into the page; a larger one is linked."""
 BAND_POINTS = 60
 """Evaluations at which the bootstrap is drawn: a report written every minute must cost nothing."""
+OPTION = re.compile(r"--[a-z0-9][a-z0-9.-]*[a-z0-9]")
+"""An option of the command line within a sentence."""
 PART_WORDS = {
     "env": "environments",
     "act": "acting",
@@ -216,8 +219,12 @@ def _health(records: RunRecords) -> str:
     findings = examine_run(records)
     if not findings:
         return f"<p class='well'><b>The doctor finds {all_clear(records)}.</b></p>"
-    items = "".join(f"<li><b>{escape(f.said)}</b> {escape(f.advice)}</li>" for f in findings)
+    items = "".join(f"<li><b>{escape(f.said)}</b> {OPTION.sub(_as_code, escape(f.advice))}</li>" for f in findings)
     return f"<div class='ill'><b>The doctor says</b><ul>{items}</ul></div>"
+
+
+def _as_code(option: re.Match[str]) -> str:
+    return f"<code>{option[0]}</code>"
 
 
 def _curves(runs: Sequence[RunRecords], names: Sequence[str], colours: Sequence[str], named: bool) -> str:
@@ -623,7 +630,7 @@ figcaption, .note, footer { color: var(--soft); font-size: 0.9rem; }
 .dot { display: inline-block; width: 0.75em; height: 0.75em; border-radius: 50%; margin-right: 0.4em; }
 .dot[style="background:none"] { display: none; }
 p { max-width: 78ch; }
-code { font: 13px/1.5 ui-monospace, monospace; overflow-wrap: anywhere; }
+code { font: 13px/1.5 ui-monospace, monospace; white-space: nowrap; }
 details > summary { cursor: pointer; color: var(--accent); padding: 8px 0; }
 summary.big { font-size: 1.15rem; font-weight: 600; padding: 14px 0; }
 .scroll { overflow-x: auto; }
