@@ -187,10 +187,10 @@ def _below_training(records: RunRecords, seed: SeedRecords) -> float:
 CPU_SECONDS, CPU_RATE = 0.002, 60e9
 """What an update costs on one CPU core by `td3 bench scaling` and `td3 bench update`: a fixed part, and products at
 about so many operations a second."""
+GPU_SECONDS, GPU_RATE = 0.0004, 10e12
+"""The same of all seeds together on one GPU (docs/performance.md: 3,249 env steps a second for one seed)."""
 PASSES = 12
 """Times that an update multiplies a batch with a network's weights: 414 million operations at HalfCheetah's sizes."""
-GPU_SECONDS = 0.0004
-"""What a round of all seeds costs on one GPU (docs/performance.md: 3,249 env steps a second, one seed)."""
 
 
 def _slowness(records: RunRecords, seed: SeedRecords) -> float:
@@ -198,12 +198,14 @@ def _slowness(records: RunRecords, seed: SeedRecords) -> float:
     table, done, config = records.times, _updates(seed), records.config
     if not done >= SETTLED or len(table.get("update", ())) == 0:
         return NOTHING
-    if records.device.startswith("cuda"):
-        return float((table["update"].sum() + table["act"].sum()) / records.env_steps / GPU_SECONDS) * config.envs
     sizes = config.td3.hidden_sizes
     products = sum(inputs * outputs for inputs, outputs in pairwise(sizes)) + 24 * sizes[0]
-    expected = CPU_SECONDS + 2 * PASSES * config.td3.batch_size * products / CPU_RATE
-    return float(table["update"].sum() / (done * config.seeds) / expected)
+    operations = 2 * PASSES * config.td3.batch_size * products * config.seeds
+    if records.device.startswith("cuda"):  # where the next action waits for the update
+        spent, expected = table["update"].sum() + table["act"].sum(), GPU_SECONDS + operations / GPU_RATE
+    else:
+        spent, expected = table["update"].sum(), CPU_SECONDS * config.seeds + operations / CPU_RATE
+    return float(spent / done / expected)
 
 
 RULES = (
