@@ -154,6 +154,11 @@ def test_a_run_that_has_only_begun_has_a_page(tmp_path):
     read(page([one(tmp_path, evaluations=1, seeds=1, status=None)]))
 
 
+def test_the_page_of_a_run_that_trains_renews_itself(tmp_path):
+    assert 'http-equiv="refresh"' in page([one(tmp_path, "going", status=None)])
+    assert 'http-equiv="refresh"' not in page([one(tmp_path, "over")])
+
+
 def test_a_row_that_is_being_written_is_not_read(tmp_path):
     folder = make_run(tmp_path / "run")
     path = folder / "seed_0" / "metrics.csv"

@@ -165,12 +165,15 @@ def page(runs: Sequence[RunRecords], margin: float = MARGIN) -> str:
         body.append(_compared(runs, names, margin))
     for records, name, colour in zip(runs, names, colours, strict=True):
         body.append(_details(records, name, colour, alone=len(runs) == 1))
+    # A page that is open while its run trains shows the newest one by itself.
+    training = any("status" not in records.status for records in runs)
+    again = '<meta http-equiv="refresh" content="60">\n' if training else ""
     return f"""<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{escape(title)}</title>
+{again}<title>{escape(title)}</title>
 <style>{STYLE}</style>
 </head>
 <body><main>
