@@ -9,6 +9,8 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 
+from td3.statistics import interval
+
 # The paper's table: highest mean over seeds, and its standard deviation over ten seeds (arXiv 1802.09477, table 1).
 PAPER = {"halfcheetah_v5": (9636.95, 859.065)}
 
@@ -22,7 +24,7 @@ def main(task: str) -> None:
             curves[int(row["seed"])][int(row["env_steps"])] = float(row["mean_return"])
     steps = np.array(sorted(curves[0]))
     returns = np.array([[curve[step] for step in steps] for curve in curves.values()])
-    low, high = bootstrap(returns)
+    low, high = interval(returns)
     env = json.loads((folder / "config.json").read_text())["env"]
 
     figure, axes = plt.subplots(figsize=(7.2, 4), dpi=150, layout="constrained")
@@ -49,7 +51,7 @@ def main(task: str) -> None:
 
     best = returns.mean(0).argmax()
     last = returns[:, -10:].mean(1)
-    last_low, last_high = bootstrap(last[:, None])
+    last_low, last_high = interval(last[:, None])
     peak = returns[:, best]
     print(f"highest mean over seeds: {peak.mean():,.1f} +- {peak.std(ddof=1):,.1f} at {steps[best]:,}")
     print(
@@ -58,13 +60,6 @@ def main(task: str) -> None:
     for step in (50_000, 100_000, 125_000, 500_000, steps[-1]):
         column = returns[:, list(steps).index(step)]
         print(f"at {step:,}: {column.mean():,.1f} +- {column.std(ddof=1):,.1f}")
-
-
-def bootstrap(values: np.ndarray, draws: int = 2_000) -> tuple[np.ndarray, np.ndarray]:
-    """95 % percentile interval of the mean over seeds, by resampling seeds."""
-    picks = np.random.default_rng(0).integers(len(values), size=(draws, len(values)))
-    low, high = np.percentile(values[picks].mean(1), [2.5, 97.5], axis=0)
-    return low, high
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from td3.policy import Policy
 from td3.training import train_run
 
 MAKE = partial(make_environment, "Pendulum-v1")
-FILES = ("metrics.csv", "evaluations.csv", "last/agent.safetensors", "best/agent.safetensors")
+FILES = ("metrics.csv", "evaluations.csv", "diagnostics.csv", "last/agent.safetensors", "best/agent.safetensors")
 
 
 def some_policy(members, seed=0):

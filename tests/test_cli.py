@@ -223,9 +223,10 @@ def test_training_prints_what_it_did_and_what_to_type_next(capsys, tmp_path):
     lines = output.splitlines()
     assert errors == ""
     assert lines[0] == "Training Scripted-v0 for 30 env steps, seed 0, preset author, on cpu."
-    assert lines[-6].startswith("Before training: return ")
-    assert lines[-5].startswith("After training:  return ")
-    assert lines[-4] == f"The run is in    {out}"
+    assert lines[-7].startswith("Before training: return ")
+    assert lines[-6].startswith("After training:  return ")
+    assert lines[-5] == f"The run is in    {out}"
+    assert lines[-4] == f"The report is    {out / 'report.html'}"
     assert lines[-3:] == ["Next:", f"  td3 watch {out}", "  td3 train Ant-v5 --steps 1000000"]
 
 

@@ -2,7 +2,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from scripted import HIGH, LOW, FormulaPolicy, Scripted
+from scripted import ENDINGS, HIGH, LOW, FormulaPolicy, Scripted
 
 from td3.collect import Collector, Episode
 from td3.environments import EnvironmentRow
@@ -107,16 +107,17 @@ def test_a_time_limit_is_not_a_termination():
 
     (rows,), episodes = collected(collector(make=make), 12, FormulaPolicy())
     assert rows[:, TERMINATED].sum() == 0
-    assert [episode.length for episode in episodes] == [3] * 4
+    assert [(episode.length, episode.timed_out) for episode in episodes] == [(3, True)] * 4
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_episodes_have_their_true_return_and_length(mode):
+def test_episodes_have_their_true_return_length_and_kind_of_end(mode):
     (rows,), episodes = collected(collector(mode), 60, FormulaPolicy())
     expected = []
     for number in range(len(episodes)):
         rewards = rows[rows[:, 1] == number, REWARD]
-        expected.append((0, pytest.approx(rewards.sum(), abs=1e-4), len(rewards)))
+        timed_out = ENDINGS[number % 3] == (False, True)
+        expected.append((0, pytest.approx(rewards.sum(), abs=1e-4), len(rewards), timed_out))
     assert [tuple(episode) for episode in episodes] == expected
     seed = int(rows[0, 0])
     assert [episode.length for episode in episodes] == [(3, 5, 2, 4)[(n + seed) % 4] for n in range(len(episodes))]

@@ -86,3 +86,16 @@ def test_evaluations_come_back_in_the_order_in_which_they_were_begun():
     finished = dict(evaluator.finished(wait=True))
     assert list(finished) == [100, 200]
     np.testing.assert_array_equal(finished[200].returns, evaluator(stacked(linear_policy(1))).returns)
+
+
+@pytest.mark.parametrize(("ending", "left"), [((True, False), 0.0), ((False, True), 0.5**3), ((True, True), 0.0)])
+def test_visits_hold_the_discounted_return_what_is_left_and_both_ends_of_the_episode(ending, left):
+    evaluator = Evaluator(lambda: Scripted(lengths=(3,), endings=(ending,)), [0], 1, gamma=0.5)
+    layers = [(np.zeros((1, 3, 2), np.float32), np.zeros((1, 2), np.float32))]
+    evaluation = evaluator(Policy(layers, (-1.0, 0.25), (3.0, 0.5), (3,), (2,)))  # always acts (1, 0.375)
+    (seed,) = [environment.seed_number for environment in evaluator.environments.environments]
+    discounted = 1.375 + 0.5 * 2.375 + 0.25 * 3.375
+    expected = [discounted, left, seed, 0, 0, seed, 0, 3.01]
+    assert evaluation.visits is not None
+    assert evaluation.visits.shape == (1, 1, 8)
+    np.testing.assert_allclose(evaluation.visits[0, 0], expected, rtol=1e-6)

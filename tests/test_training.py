@@ -17,7 +17,7 @@ from td3.checkpoints import Checkpoints
 from td3.config import resolve
 from td3.environments import make_environment
 from td3.errors import EnvironmentFault
-from td3.training import Silence, train_run
+from td3.training import Silence, is_milestone, train_run
 
 
 def trained_with(tmp_path: Path, env: str = "Scripted-v0", **fields) -> td3.Run:
@@ -133,6 +133,8 @@ def test_metrics_have_a_row_every_thousand_steps_and_at_the_end(tmp_path):
     assert [int(row["episodes"]) for row in table] == [100, 100, 20]
     assert [row["critic_loss"] == "nan" for row in table] == [True, False, False]
     assert all(57 < float(row["episode_return"]) < 60 for row in table)
+    assert [int(row["timeouts"]) for row in table] == [100, 100, 20]
+    assert [float(row["episode_length"]) for row in table] == [10, 10, 10]
     assert {*table[0]} >= {"critic_loss", "actor_loss", "mean_q"}
 
 
@@ -144,12 +146,15 @@ def test_a_finished_run_says_so(trained):
 
 def test_nothing_but_the_runs_own_files_is_left(trained):
     files = {str(path.relative_to(trained.path)) for path in trained.path.rglob("*") if path.is_file()}
-    own = {"metrics.csv", "evaluations.csv", "evaluations.npz", "monitor.csv"}
-    agents = {f"{which}/agent.{kind}" for which in ("best", "last") for kind in ("json", "safetensors")}
+    own = {"metrics.csv", "evaluations.csv", "evaluations.npz", "diagnostics.csv", "monitor.csv"}
+    kept = ["best", "last", *(f"snapshots/{env_steps:09}" for env_steps in (0, 25, 50, 60))]
+    agents = {f"{which}/agent.{kind}" for which in kept for kind in ("json", "safetensors")}
     seeds = {f"seed_{seed}/{name}" for seed in (0, 1) for name in own | agents}
     checkpoint = {"000000000060/manifest.json", "000000000060/state.safetensors", "memory/000000000000.safetensors"}
-    expected = {"config.json", "versions.json", "status.json", ".lock"} | {f"checkpoints/{name}" for name in checkpoint}
-    assert files == expected | seeds
+    events = {name for name in files if re.match(r"tensorboard/seed_[01]/events\.out\.tfevents\.", name)}
+    assert len(events) == 2
+    own = {"config.json", "versions.json", "status.json", "times.csv", "report.html", ".lock"}
+    assert files == own | seeds | events | {f"checkpoints/{name}" for name in checkpoint}
 
 
 def test_the_best_agent_is_the_one_of_the_highest_evaluation(trained):
@@ -161,7 +166,7 @@ def test_the_best_agent_is_the_one_of_the_highest_evaluation(trained):
 
 
 def comparable(run: td3.Run, seed: int) -> list[str]:
-    return [(run.folder(seed) / name).read_text() for name in ("metrics.csv", "evaluations.csv")] + [
+    return [(run.folder(seed) / name).read_text() for name in ("metrics.csv", "evaluations.csv", "diagnostics.csv")] + [
         (run.folder(seed) / which / "agent.safetensors").read_bytes().hex() for which in ("best", "last")
     ]
 
@@ -173,7 +178,7 @@ def test_the_same_command_twice_gives_identical_files(tmp_path):
 
 def test_how_often_a_run_is_evaluated_does_not_change_what_it_learns(tmp_path):
     often, seldom = (trained_with(tmp_path / str(every), steps=80, eval_every=every) for every in (10, 0))
-    assert comparable(often, 0)[3] == comparable(seldom, 0)[3]
+    assert comparable(often, 0)[-1] == comparable(seldom, 0)[-1]
 
 
 class Witness(Silence):
@@ -264,3 +269,30 @@ def test_ctrl_c_and_a_polite_kill_save_and_end_without_a_traceback(tmp_path, num
     assert status["status"] == "interrupted"
     assert td3.load(tmp_path / "run", which="last").facts["env_steps"] == status["env_steps"] >= 300
     assert Checkpoints(tmp_path / "run").newest()[0].env_steps == status["env_steps"]
+
+
+@pytest.mark.parametrize(
+    ("steps", "every", "kept"),
+    [
+        (1_000_000, 5_000, [*range(0, 1_000_001, 100_000)]),
+        (30_000, 5_000, [*range(0, 30_001, 5_000)]),
+        (100, 7, [0, 14, 21, 35, 42, 56, 63, 70, 84, 91, 100]),
+        (60, 0, [0, 60]),
+    ],
+)
+def test_about_ten_actors_are_kept_from_start_to_end(steps, every, kept):
+    config = resolve("Scripted-v0", steps=steps, eval_every=every)
+    moments = sorted({*range(0, steps, every or steps), steps})
+    assert [env_steps for env_steps in moments if is_milestone(env_steps, config)] == kept
+
+
+def test_a_snapshot_holds_the_actor_alone_as_it_was_then(trained):
+    folder = trained.folder(1) / "snapshots" / "000000025"
+    agent, last = td3.load(folder), td3.load(trained.folder(1) / "last")
+    assert agent.facts["env_steps"] == 25
+    assert (
+        2 * (folder / "agent.safetensors").stat().st_size
+        < (trained.folder(1) / "last" / "agent.safetensors").stat().st_size
+    )
+    final = td3.load(trained.folder(1) / "snapshots" / "000000060")
+    np.testing.assert_array_equal(final.act([1, 2, 3]), last.act([1, 2, 3]))

@@ -59,11 +59,17 @@ def network_tensors(agent: "td3.algorithm.Agent", member: int) -> dict[str, Arra
 
 
 def save_agent(
-    folder: Path, agent: "td3.algorithm.Agent", member: int, spaces: TaskSpaces, facts: Mapping[str, Any]
+    folder: Path,
+    agent: "td3.algorithm.Agent",
+    member: int,
+    spaces: TaskSpaces,
+    facts: Mapping[str, Any],
+    actor_only: bool = False,
 ) -> None:
     """Write one member's networks and the facts about them; a reader sees the old pair or the new one."""
     folder.mkdir(parents=True, exist_ok=True)
-    tensors = save_tensors(network_tensors(agent, member))
+    named = network_tensors(agent, member)
+    tensors = save_tensors({name: named[name] for name in named if not actor_only or name.startswith("actor.")})
     described = {
         "format": FORMAT,
         "version": VERSION,

@@ -9,18 +9,16 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO
+from typing import Annotated, Any, Literal, TextIO
 
 import tyro
 
 from td3.bench.options import AnyBench, LoopBench, PeersBench, ScalingBench, UpdateBench
 from td3.config import Device, Preset, TrainConfig, preset_config, read_config
 from td3.errors import ConfigError, UserError
-
-if TYPE_CHECKING:
-    from td3.report.progress import ProgressDisplay
 
 # What people type elsewhere for the same thing.
 SPELLINGS = {"-n": "--steps", "--total-timesteps": "--steps", "--n-timesteps": "--steps", "--num-envs": "--envs"}
@@ -38,6 +36,10 @@ class TrainCommand(TrainConfig):
     """A TOML or JSON file of these settings, such as a run's config.json; what is given here goes before it."""
     capture_video: bool = False
     """Write a video of the trained agent at the end."""
+    track: bool = False
+    """Also log to Weights & Biases, a run for each seed; without a key, or with WANDB_MODE=offline, on disk."""
+    wandb_project: str = "td3"
+    """The project there."""
     json: bool = False
     """Print the figures as one JSON object instead of words."""
 
@@ -53,6 +55,10 @@ class ResumeCommand:
     """The run directory."""
     steps: int | None = None
     """Env steps of each seed in all; more than before extends the run."""
+    track: bool = False
+    """Send figures to Weights & Biases too (extra wandb; WANDB_MODE=offline keeps them here)."""
+    wandb_project: str = "td3"
+    """The project there."""
     json: bool = False
     """Print the figures as one JSON object instead of words."""
 
@@ -73,12 +79,20 @@ class EvaluateCommand:
 
 @dataclass(frozen=True)
 class WatchCommand:
-    """Write a video of a trained agent: `td3 watch runs/HalfCheetah-v5/latest`."""
+    """Write a video of a trained agent, with reward and Q below: `td3 watch runs/HalfCheetah-v5/latest`."""
 
     run: RunPath
     """The run directory."""
     out: Path | None = None
-    """The mp4 file; by default video.mp4 in the run directory."""
+    """The file, .mp4 or .gif; by default video.mp4 (grid.mp4, learning.mp4) in the run directory."""
+    gif: bool = False
+    """Also write a GIF beside an mp4."""
+    grid: bool = False
+    """Every seed's agent at once, in a grid (at most 16)."""
+    learning: bool = False
+    """One seed's agent from birth to the end of its training, in ten seconds."""
+    plain: bool = False
+    """The picture alone, without reward and Q."""
     episodes: int = 1
     """Episodes to show, one after another."""
     max_steps: int = 2_000
@@ -89,6 +103,33 @@ class WatchCommand:
     """The agent at its best evaluation, or at the end."""
     json: bool = False
     """Print the figures as one JSON object instead of words."""
+
+
+@dataclass(frozen=True)
+class ReportCommand:
+    """Write one page of curves, results and what happened inside: `td3 report runs/HalfCheetah-v5/latest`."""
+
+    runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN...")]
+    """One run directory, or several to be compared; the first of a task is the reference."""
+    out: Path | None = None
+    """The page (.html); by default report.html in the run directory, or in the current one for several runs."""
+    margin: float = 0.1
+    """Two runs are called equivalent within this share of the reference's return."""
+    json: bool = False
+    """Print the figures as one JSON object instead of words."""
+
+
+@dataclass(frozen=True)
+class DoctorCommand:
+    """Say in words what is wrong with a run and what to try: `td3 doctor runs/HalfCheetah-v5/latest`.
+
+    Exit code 0: nothing found. 1: something is wrong. 2: the run cannot be read.
+    """
+
+    run: RunPath
+    """The run directory; it may still be training."""
+    json: bool = False
+    """Print the findings as one JSON object instead of words."""
 
 
 @dataclass(frozen=True)
@@ -197,49 +238,55 @@ class TuneCommand:
 
 def train_command(command: TrainCommand) -> int:
     """Train, with a live display."""
-    from rich.console import Console
-
-    from td3.report.progress import ProgressDisplay
     from td3.training import train_run
 
-    display = ProgressDisplay(Console(stderr=command.json, highlight=False))
     config = TrainConfig(**{f.name: getattr(command, f.name) for f in fields(TrainConfig)})
     if command.capture_video:
         from td3.report.video import prepare_film
 
         prepare_film(config.env)
-    return _trained(lambda: train_run(config, display), display, command.json, command.capture_video)
+    return _trained(command, partial(train_run, config), capture_video=command.capture_video)
 
 
 def resume_command(command: ResumeCommand) -> int:
     """Go on with a run, with a live display."""
-    from rich.console import Console
-
-    from td3.report.progress import ProgressDisplay
+    from td3.checkpoints import Checkpoints
     from td3.training import resume_run
 
-    display = ProgressDisplay(Console(stderr=command.json, highlight=False))
-    return _trained(lambda: resume_run(command.run, command.steps, display), display, command.json)
+    checkpoint, _ = Checkpoints(command.run).newest() if command.track else (None, [])
+    first_step = 0 if checkpoint is None else checkpoint.env_steps
+    return _trained(command, partial(resume_run, command.run, command.steps), first_step)
 
 
 def _trained(
-    training: Callable[[], Any], display: "ProgressDisplay", as_json: bool, capture_video: bool = False
+    command: TrainCommand | ResumeCommand,
+    training: Callable[[Any], Any],
+    first_step: int = 0,
+    capture_video: bool = False,
 ) -> int:
     """Do it, and say what came of it."""
     import numpy as np
+    from rich.console import Console
 
     from td3.evaluate import Evaluation
-    from td3.report.progress import describe
+    from td3.report.live import Together
+    from td3.report.progress import ProgressDisplay, describe
+    from td3.report.tracking import WeightsAndBiases, wandb_mode
     from td3.run import Run
 
+    display = ProgressDisplay(Console(stderr=command.json, highlight=False))
+    observer = Together(display, [WeightsAndBiases(command.wandb_project, first_step)] if command.track else [])
     interrupted = False
     try:
-        training()
+        training(observer)
     except KeyboardInterrupt:
         interrupted = True
     finally:
         display.close()
+        observer.close()
     if display.path is None:
+        return 130
+    if interrupted and display.last is None:  # not even one evaluation
         return 130
     run = Run(display.path)
     evaluations = [run.evaluations(seed)[1] for seed in run.seeds]
@@ -263,10 +310,13 @@ def _trained(
     if capture_video and not interrupted:
         figures["video"] = str(_film(WatchCommand(display.path)).path)
         say(f"The video is     {figures['video']}")
+    say(f"The report is    {display.path / 'report.html'}")
+    if command.track and wandb_mode() == "offline":
+        say(f"W&B is offline:  wandb sync {display.path}/wandb/offline-run-*")
     say("Next:", style="bold")
     say(f"  td3 watch {display.path}")
     say("  td3 train Ant-v5 --steps 1000000")
-    if as_json:
+    if command.json:
         print(json.dumps(figures))
     return 130 if interrupted else 0
 
@@ -308,13 +358,45 @@ def watch_command(command: WatchCommand) -> int:
 
 
 def _film(command: WatchCommand) -> Any:
-    from td3.report.video import record
-    from td3.run import Run
+    from td3.report.video import film_run, to_gif
 
-    run = Run(command.run)
-    agent = run.agent(command.seed, command.which)
-    out = command.out or run.path / "video.mp4"
-    return record(agent.policy, run.config.env, out, command.episodes, max_steps=command.max_steps)
+    film = film_run(**{f.name: getattr(command, f.name) for f in fields(command) if f.name not in ("json", "gif")})
+    if command.gif and film.path.suffix == ".mp4":
+        to_gif(film.path, film.path.with_suffix(".gif"))
+    return film
+
+
+def report_command(command: ReportCommand) -> int:
+    """Write the page of one run or several."""
+    from td3.report.page import describe_runs, figures, write_report
+    from td3.report.records import read_run
+
+    if not command.runs:
+        raise ConfigError("`td3 report` needs a run directory: td3 report runs/HalfCheetah-v5/latest")
+    runs = [read_run(path) for path in command.runs]
+    out = command.out or (runs[0].path / "report.html" if len(runs) == 1 else Path("report.html"))
+    write_report(runs, out, command.margin)
+    found = {"report": str(out), **figures(runs, command.margin)}
+    print(json.dumps(found) if command.json else "\n".join([*describe_runs(found), f"The report is {out}"]))
+    return 0
+
+
+def doctor_command(command: DoctorCommand) -> int:
+    """Examine a run."""
+    from td3.report.doctor import RULES, all_clear, examine_run
+    from td3.report.records import read_run
+
+    records = read_run(command.run)
+    findings = examine_run(records)
+    if command.json:
+        print(json.dumps({"run": str(command.run), "findings": [finding._asdict() for finding in findings]}))
+    elif not findings:
+        looked = f"{len(RULES)} things looked at, {records.env_steps:,} env steps"
+        print(f"{command.run}: {all_clear(records)} ({looked}).")
+    else:
+        for finding in findings:
+            print(f"{finding.name}: {finding.said}\n  Try: {finding.advice}")
+    return 1 if findings else 0
 
 
 def envs_command(command: EnvsCommand) -> int:
@@ -416,6 +498,8 @@ COMMANDS: dict[str, tuple[type, Callable[[Any], int]]] = {
     "tune": (TuneCommand, tune_command),
     "export": (ExportCommand, export_command),
     "push": (PushCommand, push_command),
+    "report": (ReportCommand, report_command),
+    "doctor": (DoctorCommand, doctor_command),
     "ladder": (LadderCommand, ladder_command),
     "bench update": (UpdateBench, bench_command),
     "bench loop": (LoopBench, bench_command),
@@ -556,7 +640,7 @@ def _defaults_of_file(path: Path, words: Sequence[str]) -> TrainCommand:
 
 def _environment_in(words: Sequence[str]) -> str:
     """The word that is neither an option nor an option's value; numbers can only be values."""
-    flags = [f"--{name}" for name in ("json", "no-json", "capture-video", "no-capture-video")]
+    flags = [f"--{name}" for name in ("json", "no-json", "capture-video", "no-capture-video", "track", "no-track")]
     for before, word in pairwise(["", *words]):
         takes_value = before.startswith("--") and "=" not in before and before.replace("_", "-") not in flags
         if not word.startswith("-") and not word.isdigit() and not takes_value:

@@ -28,6 +28,7 @@ class Episode(NamedTuple):
     member: int
     episode_return: float
     length: int
+    timed_out: bool = False
 
 
 class Fault(NamedTuple):
@@ -70,6 +71,7 @@ class Collector:
         self._awaits_reset = np.zeros(count, bool)
         self._returns, self._lengths = np.zeros(count), np.zeros(count, np.int64)
         self._episodes, self._faults_in_a_row = np.zeros(count, np.int64), np.zeros(count, np.int64)
+        self._cut = np.zeros(count, bool)
         self._history = np.zeros((BLOCK, count, len(self.low)), np.float32)
         self._remembered = 0
         self.faults: list[Fault] = []
@@ -119,7 +121,7 @@ class Collector:
                 faults, (next_states, rewards, terminated, truncated)
             )
         self._remember(flat_actions)
-        ended = terminated | truncated
+        ended, self._cut = terminated | truncated, truncated & ~terminated
         current = next_states
         if self.autoreset == AutoresetMode.SAME_STEP and ended.any():
             # What step returned is already the next episode; the true last observation is in the infos.
@@ -279,7 +281,8 @@ class Collector:
             return episodes
         for index in np.flatnonzero(ended & real):
             member = int(index) // self.envs_per_member
-            episodes.append(Episode(member, float(self._returns[index]), int(self._lengths[index])))
+            counted = float(self._returns[index]), int(self._lengths[index]), bool(self._cut[index])
+            episodes.append(Episode(member, *counted))
             self._returns[index], self._lengths[index], self._faults_in_a_row[index] = 0, 0, 0
         return episodes
 

@@ -22,10 +22,14 @@ LONGEST_EPISODE = 100_000
 
 
 class Evaluation(NamedTuple):
-    """Undiscounted returns and lengths `[member, episode]`."""
+    """Undiscounted returns and lengths `[member, episode]`, and where the episodes began and ended.
+
+    A visit is `[discounted return | discount left at the end, 0 after a termination | first state | last state]`.
+    """
 
     returns: Array
     lengths: Array
+    visits: Array | None = None
 
 
 class Evaluator:
@@ -34,14 +38,16 @@ class Evaluator:
     The environments are apart from those of training, and are all stepped together.
     """
 
-    def __init__(self, make: Callable[[], gym.Env[Any, Any]], seeds: Sequence[int], episodes: int) -> None:
-        self._seeds = evaluation_seeds(seeds, episodes)
+    def __init__(
+        self, make: Callable[[], gym.Env[Any, Any]], seeds: Sequence[int], episodes: int, gamma: float = 0.99
+    ) -> None:
+        self._seeds, self._gamma = evaluation_seeds(seeds, episodes), gamma
         self.environments = EnvironmentRow([make() for _ in range(len(seeds) * episodes)], make)
         self._finished: list[tuple[int, Evaluation]] = []
 
     def __call__(self, policy: Policy) -> Evaluation:
         """Play every episode to its end."""
-        return play_again_after_a_fault(self.environments, policy, self._seeds)
+        return play_again_after_a_fault(self.environments, policy, self._seeds, self._gamma)
 
     def begin(self, env_steps: int, policy: Policy) -> None:
         """Evaluate, and keep the result for `finished`."""
@@ -65,10 +71,15 @@ class EvaluationWorkers:
     MOST_DEATHS = 3
 
     def __init__(
-        self, make: Callable[[], gym.Env[Any, Any]], seeds: Sequence[int], episodes: int, workers: int
+        self,
+        make: Callable[[], gym.Env[Any, Any]],
+        seeds: Sequence[int],
+        episodes: int,
+        workers: int,
+        gamma: float = 0.99,
     ) -> None:
         self._make, self._episodes, self._workers = make, episodes, workers
-        self._seeds = evaluation_seeds(seeds, episodes)
+        self._seeds, self._gamma = evaluation_seeds(seeds, episodes), gamma
         self._begun: list[tuple[int, Policy, list[Future[Evaluation]]]] = []
         self._deaths = 0
         self._start()
@@ -86,7 +97,7 @@ class EvaluationWorkers:
 
     def _jobs(self, policy: Policy) -> list[Future[Evaluation]]:
         return [
-            self._processes.submit(_play_in_worker, policy.member(index), self._seeds[index : index + 1])
+            self._processes.submit(_play_in_worker, policy.member(index), self._seeds[index : index + 1], self._gamma)
             for index in range(len(self._seeds))
         ]
 
@@ -136,21 +147,24 @@ def evaluation_seeds(seeds: Sequence[int], episodes: int) -> list[list[int]]:
     return [[derive_seed(seed, "evaluation", episode) % 2**31 for episode in range(episodes)] for seed in seeds]
 
 
-def play_again_after_a_fault(environments: EnvironmentRow, policy: Policy, seeds: list[list[int]]) -> Evaluation:
+def play_again_after_a_fault(
+    environments: EnvironmentRow, policy: Policy, seeds: list[list[int]], gamma: float
+) -> Evaluation:
     """As `play`; after a fault once more, in new environments: the same seeds give the same episodes."""
     try:
-        return play(environments, policy, seeds)
+        return play(environments, policy, seeds, gamma)
     except EnvironmentFault:
         for index in range(environments.num_envs):
             environments.replace(index)
-        return play(environments, policy, seeds)
+        return play(environments, policy, seeds, gamma)
 
 
-def play(environments: EnvironmentRow, policy: Policy, seeds: list[list[int]]) -> Evaluation:
+def play(environments: EnvironmentRow, policy: Policy, seeds: list[list[int]], gamma: float = 0.99) -> Evaluation:
     """Play one episode per seed `[member][episode]`, all at once, each to its end."""
     shape = (len(seeds), len(seeds[0]))
     count = shape[0] * shape[1]
     states, _ = environments.reset(seed=[seed for member in seeds for seed in member])
+    first_states, discounted, discount = states, np.zeros(count), np.ones(count)
     returns, lengths = np.zeros(count), np.zeros(count, np.int64)
     playing = list(range(count))
     while playing:
@@ -165,9 +179,13 @@ def play(environments: EnvironmentRow, policy: Policy, seeds: list[list[int]]) -
             raise EnvironmentFault("an environment gave NaN or infinity in an evaluation: mend it.")
         returns += rewards
         lengths[playing] += 1
+        discounted += discount * rewards
+        discount[playing] *= gamma
+        discount[terminated] = 0
         over = terminated | truncated | (lengths >= LONGEST_EPISODE)
         playing = [index for index in playing if not over[index]]
-    return Evaluation(returns.reshape(shape), lengths.reshape(shape))
+    visits = np.concatenate((discounted[:, None], discount[:, None], first_states, states), 1)
+    return Evaluation(returns.reshape(shape), lengths.reshape(shape), visits.reshape(*shape, -1))
 
 
 _worker_environments: EnvironmentRow
@@ -191,5 +209,5 @@ def _nothing() -> None:
     """Do nothing."""
 
 
-def _play_in_worker(policy: Policy, seeds: list[list[int]]) -> Evaluation:
-    return play_again_after_a_fault(_worker_environments, policy, seeds)
+def _play_in_worker(policy: Policy, seeds: list[list[int]], gamma: float) -> Evaluation:
+    return play_again_after_a_fault(_worker_environments, policy, seeds, gamma)

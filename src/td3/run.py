@@ -1,7 +1,8 @@
 """A run is a directory: written while it trains, read by everything else.
 
 config.json  versions.json  status.json  checkpoints/ (see checkpoints.py)
-seed_0/  metrics.csv  evaluations.csv  evaluations.npz  monitor.csv  last/agent.*  best/agent.*
+seed_0/  metrics.csv  evaluations.csv  evaluations.npz  diagnostics.csv  monitor.csv
+         last/agent.*  best/agent.*  snapshots/ENV_STEPS/agent.* (the actor alone, along the way)
 seed_1/  ...
 """
 
@@ -34,7 +35,14 @@ if TYPE_CHECKING:
 
 LARGEST_JSON, LARGEST_NPZ = 1 << 20, 1 << 25
 """Bytes beyond which a file is not looked at."""
-METRICS = ("env_steps", "updates", "episodes", "episode_return", "critic_loss", "actor_loss", "mean_q")
+METRICS = (
+    *("env_steps", "updates", "episodes", "timeouts", "episode_return", "episode_length"),
+    *("critic_loss", "actor_loss", "mean_q"),
+)
+DIAGNOSTICS = (
+    *("env_steps", "q_start", "return_start", "saturation", "stuck", "actor_dead", "critic_dead", "actor_gradient"),
+    *("exploration", "observation_scale", "observation_spread", "reward_scale", "policy_actions", "played_actions"),
+)
 
 
 def new_directory(config: TrainConfig) -> Path:
@@ -79,7 +87,7 @@ class MemberWriter:
     `position` is what an earlier writer of the same files returned: rows written after that are cut off.
     """
 
-    FILES = ("metrics.csv", "evaluations.csv", "monitor.csv")
+    FILES = ("metrics.csv", "evaluations.csv", "diagnostics.csv", "monitor.csv")
 
     def __init__(self, folder: Path, env: str, position: Mapping[str, int] | None = None, seconds: float = 0.0) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -94,12 +102,17 @@ class MemberWriter:
                 file.seek(0, os.SEEK_END)
             return
         self._row("metrics.csv", METRICS)
+        self._row("diagnostics.csv", DIAGNOSTICS)
         self._row("evaluations.csv", ("env_steps", "mean_return", "std_return", "mean_length"))
         self._files["monitor.csv"].write("#" + json.dumps({"t_start": self._start, "env_id": env}) + "\nr,l,t\n")
 
     def metrics(self, row: Mapping[str, Any]) -> None:
         """One row of training."""
         self._row("metrics.csv", [_plain(row[name]) for name in METRICS])
+
+    def diagnostics(self, row: Mapping[str, Any]) -> None:
+        """One row of how the learner looks from inside."""
+        self._row("diagnostics.csv", [_plain(row[name]) for name in DIAGNOSTICS])
 
     def episode(self, episode: "td3.collect.Episode") -> None:
         """One finished episode, in the form that Stable-Baselines3's tools read."""

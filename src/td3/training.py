@@ -27,12 +27,14 @@ from td3.checkpoint import save_agent
 from td3.checkpoints import Checkpoint, Checkpoints, fill_memory
 from td3.collect import Collector, Episode
 from td3.config import TrainConfig, resolve
+from td3.diagnostics import TimeBudget, examine, value_against_return
 from td3.engine import TOLERANCE, TOLERANCE_TF32, EagerEngine, GraphEngine, disagreement, live_policy
 from td3.engine.losses import LossSums
 from td3.environments import EnvironmentPool, EnvironmentRow, TaskSpaces, check_environment, make_environment
 from td3.errors import ConfigError, Diverged, EnvironmentFault, RunError
 from td3.evaluate import Evaluation, EvaluationWorkers, Evaluator
 from td3.policy import Array
+from td3.report.live import Companions
 from td3.resources import available_threads, gigabytes, require_memory
 from td3.run import MemberWriter, Run, check_position, locked, new_directory, versions, write_json
 
@@ -45,6 +47,8 @@ ALARM_AFTER = 5_000
 NETWORKS = ("actor", "actor_target", "critics", "critics_target")
 FIRST_SAVE = 5.0
 """Seconds of training before the first such checkpoint."""
+SNAPSHOTS = 10
+"""Actors kept along the way, besides the newborn: enough for a film of the learning."""
 
 
 @runtime_checkable
@@ -66,6 +70,15 @@ class Observer(Protocol):
     def warned(self, text: str) -> None:
         """Something went wrong that training survives."""
 
+    def diagnosed(self, env_steps: int, rows: Sequence[dict[str, Any]]) -> None:
+        """A row of diagnostics per seed was written."""
+
+    def spent(self, env_steps: int, seconds: dict[str, float]) -> None:
+        """Where the time went since it was told before."""
+
+    def hinted(self, text: str) -> None:
+        """Something looks wrong: a sentence that was not said before."""
+
 
 class Silence:
     """The observer who looks away."""
@@ -85,6 +98,15 @@ class Silence:
     def warned(self, text: str) -> None:
         """Say it the way Python says such things."""
         warnings.warn(text, stacklevel=2)
+
+    def diagnosed(self, env_steps: int, rows: Sequence[dict[str, Any]]) -> None:
+        """Nothing."""
+
+    def spent(self, env_steps: int, seconds: dict[str, float]) -> None:
+        """Nothing."""
+
+    def hinted(self, text: str) -> None:
+        """Nothing."""
 
 
 def train(env: str, *, preset: str = "author", **fields: Any) -> Run:
@@ -201,10 +223,12 @@ def _train(
     make, memory_size = partial(make_environment, config.env), min(config.td3.memory_size, _longest(config))
     try:
         training = Training(config, spaces, make, choose_device(config.device), memory_size, in_host_memory)
+        companions = Companions(observer, 0 if checkpoint is None else checkpoint.env_steps)
         try:
-            training.run(observer, checkpoint)
+            training.run(companions, checkpoint)
         finally:
             training.close()
+            companions.close()
     except torch.OutOfMemoryError:
         raise ConfigError(
             "the GPU has no memory left: train fewer seeds, lower --td3.memory-size, or use --device cpu."
@@ -277,7 +301,7 @@ def place_environments(
     """Environments of training and of evaluation: in this process, or, beside a GPU with cores to spare, in others."""
     count = config.seeds * config.envs
     if device.type == "cpu" or threads < 4:
-        evaluator = Evaluator(make, config.member_seeds, config.eval_episodes)
+        evaluator = Evaluator(make, config.member_seeds, config.eval_episodes, config.td3.gamma)
         return EnvironmentRow([make() for _ in range(count)], make), evaluator
     # One or two environments, stepped here, take less time than the GPU's update. A few have a worker each: the GPU
     # waits for the slowest. Many are a matter of throughput: at the paper's protocol evaluation takes two env steps for
@@ -285,7 +309,7 @@ def place_environments(
     # (docs/performance.md, "On one GPU").
     stepping = 0 if count <= 2 else count if count <= threads * 5 // 8 else threads * 3 // 8
     evaluating = max(1, min(2 * config.seeds, threads - stepping))
-    workers = EvaluationWorkers(make, config.member_seeds, config.eval_episodes, evaluating)
+    workers = EvaluationWorkers(make, config.member_seeds, config.eval_episodes, evaluating, config.td3.gamma)
     if stepping == 0:
         return EnvironmentRow([make() for _ in range(count)], make), workers
     return EnvironmentPool(make, count, stepping, config.env_timeout), workers
@@ -329,6 +353,7 @@ class Training:
         self._alarmed: set[int] = set()
         self._snapshots: dict[int, Agent] = {}
         self._saved: int | None = None
+        self._examined: dict[int, list[dict[str, Any]]] = {}
         self._best = np.full(len(seeds), -np.inf)
         self._episodes: list[list[Episode]] = [[] for _ in seeds]
         self._logged_updates = np.zeros(len(seeds), np.int64)
@@ -337,7 +362,7 @@ class Training:
         """Train to the last env step, from the first or from a checkpoint."""
         config = self.config
         assert config.out is not None
-        self.path, self._begun = config.out, time.monotonic()
+        self.path, self._begun, self._time = config.out, time.monotonic(), TimeBudget()
         self._checkpoints = Checkpoints(self.path)
         self._saving_seconds, self._last_save, self._save_cost = 0.0, time.monotonic(), FIRST_SAVE * SAVING_SHARE
         status: dict[str, Any] = {"status": "failed"}
@@ -390,17 +415,24 @@ class Training:
         """One env step of every environment, and the updates that belong to it."""
         before = self.env_steps
         warm_up = before < self.config.td3.random_steps
+        lap = self._time.lap
         if not warm_up:
             self.engine.ask(self.collector.member_states)
+        lap("act")
         self.engine.update(self._owed_for_steps(before + self.collector.envs_per_member))
+        lap("update")
         # On a GPU the update begins when the actions are on their way, and runs on while the environments step.
         actions = self.collector.act(None) if warm_up else self.collector.explore(self.engine.answer())
+        lap("act")
         self.collector.begin(actions)
         self.engine.prepare()
         rows, episodes = self.collector.finish()
+        lap("env")
         self.engine.store(rows)
+        lap("store")
         self.env_steps += rows.shape[1]
         self.engine.update(self._owed_for_episodes(episodes))
+        lap("update")
         for episode in episodes:
             self._episodes[episode.member].append(episode)
             self.writers[episode.member].episode(episode)
@@ -409,8 +441,10 @@ class Training:
         self._record_evaluations(observer)
         self._write_on_schedule(before, observer)
         observer.progressed(self.env_steps)
+        lap("other")
         if self._save_is_due(before):
             self._save_checkpoint(observer)
+            lap("save")
 
     def _tell_faults(self, observer: Observer) -> None:
         for fault in self.collector.faults:
@@ -450,7 +484,7 @@ class Training:
             "config": self.config.to_json(),
             "versions": versions(),
             "added": self.memory.added,
-            "pending_evaluations": sorted(self._snapshots),
+            "pending_evaluations": {str(env_steps): self._examined[env_steps] for env_steps in sorted(self._snapshots)},
             "positions": {str(s): w.position() for s, w in zip(self.config.member_seeds, self.writers, strict=True)},
             "seconds": round(self._seconds(), 3),
         }
@@ -487,8 +521,9 @@ class Training:
         self.engine.restored()
         self._logged_updates = tensors["logged_updates"].copy()
         self._best = tensors["best_returns"].copy()
-        for member, episode_return, length in tensors["unlogged_episodes"].reshape(-1, 3).tolist():
-            self._episodes[int(member)].append(Episode(int(member), episode_return, int(length)))
+        for member, episode_return, length, timed_out in tensors["unlogged_episodes"].reshape(-1, 4).tolist():
+            episode = Episode(int(member), episode_return, int(length), bool(timed_out))
+            self._episodes[episode.member].append(episode)
         strayed = self.collector.restore(_named(tensors, "collector."))
         if strayed:
             observer.warned(
@@ -502,11 +537,12 @@ class Training:
             )
             self.writers.append(writer)
             writer.restore_history(_named(tensors, f"history.{member}."))
-        for number, env_steps in enumerate(facts["pending_evaluations"]):
+        for number, (name, examined) in enumerate(facts["pending_evaluations"].items()):
+            env_steps = int(name)
             snapshot = self.agent.copied()
             _load_tensors(snapshot, tensors, f"pending.{number}.")
             snapshot.updates[:] = tensors[f"pending.{number}.updates"]
-            self._snapshots[env_steps] = snapshot
+            self._snapshots[env_steps], self._examined[env_steps] = snapshot, examined
             self.evaluator.begin(env_steps, live_policy(snapshot))
 
     def _seconds(self) -> float:
@@ -586,7 +622,9 @@ class Training:
                     "env_steps": self.env_steps,
                     "updates": int(updates[member]),
                     "episodes": len(finished),
+                    "timeouts": sum(e.timed_out for e in finished),
                     "episode_return": float(np.mean([e.episode_return for e in finished])) if finished else np.nan,
+                    "episode_length": float(np.mean([e.length for e in finished])) if finished else np.nan,
                     **losses[member],
                 }
             )
@@ -599,21 +637,34 @@ class Training:
         # What is evaluated while training goes on must be a copy.
         snapshot = self.agent.copied() if beside or self.memory.rows.is_cuda else self.agent
         self._snapshots[self.env_steps] = snapshot
+        self._examined[self.env_steps] = examine(
+            self.agent, self.memory, self.config.member_seeds, self.env_steps, waiting=self.collector.envs_per_member
+        )
         self.evaluator.begin(self.env_steps, live_policy(snapshot))
         self._record_evaluations(observer)
 
     def _record_evaluations(self, observer: Observer, wait: bool = False) -> None:
         for env_steps, evaluation in self.evaluator.finished(wait):
-            snapshot = self._snapshots.pop(env_steps)
+            snapshot, examined = self._snapshots.pop(env_steps), self._examined.pop(env_steps)
+            assert evaluation.visits is not None
+            values = value_against_return(snapshot, evaluation.visits)
+            diagnosed = [{"env_steps": env_steps, **a, **b} for a, b in zip(examined, values, strict=True)]
+            self._time.lap("evaluate")
             for member, writer in enumerate(self.writers):
                 returns = evaluation.returns[member]
+                writer.diagnostics(diagnosed[member])
                 writer.evaluation(env_steps, returns, evaluation.lengths[member])
+                if is_milestone(env_steps, self.config):
+                    self._save(f"snapshots/{env_steps:09}", snapshot, env_steps, [member], actor_only=True)
                 if returns.mean() > self._best[member]:
                     self._best[member] = returns.mean()
                     self._save("best", snapshot, env_steps, [member])
+            self._time.lap("save")
             observer.evaluated(env_steps, evaluation)
+            observer.diagnosed(env_steps, diagnosed)
+            observer.spent(self.env_steps, self._time.take())
 
-    def _save(self, which: str, agent: Agent, env_steps: int, members: Sequence[int]) -> None:
+    def _save(self, which: str, agent: Agent, env_steps: int, members: Sequence[int], actor_only: bool = False) -> None:
         config = self.config
         for member in members:
             facts = {
@@ -624,13 +675,20 @@ class Training:
                 "hidden_sizes": list(config.td3.hidden_sizes),
                 "versions": versions(),
             }
-            save_agent(self.path / f"seed_{facts['seed']}" / which, agent, member, self.spaces, facts)
+            save_agent(self.path / f"seed_{facts['seed']}" / which, agent, member, self.spaces, facts, actor_only)
 
     def close(self) -> None:
         """Let go of environments and threads."""
         self.engine.close()
         self.collector.environments.close()
         self.evaluator.close()
+
+
+def is_milestone(env_steps: int, config: TrainConfig) -> bool:
+    """Whether an evaluation at this env step is one of the about ten, from start to end, whose actors are kept."""
+    every = config.eval_every or config.steps
+    tenths = [SNAPSHOTS * every * (env_steps // every - back) // config.steps for back in (0, 1)]
+    return tenths[0] > tenths[1] or env_steps >= config.steps
 
 
 def _longest(config: TrainConfig) -> int:

@@ -23,7 +23,13 @@ def fingerprint(run: Path) -> dict[str, str]:
             rows.update(f"{first + number}".encode() + shard[:, number].tobytes())
     parts["memory"] = rows.hexdigest()
     for folder in sorted(run.glob("seed_*")):
-        for name in ("metrics.csv", "evaluations.csv", "best/agent.safetensors", "last/agent.safetensors"):
+        for name in (
+            "metrics.csv",
+            "evaluations.csv",
+            "diagnostics.csv",
+            "best/agent.safetensors",
+            "last/agent.safetensors",
+        ):
             parts[f"{folder.name}/{name}"] = (folder / name).read_bytes()
         parts[f"{folder.name}/evaluations.npz"] = (folder / "evaluations.npz").read_bytes()
         episodes = (folder / "monitor.csv").read_text().splitlines()[1:]

@@ -19,7 +19,7 @@ from td3.collect import Collector
 from td3.config import TD3Config, TrainConfig
 from td3.environments import EnvironmentRow
 from td3.policy import Policy
-from td3.training import train_run
+from td3.training import Silence, train_run
 
 # A box that is not symmetric, not the same in both dimensions and not whole: bounds taken for others show.
 LOW, HIGH = (-2.0, 0.5), (1.0, 7.25)
@@ -244,24 +244,15 @@ SHORT_TASK = "td3-guards/Short-v0"
 gym.register(SHORT_TASK, ShortTask)
 
 
-class Watcher:
+class Watcher(Silence):
     """Keeps the rows of metrics that a run reports."""
 
     def __init__(self) -> None:
         self.rows: list[dict] = []
 
-    def started(self, config, path, device) -> None:
-        """Of no interest here."""
-
-    def progressed(self, env_steps) -> None:
-        """Of no interest here."""
-
     def logged(self, env_steps, rows) -> None:
         """Keep the rows."""
         self.rows.extend(rows)
-
-    def evaluated(self, env_steps, evaluation) -> None:
-        """Of no interest here."""
 
 
 def short_run(settings: TD3Config = SETTINGS, watcher: Watcher | None = None, **fields) -> bytes:

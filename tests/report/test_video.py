@@ -1,4 +1,5 @@
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -7,12 +8,15 @@ import gymnasium as gym
 import imageio_ffmpeg
 import numpy as np
 import pytest
-from scripted import Scripted, linear_policy
+from safetensors.numpy import load_file
+from scripted import SMALL, Scripted, linear_policy
 
+import td3
 from td3.errors import ConfigError, EnvironmentFault, MissingExtra, RunError
 from td3.policy import Policy
 from td3.report import video
-from td3.report.video import record
+from td3.report.strip import GAP, LABEL, STRIP, Strip, dimmed, few_digits, narrowed, tiled
+from td3.report.video import Player, film_run, record, record_grid, record_learning, saved_critic
 
 
 def frames_in(path: Path, width: int, height: int) -> list[np.ndarray]:
@@ -115,6 +119,7 @@ def test_an_environment_that_takes_no_render_mode_gets_a_sentence(tmp_path):
 def test_an_environment_without_a_renderer_gets_a_sentence(tmp_path):
     with pytest.raises(EnvironmentFault, match="Scripted-v0 has no renderer that gives pictures"):
         record(linear_policy(), "Scripted-v0", tmp_path / "film.mp4")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_missing_drawing_library_gets_a_sentence(monkeypatch, tmp_path):
@@ -139,11 +144,195 @@ def test_a_film_that_cannot_be_written_gets_a_sentence(drawn, path):
 
 
 def test_a_file_of_another_kind_gets_a_sentence(drawn, tmp_path):
-    with pytest.raises(ConfigError, match=r"a video is written as .mp4, but .*film.gif was given"):
-        record(linear_policy(), drawn, tmp_path / "film.gif")
+    with pytest.raises(ConfigError, match=r"a video is written as .mp4 or .gif, but .*film.avi was given"):
+        record(linear_policy(), drawn, tmp_path / "film.avi")
 
 
 @pytest.mark.parametrize(("name", "given"), [("episodes", 0), ("max_steps", -1)])
 def test_nothing_to_show_is_refused(drawn, tmp_path, name, given):
     with pytest.raises(ConfigError, match=f"{name} must be a whole number of at least 1, but {given} was given"):
         record(linear_policy(), drawn, tmp_path / "film.mp4", **{name: given})
+
+
+def test_reward_and_q_run_along_below_the_picture(drawn, tmp_path):
+    def critic(state, action):
+        return float(state[2])
+
+    player = Player(linear_policy(), critic, "seed 3")
+    film = record(player.policy, drawn, tmp_path / "film.mp4", player=player)
+    pictures = frames_in(film.path, 64, 48 + LABEL + STRIP)
+    assert [round(float(picture[LABEL : LABEL + 48].mean()) / 20) for picture in pictures] == [0, 2, 4, 6, 8]
+    assert all(picture[:LABEL].max() > 150 for picture in pictures)  # text on a dark line
+    first, last = (picture[LABEL + 48 :].astype(int) for picture in (pictures[0], pictures[-1]))
+    assert last.std() > first.std()
+
+
+def test_a_strip_draws_the_newest_steps_and_starts_afresh():
+    strip, picture = Strip(), np.zeros((10, 200, 3), np.uint8)
+    for step in range(300):
+        strip.add(1.0, float(step))
+    assert strip.total == 300
+    full = strip.under(picture)
+    assert full.shape == (10 + STRIP, 200, 3)
+    assert (full[10:] == (79, 176, 238)).all(-1).any()  # a line for Q
+    lines = (full[10:] == (255, 159, 67)).all(-1).any(0)  # and one for the reward, all across its half
+    assert lines[8:92].mean() > 0.9
+    strip.clear()
+    strip.add(2.0, None)
+    assert strip.total == 2
+    assert not (strip.under(picture)[10:] == (79, 176, 238)).all(-1).any()
+
+
+@pytest.mark.parametrize(
+    ("value", "words"), [(-0.0001, "0.00"), (3.14159, "3.14"), (-99.5, "-99.50"), (12345.6, "12,346")]
+)
+def test_numbers_in_a_film_are_short(value, words):
+    assert few_digits(value) == words
+
+
+def test_a_grid_has_every_picture_in_its_place():
+    pictures = [np.full((4, 6, 3), 10 * number, np.uint8) for number in range(1, 6)]
+    grid = tiled(pictures)
+    assert grid.shape == (2 * 4 + GAP, 3 * 6 + 2 * GAP, 3)
+    assert grid[0, 0, 0] == 10
+    assert grid[0, 6 + GAP, 0] == 20
+    assert grid[4 + GAP, 6 + GAP, 0] == 50
+    assert grid[4 + GAP, 2 * (6 + GAP), 0] == 21  # nobody: the paper's colour
+
+
+def test_pictures_are_made_narrow_with_even_sides():
+    assert narrowed(np.zeros((101, 200, 3), np.uint8), 99).shape == (50, 100, 3)
+    assert narrowed(np.zeros((48, 64, 3), np.uint8), 320).shape == (48, 64, 3)
+
+
+def test_a_film_of_several_seeds_runs_until_all_are_done(drawn, tmp_path):
+    film = record_grid(
+        [Player(linear_policy(seed), None, f"seed {seed}") for seed in range(3)], drawn, tmp_path / "g.mp4"
+    )
+    assert film.frames == 5
+    assert len(film.returns) == 3
+    height = 48 + LABEL + STRIP
+    pictures = frames_in(film.path, 2 * 64 + GAP, 2 * height + GAP)
+    assert len(pictures) == 5
+
+
+def test_wide_pictures_are_made_smaller_for_a_grid(tmp_path):
+    class Wide(Drawn):
+        def render(self):
+            return np.zeros((300, 640, 3), np.uint8)
+
+    gym.register("Wide-v0", entry_point=Wide, kwargs={"lengths": (2,)})
+    try:
+        film = record_grid([Player(linear_policy()), Player(linear_policy())], "Wide-v0", tmp_path / "g.mp4")
+    finally:
+        del gym.registry["Wide-v0"]
+    assert len(frames_in(film.path, 2 * 320 + GAP, 2 * round((300 + LABEL + STRIP) / 4))) == film.frames
+
+
+def test_who_is_done_early_is_darkened(tmp_path):
+    class Unequal(Drawn):
+        def reset(self, **options):
+            observation, info = super().reset(**options)
+            self.lengths = (12 if getattr(self, "late", False) else 4,)
+            return observation, info
+
+    made = []
+
+    def make(**options):
+        made.append(Unequal(**options))
+        made[-1].late = len(made) == 2
+        return made[-1]
+
+    gym.register("Unequal-v0", entry_point=make)
+    try:
+        film = record_grid([Player(linear_policy()), Player(linear_policy())], "Unequal-v0", tmp_path / "g.mp4")
+    finally:
+        del gym.registry["Unequal-v0"]
+    assert film.frames == 6
+    last = frames_in(film.path, 2 * 64 + GAP, 48 + LABEL + STRIP)[-1]
+    assert dimmed(np.full((1, 1, 3), 100, np.uint8))[0, 0, 0] == 45
+    assert last[LABEL : LABEL + 48, :64].mean() == pytest.approx(0.45 * 40, abs=6)
+    assert last[LABEL : LABEL + 48, 64 + GAP :].mean() == pytest.approx(200, abs=6)
+
+
+def test_learning_is_shown_in_equal_parts(drawn, tmp_path):
+    players = [Player(linear_policy(seed), None, f"{seed} env steps") for seed in range(4)]
+    film = record_learning(players, drawn, tmp_path / "l.mp4", seconds=2.0)
+    assert film.frames == 60  # thirty a second
+    assert len(film.returns) == 4
+
+
+def test_a_gif_can_be_played_and_leaves_no_other_file(drawn, tmp_path):
+    film = record(linear_policy(), drawn, tmp_path / "film.gif")
+    assert film.path.read_bytes()[:6] == b"GIF89a"
+    assert [path.name for path in tmp_path.iterdir()] == ["film.gif"]
+    assert len(frames_in(film.path, 64, 48)) >= 2
+
+
+def test_rail_has_pictures():
+    environment = gym.make("Rail-v0", render_mode="rgb_array")
+    environment.reset(seed=0, options={"state": (-1.0, 0.0)})
+    left = environment.render()
+    environment.reset(seed=0, options={"state": (1.0, 0.0)})
+    right = environment.render()
+    assert left.shape == right.shape == (160, 320, 3)
+    np.testing.assert_array_equal(left[86:110, 64 + 10 : 120], right[86:110, ::-1][:, 64 + 10 : 120])
+    cart = np.array((0, 114, 178))
+    assert np.flatnonzero((left == cart).all(-1).any(0)).mean() == pytest.approx(160 - 65, abs=1)
+    environment.close()
+    bare = gym.make("Rail-v0")
+    bare.reset(seed=0)
+    assert bare.unwrapped.render() is None
+
+
+@pytest.fixture(scope="module")
+def rail_run(tmp_path_factory):
+    """Two seeds on Rail, a few steps."""
+    out = tmp_path_factory.mktemp("films") / "rail"
+    return td3.train("Rail-v0", steps=60, seeds=2, eval_every=20, out=out, **SMALL)
+
+
+def test_a_run_is_filmed_with_its_own_critic(rail_run, tmp_path):
+    score = saved_critic(rail_run.folder(1) / "last")
+    assert score is not None
+    tensors = load_file(rail_run.folder(1) / "last" / "agent.safetensors")
+    flow = np.array([0.5, -0.2, 0.1], np.float32)
+    for depth in range(3):
+        flow = tensors[f"critic_1.{depth}.weight"] @ flow + tensors[f"critic_1.{depth}.bias"]
+        flow = np.maximum(flow, 0) if depth < 2 else flow
+    assert score(np.array([0.5, -0.2]), np.array([0.1])) == pytest.approx(float(flow[0]), rel=1e-5)
+    film = film_run(rail_run.path, tmp_path / "film.mp4", max_steps=5)
+    assert film.frames == 5
+    assert film_run(rail_run.path, tmp_path / "plain.mp4", max_steps=5, plain=True).frames == 5
+    assert frames_in(tmp_path / "plain.mp4", 320, 160)[0].shape == (160, 320, 3)
+
+
+def test_a_runs_learning_is_filmed_from_its_snapshots(rail_run, tmp_path):
+    snapshots = rail_run.folder(0) / "snapshots"
+    assert saved_critic(snapshots / "000000020") is None
+    weights = [load_file(folder / "agent.safetensors")["actor.0.weight"] for folder in sorted(snapshots.iterdir())]
+    assert [np.array_equal(weights[0], other) for other in weights] == [True, True, False, False]  # 20 random steps
+    film = film_run(rail_run.path, tmp_path / "film.mp4", learning=True)
+    assert film.frames == 200  # ten seconds at Rail's twenty steps a second
+    assert len(film.returns) == 4  # 0, 20, 40 and 60 env steps
+
+
+def test_all_seeds_of_a_run_are_filmed_at_once(rail_run):
+    film = film_run(rail_run.path, grid=True, max_steps=3)
+    assert film.path == rail_run.path / "grid.mp4"
+    assert len(film.returns) == 2
+    film.path.unlink()
+
+
+def test_a_grid_of_learning_is_refused(rail_run):
+    with pytest.raises(ConfigError, match="give one of the two"):
+        film_run(rail_run.path, grid=True, learning=True)
+
+
+def test_a_run_without_snapshots_gets_a_sentence(rail_run, tmp_path):
+    shutil.copytree(rail_run.path, tmp_path / "old")
+    shutil.rmtree(tmp_path / "old" / "seed_0" / "snapshots")
+    with pytest.raises(RunError, match="has no snapshots"):
+        film_run(tmp_path / "old", learning=True, seed=0)
+    with pytest.raises(RunError, match="has no seed 7"):
+        film_run(tmp_path / "old", learning=True, seed=7)

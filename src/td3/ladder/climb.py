@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from td3 import statistics
 from td3.environments.rail import END, START_POSITION, START_VELOCITY, move
 from td3.errors import ConfigError, EnvironmentFault
 from td3.ladder.common import Array, Learner, Task, Unserved
@@ -279,11 +280,9 @@ def share(returns: Any) -> Any:
     return (returns - chance()) / (optimum() - chance())
 
 
-def interval(values: Array, resamples: int = 10_000) -> tuple[Array, Array]:
+def interval(values: Array) -> tuple[Array, Array]:
     """The 95 % bootstrap interval of the mean over the first axis, the seeds."""
-    rows = np.random.default_rng(0).integers(len(values), size=(resamples, len(values)))
-    low, high = np.quantile(np.asarray(values)[rows].mean(1), (0.025, 0.975), 0)
-    return np.asarray(low), np.asarray(high)
+    return statistics.interval(np.asarray(values), draws=10_000)
 
 
 def climb(

@@ -82,6 +82,16 @@ class ProgressDisplay:
         """Print it, and stay."""
         self.say(f"Warning: {text}", style="yellow")
 
+    def diagnosed(self, env_steps: int, rows: Sequence[dict[str, Any]]) -> None:
+        """Nothing: the doctor says in words what is worth saying."""
+
+    def spent(self, env_steps: int, seconds: dict[str, float]) -> None:
+        """Nothing."""
+
+    def hinted(self, text: str) -> None:
+        """Print the hint on a line of its own."""
+        self.say(f"Hint: {text}", style="yellow")
+
     def say(self, text: str, style: str | None = None) -> None:
         """One line, as it is: a log file is not wrapped, and brackets in a path are no markup."""
         self.console.print(text, style=style, markup=False, highlight=False, emoji=False, soft_wrap=True)

@@ -1,22 +1,30 @@
-"""A film of a trained agent: played without noise, rendered without a screen, written as mp4."""
+"""Films of agents: played without noise, rendered without a screen, written as mp4 or GIF."""
 
 import ctypes.util
 import importlib.util
+import math
 import os
+import subprocess
 import warnings
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from safetensors.numpy import load_file
 
+from td3.checkpoint import load_agent
 from td3.environments.make import family_of, make_environment
 from td3.errors import ConfigError, EnvironmentFault, RunError, missing_extra
-from td3.policy import Policy
+from td3.policy import Array, Policy
+from td3.report.strip import Strip, dimmed, few_digits, narrowed, tiled
+from td3.run import Run
 
 FRAMES_PER_SECOND = 30
 LONGEST_EPISODE = 2_000
 """Env steps shown of an episode, unless told otherwise."""
+MOST_TILES = 16
+"""Seeds in a grid: each needs a renderer of its own."""
 
 
 class Film(NamedTuple):
@@ -29,7 +37,7 @@ class Film(NamedTuple):
 
 def prepare_film(env: str) -> None:
     """Whatever can be known to be missing for a film is told now, before anything is trained or played."""
-    if importlib.util.find_spec("imageio_ffmpeg") is None:
+    if importlib.util.find_spec("imageio_ffmpeg") is None or importlib.util.find_spec("PIL") is None:
         raise missing_extra("writing a video", "video")
     prepare_headless_rendering(env)
 
@@ -50,49 +58,245 @@ def prepare_headless_rendering(env: str) -> None:
     os.environ["MUJOCO_GL"] = "egl"
 
 
+class Player(NamedTuple):
+    """Who is filmed: an actor, the critic that scores what it does if it is known, and what to write above."""
+
+    policy: Policy
+    critic: Callable[[Array, Array], float] | None = None
+    label: str = ""
+
+
 def record(
-    policy: Policy, env: str, path: Path, episodes: int = 1, seed: int = 0, max_steps: int = LONGEST_EPISODE
+    policy: Policy,
+    env: str,
+    path: Path,
+    episodes: int = 1,
+    seed: int = 0,
+    max_steps: int = LONGEST_EPISODE,
+    player: Player | None = None,
 ) -> Film:
-    """Play episodes and write them as one mp4, in real time as far as the frame rate allows."""
-    for name, given in (("episodes", episodes), ("max_steps", max_steps)):
-        if given < 1:
-            raise ConfigError(f"{name} must be a whole number of at least 1, but {given!r} was given.")
-    prepare_film(env)
+    """Play episodes and write them one after another, in real time as far as the frame rate allows.
+
+    With a `player` (of the same policy) reward and Q run along below the picture.
+    """
+    _require_positive(episodes=episodes, max_steps=max_steps)
+    returns = []
+    with Screen(env, path) as screen:
+        stage = screen.stage(player or Player(policy))
+        for episode in range(episodes):
+            stage.reset(seed + episode)
+            while not stage.ended and stage.step_number < max_steps:
+                if stage.step_number % screen.every == 0:
+                    screen.show(stage.picture(with_strip=player is not None))
+                stage.step()
+            returns.append(stage.strip.total)
+    return Film(path, screen.frames, returns)
+
+
+def record_grid(
+    players: Sequence[Player], env: str, path: Path, seed: int = 0, max_steps: int = LONGEST_EPISODE
+) -> Film:
+    """One episode of each player, all at once in a grid; who is done stays, darkened, until all are."""
+    _require_positive(max_steps=max_steps)
+    with Screen(env, path) as screen:
+        stages = [screen.stage(player) for player in players]
+        for stage in stages:
+            stage.reset(seed)
+        tiles = [np.zeros(0)] * len(stages)
+        width = min(320, 1280 // math.ceil(math.sqrt(len(stages))))
+        for step in range(max_steps):
+            if step % screen.every == 0:
+                for place, stage in enumerate(stages):
+                    if not stage.ended:
+                        tiles[place] = narrowed(stage.picture(with_strip=True), width)
+                screen.show(tiled([dimmed(t) if s.ended else t for t, s in zip(tiles, stages, strict=True)]))
+            for stage in stages:
+                if not stage.ended:
+                    stage.step()
+            if all(stage.ended for stage in stages):
+                break
+    return Film(path, screen.frames, [stage.strip.total for stage in stages])
+
+
+def record_learning(players: Sequence[Player], env: str, path: Path, seconds: float = 10.0, seed: int = 0) -> Film:
+    """The same agent from its birth to the end of its training, each moment for an equal part of the time."""
+    returns = []
+    with Screen(env, path) as screen:
+        stage = screen.stage(players[0])
+        frames_each = max(1, round(seconds * screen.frames_per_second / len(players)))
+        for player in players:
+            stage.player, episode = player, 0
+            stage.reset(seed)
+            for _ in range(frames_each):
+                screen.show(stage.picture(with_strip=True))
+                for _ in range(screen.every):
+                    if stage.ended:
+                        episode += 1
+                        stage.reset(seed + episode)
+                    stage.step()
+            returns.append(stage.strip.total)
+    return Film(path, screen.frames, returns)
+
+
+def film_run(
+    run: Path,
+    out: Path | None = None,
+    episodes: int = 1,
+    max_steps: int = LONGEST_EPISODE,
+    seed: int | None = None,
+    which: str = "best",
+    grid: bool = False,
+    learning: bool = False,
+    plain: bool = False,
+) -> Film:
+    """The film that `td3 watch` was asked for."""
+    if grid and learning:
+        raise ConfigError("--grid shows seeds side by side and --learning one of them over time: give one of the two.")
+    found = Run(run)
+    name = "grid.mp4" if grid else "learning.mp4" if learning else "video.mp4"
+    path, env = out or found.path / name, found.config.env
+    if grid:
+        seeds = found.seeds[:MOST_TILES] if seed is None else (seed,)
+        return record_grid([_player(found, one, which) for one in seeds], env, path, max_steps=max_steps)
+    if learning:
+        return record_learning(_along_the_way(found, found.best_seed() if seed is None else seed), env, path)
+    player = _player(found, found.best_seed() if seed is None else seed, which)
+    return record(player.policy, env, path, episodes, max_steps=max_steps, player=None if plain else player)
+
+
+def _player(run: Run, seed: int, which: str) -> Player:
+    agent = run.agent(seed, which)
+    return Player(agent.policy, saved_critic(run.folder(seed) / which), f"seed {seed}")
+
+
+def _along_the_way(run: Run, seed: int) -> list[Player]:
+    if seed not in run.seeds:
+        run.agent(seed)  # has a sentence for that
+    folders = sorted(folder for folder in (run.folder(seed) / "snapshots").glob("*") if folder.is_dir())
+    if not folders:
+        raise RunError(f"{run.folder(seed)} has no snapshots: it was trained before they were kept. Train it again.")
+    agents = [load_agent(folder) for folder in folders]
+    return [Player(agent.policy, None, f"{agent.facts.get('env_steps', 0):,} env steps") for agent in agents]
+
+
+class Stage:
+    """An environment that is drawn, and the player in it."""
+
+    def __init__(self, env: str, player: Player) -> None:
+        self.env, self.player, self.strip = env, player, Strip()
+        self.environment = _make_drawing(env)
+
+    def reset(self, seed: int) -> None:
+        """A new episode."""
+        self._observation, _ = self.environment.reset(seed=seed)
+        self.strip.clear()
+        self.ended, self.step_number = False, 0
+
+    def step(self) -> None:
+        """One env step."""
+        action, critic = self.player.policy.act(self._observation), self.player.critic
+        value = None if critic is None else critic(np.ravel(self._observation), np.ravel(action))
+        self._observation, reward, terminated, truncated, _ = self.environment.step(action)
+        self.strip.add(float(reward), value)
+        self.ended, self.step_number = bool(terminated or truncated), self.step_number + 1
+
+    def picture(self, with_strip: bool) -> Array:
+        """What is seen now."""
+        frame = _frame(self.environment, self.env)
+        if not with_strip:
+            return frame
+        label = f"{self.player.label}   return {few_digits(self.strip.total)}".lstrip()
+        return self.strip.under(frame, label)
+
+
+class Screen:
+    """A film that is being written; what cannot work is told before anything is played."""
+
+    def __init__(self, env: str, path: Path) -> None:
+        prepare_film(env)
+        _require_writable(path)
+        self.env, self.path, self.frames = env, path, 0
+        self.stages: list[Stage] = []
+        self._writer: Any = None
+        # A GIF has 256 colours for the whole film: they are chosen when all of it is known.
+        self._written = path if path.suffix == ".mp4" else path.with_name(f".{path.stem}.mp4")
+
+    def stage(self, player: Player) -> Stage:
+        """An environment for one player; the first one settles the speed."""
+        self.stages.append(Stage(self.env, player))
+        steps_per_second = self.stages[0].environment.metadata.get("render_fps") or FRAMES_PER_SECOND
+        self.every = max(1, round(steps_per_second / FRAMES_PER_SECOND))
+        self.frames_per_second = steps_per_second / self.every
+        return self.stages[-1]
+
+    def show(self, frame: Array) -> None:
+        """The next picture."""
+        import imageio_ffmpeg
+
+        if self._writer is None:
+            size = (frame.shape[1], frame.shape[0])
+            self._writer = imageio_ffmpeg.write_frames(
+                str(self._written), size, fps=self.frames_per_second, macro_block_size=2, quality=7
+            )
+            self._writer.send(None)
+        self._writer.send(np.ascontiguousarray(frame))
+        self.frames += 1
+
+    def __enter__(self) -> "Screen":
+        return self
+
+    def __exit__(self, *faults: object) -> None:
+        """Finish the file, and close every environment."""
+        if self._writer is not None:
+            self._writer.close()
+        elif self.path.stat().st_size == 0:
+            self.path.unlink()  # made to see whether it can be written, and nothing came of it
+        for stage in self.stages:
+            stage.environment.close()
+        if self._written != self.path and self._written.exists():
+            if faults[0] is None:
+                to_gif(self._written, self.path)
+            self._written.unlink()
+
+
+def to_gif(film: Path, path: Path) -> None:
+    """The film as a GIF that loops: 15 pictures a second, at most 480 wide, colours chosen from the whole film."""
     import imageio_ffmpeg
 
-    _require_writable(path)
-    environment = _make_drawing(env)
-    steps_per_second = environment.metadata.get("render_fps") or FRAMES_PER_SECOND
-    every = max(1, round(steps_per_second / FRAMES_PER_SECOND))
-    writer, frames, returns = None, 0, []
-    try:
-        for episode in range(episodes):
-            observation, _ = environment.reset(seed=seed + episode)
-            total, ended, step = 0.0, False, 0
-            while not ended and step < max_steps:
-                if step % every == 0:
-                    frame = _frame(environment, env)
-                    if writer is None:
-                        height, width = frame.shape[:2]
-                        writer = imageio_ffmpeg.write_frames(
-                            str(path), (width, height), fps=steps_per_second / every, macro_block_size=2, quality=7
-                        )
-                        writer.send(None)
-                    writer.send(np.ascontiguousarray(frame))
-                    frames += 1
-                observation, reward, terminated, truncated, _ = environment.step(policy.act(observation))
-                total, ended, step = total + float(reward), terminated or truncated, step + 1
-            returns.append(total)
-    finally:
-        if writer is not None:
-            writer.close()
-        environment.close()
-    return Film(path, frames, returns)
+    chain = "fps=15,scale='min(480,iw)':-2:flags=lanczos,split[a][b];[a]palettegen[p];[b][p]paletteuse=dither=bayer"
+    command = [imageio_ffmpeg.get_ffmpeg_exe(), "-v", "error", "-y", "-i", str(film), "-vf", chain, str(path)]
+    subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
+
+
+def saved_critic(folder: Path) -> Callable[[Array, Array], float] | None:
+    """Critic 1 of a saved agent, in numpy; None where only the actor was kept."""
+    tensors = load_file(folder / "agent.safetensors")
+    layers: list[tuple[Array, Array]] = []
+    while f"critic_1.{len(layers)}.weight" in tensors:
+        name = f"critic_1.{len(layers)}"
+        layers.append((tensors[f"{name}.weight"], tensors[f"{name}.bias"]))
+    if not layers:
+        return None
+
+    def score(state: Array, action: Array) -> float:
+        hidden = np.concatenate((state, action)).astype(np.float32)
+        for weight, bias in layers[:-1]:
+            hidden = np.maximum(weight @ hidden + bias, 0)
+        weight, bias = layers[-1]
+        return float((weight @ hidden + bias)[0])
+
+    return score
+
+
+def _require_positive(**numbers: int) -> None:
+    for name, given in numbers.items():
+        if given < 1:
+            raise ConfigError(f"{name} must be a whole number of at least 1, but {given!r} was given.")
 
 
 def _require_writable(path: Path) -> None:
-    if path.suffix != ".mp4":
-        raise ConfigError(f"a video is written as .mp4, but {path} was given.")
+    if path.suffix not in (".mp4", ".gif"):
+        raise ConfigError(f"a video is written as .mp4 or .gif, but {path} was given.")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.open("ab").close()
@@ -123,7 +327,7 @@ def _no_renderer(env: str) -> EnvironmentFault:
     return EnvironmentFault(f"{env} has no renderer that gives pictures (render_mode rgb_array): add one to it.")
 
 
-def _frame(environment: Any, env: str) -> NDArray[Any]:
+def _frame(environment: Any, env: str) -> Array:
     try:
         frame = environment.render()
     except NotImplementedError:

@@ -1,0 +1,652 @@
+"""One self-contained HTML page of one run or of several side by side: no server, no requests, light and dark."""
+
+import base64
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from html import escape
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from td3.config import preset_config
+from td3.errors import ConfigError, RunError
+from td3.files import write_atomically
+from td3.policy import Array
+from td3.report import paper
+from td3.report.doctor import all_clear, examine_run
+from td3.report.live import PARTS
+from td3.report.records import LAST, RunRecords, SeedRecords, histogram
+from td3.report.svg import Chart, Level, Line, bars, stacked
+from td3.statistics import Comparison, compare, interquartile_mean, interval
+
+COLOURS = tuple(f"var(--c{number})" for number in range(6))
+MARGIN = 0.1
+"""Equivalence margin: a share of the reference run's interquartile mean."""
+LARGEST_VIDEO = 12 << 20
+"""Bytes of a film that go into the page; a larger one is linked."""
+BAND_POINTS = 60
+"""Evaluations at which the bootstrap is drawn: a report written every minute must cost nothing."""
+OPTION = re.compile(r"--[a-z0-9][a-z0-9.-]*[a-z0-9]")
+"""An option of the command line within a sentence."""
+PART_WORDS = {
+    "env": "environments",
+    "act": "acting",
+    "update": "updates",
+    "store": "storing",
+    "evaluate": "evaluation",
+    "save": "saving",
+    "other": "everything else",
+}
+
+
+class Summary(NamedTuple):
+    """What a run reached."""
+
+    scores: Array
+    iqm: float
+    low: float
+    high: float
+    highest: float
+    highest_spread: float
+    highest_at: int
+
+
+def summarise(records: RunRecords) -> Summary:
+    """Results over the seeds: last ten evaluations, and the paper's highest mean at any evaluation."""
+    steps, returns = records.curves
+    scores = records.scores
+    low, high = interval(scores, interquartile_mean)
+    best = int(returns.mean(0).argmax())
+    spread = float(returns[:, best].std(ddof=1)) if len(returns) > 1 else 0.0
+    return Summary(
+        scores,
+        float(interquartile_mean(scores)),
+        float(low),
+        float(high),
+        float(returns[:, best].mean()),
+        spread,
+        int(steps[best]),
+    )
+
+
+def figures(runs: Sequence[RunRecords], margin: float = MARGIN) -> dict[str, Any]:
+    """The page's numbers, for `--json`."""
+    rows = []
+    for records in runs:
+        found = summarise(records)
+        known = paper.published(records.config.env)
+        rows.append(
+            {
+                "run": str(records.path),
+                "env": records.config.env,
+                "status": records.status.get("status", "running"),
+                "env_steps": records.env_steps,
+                "last_ten": {str(s.seed): float(v) for s, v in zip(records.seeds, found.scores, strict=True)},
+                "iqm": found.iqm,
+                "iqm_interval": [found.low, found.high],
+                "max_average": found.highest,
+                "max_average_std": found.highest_spread,
+                "max_average_at": found.highest_at,
+                "paper": None if known is None else known._asdict(),
+                "seconds": records.seconds,
+                "findings": [finding._asdict() for finding in examine_run(records)],
+                "versions": records.versions,
+            }
+        )
+    compared = [
+        {"run": str(other.path), "reference": str(reference.path), **result._asdict()}
+        for reference, other, result in comparisons(runs, margin)
+    ]
+    return {"runs": rows, "comparisons": compared, "warning": paper.engines_differ([r.versions for r in runs])}
+
+
+def describe_runs(found: Mapping[str, Any]) -> list[str]:
+    """The figures in words, a line for each run and each comparison."""
+    lines = []
+    for run in found["runs"]:
+        low, high = run["iqm_interval"]
+        seeds = len(run["last_ten"])
+        over = f"IQM over {seeds} seeds {run['iqm']:,.1f} (95 % interval {low:,.1f} to {high:,.1f})"
+        lines.append(
+            f"{run['run']}: {run['env']}, {run['env_steps']:,} env steps, {run['status']}. Last {LAST} evaluations: "
+            f"{over if seeds > 1 else format(run['iqm'], ',.1f')}; highest mean {run['max_average']:,.1f} at "
+            f"{run['max_average_at']:,}."
+        )
+        lines += [f"  {finding['said']} {finding['advice']}" for finding in run["findings"]]
+    for pair in found["comparisons"]:
+        lines.append(
+            f"{pair['run']} against {pair['reference']}: {VERDICTS[pair['verdict']]}; difference "
+            f"{pair['difference']:+,.1f} (90 % interval {pair['low']:+,.1f} to {pair['high']:+,.1f}, margin "
+            f"{pair['margin']:,.1f}), probability of improvement {pair['probability']:.2f}."
+        )
+    return lines + ([found["warning"]] if found["warning"] else [])
+
+
+def comparisons(runs: Sequence[RunRecords], margin: float) -> list[tuple[RunRecords, RunRecords, Comparison]]:
+    """Every run against the first one of the same task; the margin is a share of that one's interquartile mean."""
+    references: dict[str, RunRecords] = {}
+    found = []
+    for records in runs:
+        reference = references.setdefault(records.config.env, records)
+        if reference is not records:
+            size = margin * abs(float(interquartile_mean(reference.scores)))
+            found.append((reference, records, compare(records.scores, reference.scores, size)))
+    return found
+
+
+def write_report(runs: Sequence[RunRecords], out: Path, margin: float = MARGIN) -> None:
+    """The whole page as one file, replaced in one move."""
+    if out.suffix != ".html":
+        raise ConfigError(f"a report is written as .html, but {out} was given.")
+    if not 0 < margin < 1:
+        raise ConfigError(f"margin must be within (0, 1), a share of the reference's return, but {margin} was given.")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(out, page(runs, margin).encode())
+    except OSError as error:
+        raise RunError(f"the report {out} cannot be written ({error.strerror}): give another --out.") from None
+
+
+def page(runs: Sequence[RunRecords], margin: float = MARGIN) -> str:
+    """The page as text."""
+    names = _names(runs)
+    envs = list(dict.fromkeys(records.config.env for records in runs))
+    title = f"{', '.join(envs)}: {names[0]}" if len(runs) == 1 else f"{', '.join(envs)}: {len(runs)} runs"
+    colours = [COLOURS[number % len(COLOURS)] for number in range(len(runs))]
+    body = [_opening(runs, envs)]
+    for env in envs:
+        chosen = [number for number, records in enumerate(runs) if records.config.env == env]
+        who = [runs[n] for n in chosen], [names[n] for n in chosen], [colours[n] for n in chosen]
+        body.append(_curves(*who, named=len(envs) > 1))
+    body.append(_results(runs, names, colours))
+    if len(runs) > 1:
+        body.append(_compared(runs, names, margin))
+    for records, name, colour in zip(runs, names, colours, strict=True):
+        body.append(_details(records, name, colour, alone=len(runs) == 1))
+    # A page that is open while its run trains shows the newest one by itself.
+    training = any("status" not in records.status for records in runs)
+    again = '<meta http-equiv="refresh" content="60">\n' if training else ""
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+{again}<title>{escape(title)}</title>
+<style>{STYLE}</style>
+</head>
+<body><main>
+{"".join(body)}
+<footer><p>Written by <code>td3 report</code>. Intervals: 95&nbsp;% stratified percentile bootstrap over
+seeds.</p></footer>
+</main></body>
+</html>
+"""
+
+
+def _names(runs: Sequence[RunRecords]) -> list[str]:
+    """A name for each run, told apart by its folder where two are called alike."""
+    plain = [records.name for records in runs]
+    return [
+        f"{records.path.resolve().parent.name}/{name}" if plain.count(name) > 1 else name
+        for records, name in zip(runs, plain, strict=True)
+    ]
+
+
+def _opening(runs: Sequence[RunRecords], envs: Sequence[str]) -> str:
+    first = runs[0]
+    if len(runs) > 1:
+        lead = f"{len(runs)} runs side by side."
+        return f"<header><h1>{escape(', '.join(envs))}</h1><p class='lead'>{lead}</p></header>"
+    config, found, seconds = first.config, summarise(first), sum(first.seconds.values())
+    status = first.status.get("status", "running")
+    seeds = "1 seed" if config.seeds == 1 else f"{config.seeds} seeds"
+    lead = f"{seeds}, {first.env_steps:,} of {config.steps:,} env steps, {escape(status)}, on {escape(first.device)}."
+    rate = f"{config.seeds * first.env_steps / seconds:,.0f}" if seconds and first.env_steps else "&ndash;"
+    tiles = [
+        (_number(found.iqm), f"return at the end (IQM, last {LAST})"),
+        (_range(found.low, found.high) if config.seeds > 1 else "&ndash;", "95 % interval"),
+        (_number(found.highest), "highest mean (the paper&rsquo;s measure)"),
+        (rate, "env steps a second, all seeds"),
+        (_clock(seconds) if seconds else "&ndash;", "of training"),
+    ]
+    shown = "".join(f"<div><b>{value}</b><span>{label}</span></div>" for value, label in tiles)
+    return (
+        f"<header><h1>{escape(config.env)}</h1><p class='lead'>{lead}</p></header><div class='tiles'>{shown}</div>"
+        + _health(first)
+    )
+
+
+def _health(records: RunRecords) -> str:
+    findings = examine_run(records)
+    if not findings:
+        return f"<p class='well'><b>The doctor finds {all_clear(records)}.</b></p>"
+    items = "".join(f"<li><b>{escape(f.said)}</b> {OPTION.sub(_as_code, escape(f.advice))}</li>" for f in findings)
+    return f"<div class='ill'><b>The doctor says</b><ul>{items}</ul></div>"
+
+
+def _as_code(option: re.Match[str]) -> str:
+    return f"<code>{option[0]}</code>"
+
+
+def _curves(runs: Sequence[RunRecords], names: Sequence[str], colours: Sequence[str], named: bool) -> str:
+    """Learning curves: each seed, the interquartile mean and its interval, and the paper's band."""
+    env = runs[0].config.env
+    chart = Chart(f"Learning curves on {env}", y_label="return", height=270)
+    legend = []
+    for records, name, colour in zip(runs, names, colours, strict=True):
+        steps, returns = records.curves
+        many = len(returns) > 1
+        chart.lines += [Line(steps, curve, colour, 1.0, 0.35 / len(runs)) for curve in returns] if many else []
+        places = np.unique(np.linspace(0, len(steps) - 1, BAND_POINTS).round().astype(int))
+        low, high = interval(returns[:, places], interquartile_mean)
+        band = (low, high) if many else (None, None)
+        chart.lines.append(Line(steps[places], interquartile_mean(returns[:, places]), colour, 2.5, 1.0, False, *band))
+        legend.append((colour, escape(name) if len(runs) > 1 else "IQM over seeds" if many else "mean of the episodes"))
+    known, note = paper.published(env), ""
+    if known:
+        said = f"the paper&rsquo;s table: {_number(known.highest)} &plusmn; {_number(known.spread)}"
+        # A run of a few thousand steps would be a flat line at the foot of the paper's million.
+        if max(float(np.abs(records.curves[1]).max()) for records in runs) > 0.3 * abs(known.highest):
+            chart.levels.append(Level(known.highest, "var(--paper-band)", known.spread))
+        else:
+            said += f" after {paper.STEPS:,} env steps, far beyond this chart"
+        legend.append(("var(--paper-band)", said))
+        note = f"<p class='warn'>{escape(paper.engine_warning(env, runs[0].versions))}</p>"
+    episodes = runs[0].config.eval_episodes
+    caption = (
+        f"Return of {episodes} noise-free episodes on environments of their own. Thin: each seed. Thick: "
+        "interquartile mean over the seeds; band: its 95&nbsp;% interval."
+    )
+    differ = paper.engines_differ([records.versions for records in runs])
+    return (
+        f"<section id='curves'><h2>Learning curves{f': {escape(env)}' if named else ''}</h2>"
+        f"<figure class='wide'>{_legend(legend)}<div class='on-phone'>{chart.svg()}</div>"
+        f"<div class='on-desk'>{replace(chart, width=800, height=360).svg()}</div>"
+        f"<figcaption>{caption}</figcaption></figure>{note}"
+        + (f"<p class='warn'>{escape(differ)}</p>" if differ else "")
+        + "</section>"
+    )
+
+
+def _results(runs: Sequence[RunRecords], names: Sequence[str], colours: Sequence[str]) -> str:
+    rows, seeds = [], []
+    for records, name, colour in zip(runs, names, colours, strict=True):
+        found, known = summarise(records), paper.published(records.config.env)
+        many, label = len(found.scores) > 1, f"{_dot(colour)}{escape(name)}"
+        if len(runs) == 1:
+            label = "all seeds" if many else f"seed {records.seeds[0].seed}"
+        rows.append(
+            [
+                label,
+                str(len(found.scores)),
+                f"{_number(found.iqm)} {_aside(_range(found.low, found.high)) if many else ''}",
+                _number(float(found.scores.mean())),
+                f"{_number(found.highest)}{f' &plusmn; {_number(found.highest_spread)}' if many else ''}",
+                f"{found.highest_at:,}",
+                f"{_number(known.highest)} &plusmn; {_number(known.spread)}" if known else "",
+            ]
+        )
+        for seed, score in zip(records.seeds, found.scores, strict=True):
+            best = int(seed.curve.argmax())
+            values = (float(score), float(seed.curve[-1]), float(seed.curve[best]))
+            who = f"{escape(name)} seed {seed.seed}" if len(runs) > 1 else f"seed {seed.seed}"
+            seeds.append([who, *map(_number, values), f"{int(seed.steps[best]):,}"])
+    head = ["", "seeds", f"last {LAST}: IQM (95&nbsp;%)", f"last {LAST}: mean", "highest mean", "at env step"]
+    if any(row[-1] for row in rows):
+        head.append("the paper&rsquo;s")
+    else:
+        rows = [row[:-1] for row in rows]
+    opened = " open" if len(runs) == 1 and len(seeds) > 1 else ""
+    by_seed = _table(["", f"last {LAST}", "last", "highest", "at env step"], seeds, "narrow")
+    return f"""<section id="results"><h2>Returns at the end</h2>{_table(head, rows)}
+<p class="note">Last {LAST}: each seed&rsquo;s mean over its last {LAST} evaluations. Highest mean: the best mean over
+seeds at any evaluation, &plusmn; one standard deviation over the seeds there; the paper reports this, and it flatters,
+for it picks the moment after the fact.</p>
+<details{opened}><summary>Seed by seed</summary>{by_seed}</details></section>"""
+
+
+VERDICTS = {
+    "equivalent": "equivalent",
+    "better": "better than the reference",
+    "worse": "worse than the reference",
+    "undecided": "not decided by these seeds",
+}
+
+
+def _compared(runs: Sequence[RunRecords], names: Sequence[str], margin: float) -> str:
+    called = {id(records): escape(name) for records, name in zip(runs, names, strict=True)}
+    rows = [
+        [
+            called[id(other)],
+            called[id(reference)],
+            f"{_number(found.difference, '+')} {_aside(_range(found.low, found.high, '+'))}",
+            f"&plusmn; {_number(found.margin)}",
+            VERDICTS[found.verdict],
+            f"{found.probability:.2f} {_aside(f'{found.probability_low:.2f} to {found.probability_high:.2f}')}",
+        ]
+        for reference, other, found in comparisons(runs, margin)
+    ]
+    if not rows:
+        return "<section id='compared'><h2>Compared</h2><p>Runs of different tasks: nothing to compare.</p></section>"
+    head = [
+        "run",
+        "reference",
+        "difference of IQM (90&nbsp;%)",
+        "margin",
+        "verdict",
+        "probability of improvement (95&nbsp;%)",
+    ]
+    return f"""<section id="compared"><h2>Compared</h2>{_table(head, rows)}
+<p class="note">Of each seed&rsquo;s last {LAST} evaluations. <b>Equivalent</b> means that the whole 90&nbsp;% bootstrap
+interval of the difference lies within the margin, {100 * margin:g}&nbsp;% of the reference&rsquo;s interquartile mean
+(two one-sided tests at 5&nbsp;%). &ldquo;Not decided&rdquo; is not &ldquo;the same&rdquo;: it asks for more seeds. The
+probability of improvement is how often a random seed of the run beats a random seed of the reference.</p></section>"""
+
+
+def _details(records: RunRecords, name: str, colour: str, alone: bool) -> str:
+    """What happened inside one run."""
+    figures_ = [_training(records), *_losses(records), *_insides(records)]
+    shown = "".join(figure for figure in figures_ if figure) or "<p>This run recorded no diagnostics.</p>"
+    head = "<h2>Inside the training</h2>" if alone else ""
+    inner = f"{head}<div class='grid2'>{shown}</div>{_budget(records)}{_video(records)}{_configuration(records)}" + (
+        "" if alone else _health(records)
+    )
+    if alone:
+        return f"<section id='inside'>{inner}</section>"
+    findings = examine_run(records)
+    title = f"{_dot(colour)}Inside {escape(name)}{f' ({len(findings)} findings)' if findings else ''}"
+    return f"<section><details><summary class='big'>{title}</summary>{inner}</details></section>"
+
+
+def _training(records: RunRecords) -> str:
+    lines = _per_seed(records, "metrics", "episode_return")
+    return _figure("Return while training", lines, "With exploration noise: mean over the episodes of 1,000 env steps.")
+
+
+def _losses(records: RunRecords) -> list[str]:
+    return [
+        _figure(
+            "Critic loss", _per_seed(records, "metrics", "critic_loss"), "Sum of both critics, logarithmic.", log=True
+        ),
+        _figure(
+            "Actor loss",
+            _per_seed(records, "metrics", "actor_loss"),
+            "Minus critic 1&rsquo;s mean score of its actions.",
+        ),
+    ]
+
+
+def _insides(records: RunRecords) -> list[str]:
+    value, came = (_per_seed(records, "diagnostics", column) for column in ("q_start", "return_start"))
+    both = [*(replace(line, colour=COLOURS[1]) for line in came), *value]
+    shares = [
+        replace(line, colour=colour)
+        for column, colour in (("saturation", COLOURS[0]), ("actor_dead", COLOURS[1]), ("critic_dead", COLOURS[2]))
+        for line in _per_seed(records, "diagnostics", column)
+    ]
+    return [
+        _figure(
+            "Q against what came",
+            both,
+            "At the first states of the evaluation&rsquo;s episodes: what critic 1 expects and the discounted return "
+            "that followed (an episode that was cut off is continued by the critic).",
+            [(COLOURS[0], "critic 1 expects"), (COLOURS[1], "what came")],
+        ),
+        _actions(records),
+        _figure(
+            "Saturated outputs and dead units",
+            shares,
+            "Shares: the actor&rsquo;s outputs beyond 0.99 of their range, and hidden units that are silent in every "
+            "state.",
+            [(COLOURS[0], "saturated"), (COLOURS[1], "dead in the actor"), (COLOURS[2], "dead in the critics")],
+            y_span=(0.0, 1.0),
+        ),
+        _figure(
+            "Exploration",
+            _per_seed(records, "diagnostics", "exploration"),
+            "How far played actions lie from the actor&rsquo;s, as a share of half the action range.",
+        ),
+        _figure(
+            "Actor gradient",
+            _per_seed(records, "diagnostics", "actor_gradient"),
+            "Root mean square over the actor&rsquo;s weights, logarithmic.",
+            log=True,
+        ),
+    ]
+
+
+def _per_seed(records: RunRecords, table: str, column: str) -> list[Line]:
+    """One thin line per seed and, for several, their mean."""
+    found: list[tuple[Array, Array]] = []
+    for seed in records.seeds:
+        values: Mapping[str, Array] = getattr(seed, table)
+        if column in values and values[column].dtype == np.float64:
+            found.append((values["env_steps"], values[column]))
+    many = len(found) > 1
+    lines = [Line(x, y, COLOURS[0], 1.0 if many else 2.0, 0.4 if many else 1.0) for x, y in found]
+    if many and (shortest := min(len(y) for _, y in found)):
+        together = np.stack([y[:shortest] for _, y in found])
+        known = np.isfinite(together)
+        mean = np.where(known, together, 0).sum(0) / np.maximum(known.sum(0), 1)
+        lines.append(Line(found[0][0][:shortest], np.where(known.any(0), mean, np.nan), COLOURS[0], 2.0))
+    return [line for line in lines if np.isfinite(line.y).any()]
+
+
+def _figure(
+    title: str,
+    lines: Sequence[Line],
+    caption: str,
+    legend: Sequence[tuple[str, str]] = (),
+    log: bool = False,
+    y_span: tuple[float, float] | None = None,
+) -> str:
+    if not lines:
+        return ""
+    chart = Chart(title, lines=list(lines), log=log, y_span=y_span)
+    return f"<figure><h3>{title}</h3>{_legend(legend)}{chart.svg()}<figcaption>{caption}</figcaption></figure>"
+
+
+def _actions(records: RunRecords) -> str:
+    """The first seed that has them: what its actor wants at the beginning, half-way and at the end."""
+    for seed in records.seeds:
+        kept = [(step, histogram(text)) for step, text in _histograms(seed) if len(histogram(text))]
+        if kept:
+            picks = sorted({0, len(kept) // 2, len(kept) - 1})
+            colours = ("var(--faint-line)", COLOURS[5], COLOURS[0])[-len(picks) :]
+            groups = [(kept[pick][1], colour) for pick, colour in zip(picks, colours, strict=True)]
+            legend = [(colour, f"{kept[pick][0]:,.0f}") for pick, colour in zip(picks, colours, strict=True)]
+            drawing = bars(groups, "Histogram of actions", "action, all dimensions", ("lowest", "highest"), 250)
+            return (
+                f"<figure><h3>Actions of the actor</h3>{_legend([('none', 'env step'), *legend])}{drawing}"
+                f"<figcaption>Of seed {seed.seed}, in states from its memory.</figcaption></figure>"
+            )
+    return ""
+
+
+def _histograms(seed: SeedRecords) -> list[tuple[float, Any]]:
+    table = seed.diagnostics
+    return list(zip(table["env_steps"], table["policy_actions"], strict=True)) if "policy_actions" in table else []
+
+
+def _budget(records: RunRecords) -> str:
+    seconds = records.seconds
+    whole = sum(seconds.values())
+    if not whole:
+        return ""
+    parts = [(part, seconds.get(part, 0.0), f"var(--p{number})") for number, part in enumerate(PARTS)]
+    legend = [
+        (colour, f"{PART_WORDS[part]} {100 * value / whole:.1f}&nbsp;%") for part, value, colour in parts if value > 0
+    ]
+    steps, times = records.times["env_steps"], np.sum([records.times[part] for part in PARTS], 0)
+    onward = np.diff(steps) > 0  # a resumed run goes back to its checkpoint first
+    rates = (np.diff(steps) / np.maximum(times[1:], 1e-9) * records.config.seeds)[onward]
+    chart = Chart("Env steps a second", lines=[Line(steps[1:][onward], rates, COLOURS[0])], height=190)
+    speed = (
+        f"<figure><h3>Env steps a second</h3>{chart.svg()}<figcaption>All seeds together, between evaluations, "
+        "evaluations included.</figcaption></figure>"
+        if len(rates)
+        else ""
+    )
+    beside = (
+        " On a GPU, updates run on while the environments step: waiting for them is booked under acting."
+        if records.device.startswith("cuda")
+        else ""
+    )
+    bar = stacked([(value, colour) for _, value, colour in parts], "Time budget")
+    return f"""<h2>Where the time went</h2><figure class="wide bar">{bar}{_legend(legend)}
+<figcaption>{_clock(whole)} of wall-clock time.{beside}</figcaption></figure><div class="grid2">{speed}</div>"""
+
+
+def _video(records: RunRecords) -> str:
+    film = records.path / "video.mp4"
+    try:
+        size = film.stat().st_size
+        if size > LARGEST_VIDEO:
+            return f"<h2>Video</h2><p><a href='video.mp4'>video.mp4</a> ({size / 1e6:.0f} MB)</p>"
+        source = f"data:video/mp4;base64,{base64.b64encode(film.read_bytes()).decode()}" if size else ""
+    except OSError:
+        return ""
+    return f"<h2>Video</h2><video controls loop muted playsinline src='{source}'></video>" if source else ""
+
+
+def _configuration(records: RunRecords) -> str:
+    config = records.config
+    values, usual = config.to_json(), preset_config(config.preset, config.env, config.steps)
+    algorithm = {
+        name: (value, list(getattr(usual, name)) if name == "hidden_sizes" else getattr(usual, name))
+        for name, value in values.pop("td3").items()
+    }
+    changed = [
+        [f"td3.{escape(name)}", escape(_plain(value)), escape(_plain(preset))]
+        for name, (value, preset) in algorithm.items()
+        if _plain(value) != _plain(preset)
+    ]
+    differs = (
+        _table(["changed", "here", f"preset {config.preset}"], changed, "narrow")
+        if changed
+        else f"<p>Everything as preset <code>{config.preset}</code> has it.</p>"
+    )
+    whole = {**values, **{f"td3.{name}": value for name, (value, _) in algorithm.items()}}
+    every = _table(
+        ["setting", "value"], [[escape(name), escape(_plain(value))] for name, value in whole.items()], "narrow"
+    )
+    made_with = escape(", ".join(f"{name} {value}" for name, value in records.versions.items()))
+    return (
+        f"<h2>Configuration and versions</h2>{differs}<details><summary>Every setting</summary>{every}</details>"
+        f"<p class='note'>{made_with}</p>"
+    )
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]], kind: str = "") -> str:
+    """A table whose first column names the rows; cells are HTML already."""
+    names = "".join(f"<th>{cell}</th>" for cell in head)
+    lines = "".join(
+        f"<tr><th scope='row'>{first}</th>{''.join(f'<td>{cell}</td>' for cell in rest)}</tr>" for first, *rest in rows
+    )
+    return (
+        f"<div class='scroll'><table class='{kind}'><thead><tr>{names}</tr></thead><tbody>{lines}</tbody></table></div>"
+    )
+
+
+def _dot(colour: str) -> str:
+    return f"<i class='dot' style='background:{colour}'></i>"
+
+
+def _aside(text: str) -> str:
+    return f"<span class='ci'>({text})</span>"
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def _legend(entries: Sequence[tuple[str, str]]) -> str:
+    if not entries:
+        return ""
+    items = "".join(f"<li>{_dot(colour)}{text}</li>" for colour, text in entries)
+    return f"<ul class='legend'>{items}</ul>"
+
+
+def _number(value: float, sign: str = "") -> str:
+    """As many digits as mean something, with a true minus sign."""
+    digits = 0 if abs(value) >= 1000 else 1 if abs(value) >= 10 else 2
+    return f"{value:{sign},.{digits}f}".replace("-", "&minus;")
+
+
+def _range(low: float, high: float, sign: str = "") -> str:
+    return f"{_number(low, sign)} to {_number(high, sign)}"
+
+
+def _clock(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f}&nbsp;s"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{hours}&nbsp;h {minutes}&nbsp;min" if hours else f"{minutes}&nbsp;min"
+
+
+STYLE = """
+:root { color-scheme: light dark; --ink: #1b1d21; --paper: #fdfdfc; --soft: #5b616b; --faint: #d5d8dc; --wash: #f2f4f5;
+  --accent: #0a5a94; --faint-line: #a9afb7; --paper-band: #b97700; --ill: #fdf1e0; --ill-ink: #6b3f00; --well: #e6f4ea;
+  --well-ink: #10602b; --c0: #0072b2; --c1: #d55e00; --c2: #00805c; --c3: #b0578c; --c4: #8a6d00; --c5: #3f9bd0;
+  --p0: #009e73; --p1: #56b4e9; --p2: #0072b2; --p3: #cc79a7; --p4: #e69f00; --p5: #d55e00; --p6: #9aa0a8; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e6e8eb; --paper: #15171a; --soft: #a3aab4; --faint: #33383f;
+  --wash: #1f2226; --accent: #7cc0f0; --faint-line: #6c747e; --paper-band: #f0b840; --ill: #33260f; --ill-ink: #f3cf94;
+  --well: #15301f; --well-ink: #8fdca6; --c0: #4fb0ee; --c1: #ff8a4a; --c2: #3fcf9f; --c3: #e79cc6; --c4: #e6cf4a;
+  --c5: #8fd0f7; } }
+* { box-sizing: border-box; }
+body { margin: 0; background: var(--paper); color: var(--ink); font: 16px/1.55 system-ui, sans-serif; }
+main { max-width: 1080px; margin: 0 auto; padding: 24px 16px 64px; }
+h1 { font-size: clamp(1.5rem, 4vw, 2.2rem); line-height: 1.2; margin: 0.4em 0 0.2em; overflow-wrap: anywhere; }
+h2 { font-size: 1.3rem; line-height: 1.3; margin: 1.4em 0 0.6em; }
+h3 { font-size: 1rem; font-weight: 600; margin: 0 0 4px; }
+section { margin: 32px 0; border-top: 1px solid var(--faint); }
+.lead { font-size: 1.1rem; color: var(--soft); margin: 0; }
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)); gap: 12px; margin: 20px 0; }
+.tiles div { background: var(--wash); border-radius: 8px; padding: 12px 14px; }
+.tiles b { display: block; font-size: 1.3rem; line-height: 1.25; font-variant-numeric: tabular-nums; }
+.tiles span { color: var(--soft); font-size: 0.85rem; }
+.ill, .well, .warn { border-radius: 8px; padding: 10px 14px; max-width: none; }
+.ill, .warn { background: var(--ill); color: var(--ill-ink); }
+.ill ul { margin: 4px 0 0; padding-left: 1.2em; }
+.well { background: var(--well); color: var(--well-ink); }
+.warn { font-size: 0.9rem; }
+figure { margin: 0; min-width: 0; }
+figure svg { width: 100%; height: auto; display: block; overflow: visible; }
+figure.wide { max-width: 880px; }
+.grid2 figure { max-width: 520px; }
+.on-phone { display: none; }
+figure.bar svg { border-radius: 6px; overflow: hidden; }
+svg text { font: 13px system-ui, sans-serif; fill: currentColor; }
+svg text.soft { fill: var(--soft); }
+svg .grid { stroke: var(--faint); stroke-width: 1; fill: none; }
+svg .axis { stroke: var(--soft); stroke-width: 1; fill: none; }
+svg .line { fill: none; stroke-linejoin: round; stroke-linecap: round; }
+figcaption, .note, footer { color: var(--soft); font-size: 0.9rem; }
+.grid2 { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 320px), 1fr)); gap: 28px 32px;
+  align-items: start; }
+.legend { list-style: none; display: flex; flex-wrap: wrap; gap: 2px 16px; margin: 0 0 6px; padding: 0;
+  font-size: 0.88rem; }
+.dot { display: inline-block; width: 0.75em; height: 0.75em; border-radius: 50%; margin-right: 0.4em; }
+.dot[style="background:none"] { display: none; }
+p { max-width: 78ch; }
+code { font: 13px/1.5 ui-monospace, monospace; white-space: nowrap; }
+details > summary { cursor: pointer; color: var(--accent); padding: 8px 0; }
+summary.big { font-size: 1.15rem; font-weight: 600; padding: 14px 0; }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; font-size: 0.93rem; min-width: 560px; width: 100%; }
+table.narrow { min-width: 0; width: auto; }
+th, td { text-align: right; padding: 6px 10px; border-bottom: 1px solid var(--faint); vertical-align: baseline; }
+td { font-variant-numeric: tabular-nums; }
+th:first-child { text-align: left; }
+thead th { color: var(--soft); font-weight: 500; }
+tbody th { font-weight: 500; }
+.ci { white-space: nowrap; color: var(--soft); font-size: 0.85em; }
+video { width: 100%; max-width: 640px; border-radius: 8px; display: block; }
+a { color: var(--accent); }
+@media (max-width: 600px) { table { font-size: 0.8rem; } th, td { padding: 5px 6px; } td .ci { display: block; }
+  .tiles { grid-template-columns: 1fr 1fr; } .on-phone { display: block; } .on-desk { display: none; } }
+"""

@@ -1,0 +1,160 @@
+"""Where people look while a run trains: TensorBoard and Weights & Biases, under the names that they know."""
+
+import importlib.util
+import math
+import netrc
+import os
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from td3.config import TrainConfig
+from td3.errors import missing_extra
+from td3.evaluate import Evaluation
+
+METRIC_NAMES = {
+    "episode_return": "rollout/ep_rew_mean",
+    "episode_length": "rollout/ep_len_mean",
+    "critic_loss": "train/critic_loss",
+    "actor_loss": "train/actor_loss",
+    "mean_q": "train/mean_q",
+    "updates": "train/n_updates",
+}
+"""Columns of metrics.csv as Stable-Baselines3 names them where it has them."""
+
+
+class Tracker:
+    """Turns what a run tells of itself into scalars by name, for each seed; where they go is told by `_scalars`."""
+
+    _count: int
+    _told: int
+
+    def logged(self, env_steps: int, rows: Sequence[dict[str, Any]]) -> None:
+        """Losses and returns of training."""
+        for seed, row in enumerate(rows):
+            self._scalars(seed, env_steps, {name: row[column] for column, name in METRIC_NAMES.items()})
+
+    def evaluated(self, env_steps: int, evaluation: Evaluation) -> None:
+        """Returns without noise."""
+        for seed, (returns, lengths) in enumerate(zip(evaluation.returns, evaluation.lengths, strict=True)):
+            means = {"eval/mean_reward": float(returns.mean()), "eval/mean_ep_length": float(lengths.mean())}
+            self._scalars(seed, env_steps, means)
+
+    def diagnosed(self, env_steps: int, rows: Sequence[dict[str, Any]]) -> None:
+        """How the learner looks from inside."""
+        for seed, row in enumerate(rows):
+            figures = {name: value for name, value in row.items() if isinstance(value, float)}
+            self._scalars(seed, env_steps, {f"diagnostics/{name}": value for name, value in figures.items()})
+
+    def spent(self, env_steps: int, seconds: dict[str, float]) -> None:
+        """Env steps a second of each seed since the previous evaluation."""
+        total = sum(seconds.values())
+        if env_steps > self._told and total > 0:
+            for seed in range(self._count):
+                self._scalars(seed, env_steps, {"time/fps": (env_steps - self._told) / total})
+        self._told = env_steps
+
+    def _begin(self, count: int, first_step: int) -> None:
+        self._count, self._told = count, first_step
+
+    def _scalars(self, seed: int, env_steps: int, values: Mapping[str, float]) -> None:
+        raise NotImplementedError
+
+
+class TensorBoard(Tracker):
+    """Event files under `tensorboard/seed_K`: `tensorboard --logdir runs` shows every run and seed.
+
+    `first_step` is the env step that a resumed run goes on from: what was written beyond it is no longer shown.
+    """
+
+    def __init__(self, config: TrainConfig, path: Path, first_step: int = 0) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+        self._event = Event
+        self._writers = [EventFileWriter(str(path / "tensorboard" / f"seed_{s}")) for s in config.member_seeds]
+        self._begin(config.seeds, first_step)
+        if first_step:
+            # TensorBoard drops what has this step or a later one and was written before.
+            start = SessionLog(status=SessionLog.START)
+            for writer in self._writers:
+                writer.add_event(Event(wall_time=time.time(), step=first_step + 1, session_log=start))
+
+    def _scalars(self, seed: int, env_steps: int, values: Mapping[str, float]) -> None:
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        known = [Summary.Value(tag=name, simple_value=value) for name, value in values.items() if not math.isnan(value)]
+        event = self._event(wall_time=time.time(), step=env_steps, summary=Summary(value=known))
+        self._writers[seed].add_event(event)
+
+    def evaluated(self, env_steps: int, evaluation: Evaluation) -> None:
+        """Write, and let what was written be seen."""
+        super().evaluated(env_steps, evaluation)
+        for writer in self._writers:
+            writer.flush()
+
+    def close(self) -> None:
+        """Close the files."""
+        for writer in self._writers:
+            writer.close()
+
+
+def tensorboard_installed() -> bool:
+    """Whether event files can be written here."""
+    return importlib.util.find_spec("tensorboard") is not None
+
+
+class WeightsAndBiases(Tracker):
+    """One W&B run for each seed, grouped; without a key, or with WANDB_MODE=offline, they stay in the run directory."""
+
+    def __init__(self, project: str, first_step: int = 0) -> None:
+        if importlib.util.find_spec("wandb") is None:
+            raise missing_extra("--track", "wandb")
+        self.project, self._first_step = project, first_step
+        self._runs: list[Any] = []
+
+    def started(self, config: TrainConfig, path: Path, device: str) -> None:
+        """Open the runs."""
+        import wandb
+
+        self._begin(config.seeds, self._first_step)
+        name = f"{config.env.replace('/', '_')}-{path.name}"
+        for seed in config.member_seeds:
+            run = wandb.init(
+                project=self.project,
+                group=name,
+                name=f"{name}-seed_{seed}",
+                id=f"{name}-seed_{seed}".replace(":", "_"),
+                resume="allow" if self._first_step else None,
+                config={**config.to_json(), "member_seed": seed, "device": device},
+                dir=str(path),
+                mode=wandb_mode(),
+                reinit="create_new",
+                settings=wandb.Settings(silent=True, console="off"),
+            )
+            run.define_metric("env_steps")
+            run.define_metric("*", step_metric="env_steps")
+            self._runs.append(run)
+
+    def _scalars(self, seed: int, env_steps: int, values: Mapping[str, float]) -> None:
+        known = {name: value for name, value in values.items() if not math.isnan(value)}
+        self._runs[seed].log({"env_steps": env_steps, **known})
+
+    def close(self) -> None:
+        """Finish the runs."""
+        for run in self._runs:
+            run.finish()
+
+
+def wandb_mode() -> Literal["online", "offline", "disabled", "shared"]:
+    """What WANDB_MODE says; without it online where a key is known, else offline: nothing is asked in mid-run."""
+    if "WANDB_MODE" in os.environ:
+        return os.environ["WANDB_MODE"]  # type: ignore[return-value]  # W&B itself refuses a wrong one
+    if os.environ.get("WANDB_API_KEY"):
+        return "online"
+    try:
+        known = netrc.netrc().hosts
+    except (OSError, netrc.NetrcParseError):
+        known = {}
+    return "online" if "api.wandb.ai" in known else "offline"

@@ -1,0 +1,132 @@
+"""The commands as they are typed: words, JSON, exit codes, sentences."""
+
+import json
+
+import pytest
+from scripted import SMALL_OPTIONS
+
+from report.made import make_run
+from td3.cli import main
+
+
+def typed(capsys, *words) -> tuple[int, str, str]:
+    code = main([*map(str, words)])
+    output, errors = capsys.readouterr()
+    return code, output, errors
+
+
+def test_a_report_is_written_into_the_run_and_said_in_words(capsys, tmp_path):
+    folder = make_run(tmp_path / "run", seeds=3)
+    code, output, errors = typed(capsys, "report", folder)
+    assert (code, errors) == (0, "")
+    assert (folder / "report.html").exists()
+    assert "IQM over 3 seeds 775." in output or "IQM over 3 seeds 774." in output
+    assert output.splitlines()[-1] == f"The report is {folder / 'report.html'}"
+
+
+def test_reports_figures_are_one_object(capsys, tmp_path):
+    runs = [make_run(tmp_path / name, seeds=4, final=final) for name, final in (("a", 1_000.0), ("b", 3_000.0))]
+    code, output, _ = typed(capsys, "report", *runs, "--json", "--out", tmp_path / "both.html")
+    figures = json.loads(output)
+    assert code == 0
+    assert figures["report"] == str(tmp_path / "both.html")
+    assert [run["env"] for run in figures["runs"]] == ["HalfCheetah-v5"] * 2
+    assert figures["runs"][0]["iqm"] == pytest.approx(775, abs=2)
+    assert figures["runs"][0]["paper"]["highest"] == 9636.95
+    assert figures["comparisons"][0]["verdict"] == "better"
+    assert figures["runs"][0]["findings"] == []
+
+
+def test_several_runs_go_to_a_page_where_one_is(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    make_run(tmp_path / "a")
+    make_run(tmp_path / "b")
+    code, output, _ = typed(capsys, "report", "a", "b")
+    assert (code, output.splitlines()[-1]) == (0, "The report is report.html")
+    assert (tmp_path / "report.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["report"], "needs a run directory"),
+        (["report", "nowhere"], "nowhere is not a run"),
+        (["report", "RUN", "--out", "x.pdf"], "a report is written as .html"),
+        (["report", "RUN", "--margin", "2"], "margin must be within"),
+        (["doctor", "nowhere"], "nowhere is not a run"),
+        (["doctor"], "RUN"),
+    ],
+)
+def test_a_mistake_gets_one_sentence_and_exit_code_2(capsys, tmp_path, words, said):
+    folder = make_run(tmp_path / "run")
+    code, output, errors = typed(capsys, *(str(folder) if word == "RUN" else word for word in words))
+    assert (code, output) == (2, "")
+    assert errors.startswith("td3: ")
+    assert errors.count("\n") == 1
+    assert said in errors
+
+
+def test_the_doctor_finds_nothing_and_exits_with_0(capsys, tmp_path):
+    folder = make_run(tmp_path / "run")
+    code, output, _ = typed(capsys, "doctor", folder)
+    assert code == 0
+    assert output == f"{folder}: nothing wrong (21 things looked at, 100,000 env steps).\n"
+    young = make_run(tmp_path / "young", evaluations=2, every=1_000, status=None)
+    said = "nothing wrong so far; networks are judged from 2,000 updates on (21 things looked at, 1,000 env steps)."
+    assert typed(capsys, "doctor", young)[1] == f"{young}: {said}\n"
+    code, output, _ = typed(capsys, "doctor", folder, "--json")
+    assert (code, json.loads(output)) == (0, {"run": str(folder), "findings": []})
+
+
+def test_the_doctor_finds_something_and_exits_with_1(capsys, tmp_path):
+    folder = make_run(tmp_path / "run", actor_dead=0.9)
+    code, output, _ = typed(capsys, "doctor", folder)
+    assert code == 1
+    assert output.splitlines()[0].startswith("dead_actor_units: 90 % of the actor's hidden units are dead (limit 80 %)")
+    assert output.splitlines()[1].startswith("  Try: Lower --td3.actor-learning-rate")
+    code, output, _ = typed(capsys, "doctor", folder, "--json")
+    (finding,) = json.loads(output)["findings"]
+    assert (code, finding["number"], finding["threshold"], finding["seeds"]) == (1, 0.9, 0.8, [0, 1])
+
+
+def test_a_film_and_its_gif_from_the_command_line(capsys, tmp_path):
+    out = tmp_path / "run"
+    train = ["train", "Rail-v0", "--steps", "40", "--seeds", "2", "--eval-every", "20", "--json", *SMALL_OPTIONS]
+    assert typed(capsys, *train, "--out", out)[0] == 0
+    code, output, errors = typed(capsys, "watch", out, "--max-steps", "4", "--gif", "--json")
+    assert (code, errors) == (0, "")
+    assert json.loads(output)["video"] == str(out / "video.mp4")
+    assert (out / "video.gif").read_bytes()[:3] == b"GIF"
+    code, output, _ = typed(capsys, "watch", out, "--grid", "--max-steps", "4")
+    assert output.startswith(f"{out / 'grid.mp4'}: 4 frames, return ")
+    assert typed(capsys, "watch", out, "--grid", "--learning")[0] == 2
+
+
+def test_tracking_hands_the_project_on(capsys, tmp_path, monkeypatch):
+    begun = []
+
+    class Tracker:
+        def __init__(self, project):
+            begun.append(project)
+
+        def evaluated(self, env_steps, evaluation):
+            begun.append(env_steps)
+
+        def close(self):
+            begun.append("closed")
+
+    monkeypatch.setattr("td3.report.tracking.WeightsAndBiases", Tracker)
+    words = ["train", "--track", "Scripted-v0", "--steps", "30", "--wandb-project", "mine", "--json", *SMALL_OPTIONS]
+    assert typed(capsys, *words, "--out", tmp_path / "run")[0] == 0
+    assert begun == ["mine", 0, 30, "closed"]
+
+
+def test_a_hint_stands_on_a_line_of_its_own(capsys, tmp_path):
+    words = ["train", "Scripted-v0", "--steps", "30", "--td3.exploration-noise", "0", *SMALL_OPTIONS]
+    code, output, _ = typed(capsys, *words, "--out", tmp_path / "run")
+    hints = [line for line in output.splitlines() if line.startswith("Hint: ")]
+    assert code == 0
+    assert hints == [
+        "Hint: There is hardly any exploration: exploration_noise is 0 of half the action range (limit 0.02). "
+        "Set --td3.exploration-noise to 0.1, the paper's value."
+    ]

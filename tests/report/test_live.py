@@ -1,0 +1,137 @@
+"""Companions see everything of a run, write their files, and can never end it."""
+
+import csv
+import json
+import logging
+
+import pytest
+from scripted import SMALL
+
+import td3
+from report.made import make_run
+from td3.config import resolve
+from td3.report import live
+from td3.report.live import PARTS, Refresher, Together
+from td3.training import Silence, train_run
+
+
+def run_with(tmp_path, observer=None, **fields):
+    given = {**SMALL, "steps": 60, "seeds": 2, "eval_every": 25, "out": tmp_path / "run", **fields}
+    return train_run(resolve("Scripted-v0", **given), observer)
+
+
+def test_every_run_has_its_times_and_its_report(tmp_path, caplog):
+    run = run_with(tmp_path)
+    assert caplog.records == []
+    with (run.path / "times.csv").open() as file:
+        table = list(csv.DictReader(file))
+    assert [int(row["env_steps"]) for row in table] == [0, 25, 50, 60]
+    assert {*table[0]} == {"env_steps", *PARTS, "device"}
+    assert all(float(row[part]) >= 0 for row in table for part in PARTS)
+    assert sum(float(row["update"]) for row in table) > sum(float(row["act"]) for row in table) > 0
+    assert sum(float(row["evaluate"]) for row in table) > 0
+    assert table[0]["device"] == "cpu"
+    text = (run.path / "report.html").read_text()
+    assert "Scripted-v0" in text
+    assert "finished" in text
+
+
+def test_an_interrupted_run_has_a_report_too(tmp_path):
+    class Impatient(Silence):
+        def progressed(self, env_steps):
+            if env_steps == 30:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_with(tmp_path, Impatient())
+    assert "interrupted" in (tmp_path / "run" / "report.html").read_text()
+
+
+def test_diagnostics_have_a_row_for_every_evaluation(tmp_path):
+    run = run_with(tmp_path)
+    for seed in run.seeds:
+        with (run.folder(seed) / "diagnostics.csv").open() as file:
+            table = list(csv.DictReader(file))
+        assert [int(row["env_steps"]) for row in table] == [0, 25, 50, 60]
+        assert table[0]["saturation"] == "nan"
+        assert 0 <= float(table[-1]["saturation"]) <= 1
+        assert sum(json.loads(table[-1]["policy_actions"])) == 2 * 256
+        assert float(table[-1]["return_start"]) > 0
+
+
+class Broken:
+    """Fails at the first evaluation, and counts what it is told."""
+
+    def __init__(self):
+        self.told = 0
+
+    def evaluated(self, env_steps, evaluation):
+        self.told += 1
+        raise OSError("the disk is full")
+
+
+def test_a_companion_that_fails_is_left_out_and_the_run_goes_on(tmp_path, caplog):
+    broken = Broken()
+    run = run_with(tmp_path, Together(Silence(), [broken]))
+    assert broken.told == 1
+    assert json.loads((run.path / "status.json").read_text())["status"] == "finished"
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    assert record.getMessage() == "Broken failed and is left out; the run goes on (OSError: the disk is full)"
+
+
+def test_a_report_that_fails_does_not_end_the_run(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr("td3.report.page.page", lambda runs, margin: 1 / 0)
+    run = run_with(tmp_path)
+    assert json.loads((run.path / "status.json").read_text())["status"] == "finished"
+    assert not (run.path / "report.html").exists()
+    assert "Refresher failed" in caplog.text
+
+
+def test_a_run_that_fails_keeps_its_error(tmp_path):
+    with pytest.raises(td3.errors.EnvironmentFault, match="NaN"):
+        td3.train("NanReward-v0", steps=60, out=tmp_path / "run", **SMALL)
+
+
+def test_the_report_is_written_once_a_minute_and_at_the_end(tmp_path, monkeypatch):
+    folder, now, written = make_run(tmp_path / "run"), [0.0], []
+    monkeypatch.setattr("td3.report.page.write_report", lambda runs, out: written.append(now[0]))
+    refresher = Refresher(folder, lambda text: None, lambda: now[0])
+    for second in range(0, 200, 10):
+        now[0] = float(second)
+        refresher.spent(second, {})
+    refresher.close()
+    assert written == [60, 120, 180, 190]
+
+
+def test_each_hint_is_given_once(tmp_path):
+    folder, hints = make_run(tmp_path / "run", actor_dead=0.9), []
+    refresher = Refresher(folder, hints.append)
+    refresher.close()
+    refresher.close()
+    (hint,) = hints
+    assert hint.startswith("90 % of the actor's hidden units are dead")
+    assert hint.endswith("Lower --td3.actor-learning-rate and bring the observations to a scale of about 1.")
+
+
+def test_hints_reach_the_observer(tmp_path, monkeypatch):
+    class Listener(Silence):
+        def __init__(self):
+            self.hints = []
+
+        def hinted(self, text):
+            self.hints.append(text)
+
+    listener = Listener()
+    monkeypatch.setattr(live, "REFRESH_SECONDS", 0.0)
+    run_with(tmp_path, listener, exploration_noise=0.0)
+    (hint,) = listener.hints
+    assert hint.startswith("There is hardly any exploration: exploration_noise is 0")
+
+
+def test_a_run_without_an_evaluation_gets_no_report(tmp_path):
+    folder = make_run(tmp_path / "run")
+    for path in folder.glob("seed_*/evaluations.npz"):
+        path.unlink()
+    Refresher(folder, lambda text: None).close()
+    assert not (folder / "report.html").exists()

@@ -1,0 +1,180 @@
+"""TensorBoard and W&B get every number under the names that people know, and a resumed run goes on where it was."""
+
+import math
+import sys
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+import numpy as np
+import pytest
+from scripted import SMALL
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from td3.config import resolve
+from td3.errors import MissingExtra
+from td3.evaluate import Evaluation
+from td3.report import tracking
+from td3.report.live import Companions, Together
+from td3.report.tracking import TensorBoard, WeightsAndBiases, wandb_mode
+from td3.training import Silence, train_run
+
+ROW = {
+    "episode_return": 5.0,
+    "episode_length": 9.0,
+    "critic_loss": 1.0,
+    "actor_loss": math.nan,
+    "mean_q": 2.0,
+    "updates": 10,
+}
+
+
+def scalars(folder) -> dict[str, list[tuple[int, float]]]:
+    events = EventAccumulator(str(folder))
+    events.Reload()
+    return {tag: [(e.step, e.value) for e in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
+
+
+def test_a_run_writes_events_for_every_seed(tmp_path):
+    fields = {**SMALL, "steps": 60, "seeds": 2, "eval_every": 25, "out": tmp_path / "run"}
+    run = train_run(resolve("Scripted-v0", **fields))
+    for seed in run.seeds:
+        found = scalars(run.path / "tensorboard" / f"seed_{seed}")
+        assert {
+            *(
+                "rollout/ep_rew_mean",
+                "rollout/ep_len_mean",
+                "train/critic_loss",
+                "train/actor_loss",
+                "train/n_updates",
+                "time/fps",
+            ),
+            *("eval/mean_reward", "eval/mean_ep_length", "diagnostics/q_start", "diagnostics/saturation"),
+        } <= {*found}
+        steps, returns = run.evaluations(seed)
+        assert [step for step, _ in found["eval/mean_reward"]] == steps.tolist() == [0, 25, 50, 60]
+        np.testing.assert_allclose([value for _, value in found["eval/mean_reward"]], returns.mean(1), rtol=1e-6)
+        assert found["train/n_updates"] == [(60, 40)]
+
+
+def test_what_is_not_known_is_not_written(tmp_path):
+    tracker = TensorBoard(resolve("Scripted-v0"), tmp_path)
+    tracker.logged(1_000, [ROW])
+    tracker.close()
+    found = scalars(tmp_path / "tensorboard" / "seed_0")
+    assert "train/actor_loss" not in found
+    assert found["train/critic_loss"] == [(1_000, 1.0)]
+
+
+def test_frames_per_second_are_env_steps_over_seconds(tmp_path):
+    tracker = TensorBoard(resolve("Scripted-v0"), tmp_path)
+    for env_steps in (0, 1_000, 1_500):
+        tracker.spent(env_steps, {"env": 1.0, "update": 4.0})
+    tracker.close()
+    assert scalars(tmp_path / "tensorboard" / "seed_0")["time/fps"] == [(1_000, 200), (1_500, 100)]
+
+
+def test_a_resumed_run_drops_what_lies_beyond_where_it_goes_on(tmp_path):
+    config = resolve("Scripted-v0")
+    for first_step, steps in ((0, (1_000, 2_000, 3_000)), (2_000, (3_000, 4_000))):
+        tracker = TensorBoard(config, tmp_path, first_step)
+        for env_steps in steps:
+            tracker.logged(env_steps, [{**ROW, "mean_q": float(env_steps + first_step)}])
+        tracker.close()
+    found = scalars(tmp_path / "tensorboard" / "seed_0")["train/mean_q"]
+    assert found == [(1_000, 1_000), (2_000, 2_000), (3_000, 5_000), (4_000, 6_000)]
+
+
+def test_companions_hand_on_where_a_run_goes_on(tmp_path, monkeypatch):
+    begun = []
+    monkeypatch.setattr("td3.report.live.TensorBoard", lambda config, path, first_step: begun.append(first_step))
+    companions = Companions(Silence(), first_step=700)
+    companions.started(resolve("Scripted-v0"), tmp_path, "cpu")
+    companions.close()
+    assert begun == [700]
+
+
+def test_without_tensorboard_a_run_trains_all_the_same(tmp_path, monkeypatch):
+    monkeypatch.setattr("td3.report.live.tensorboard_installed", lambda: False)
+    run = train_run(resolve("Scripted-v0", **{**SMALL, "steps": 30, "out": tmp_path / "run"}))
+    assert not (run.path / "tensorboard").exists()
+
+
+class FakeRun:
+    def __init__(self, **given):
+        self.given, self.logged, self.finished = given, [], False
+
+    def define_metric(self, name, step_metric=None):
+        pass
+
+    def log(self, values):
+        self.logged.append(values)
+
+    def finish(self):
+        self.finished = True
+
+
+@pytest.fixture
+def wandb(monkeypatch):
+    """A stand-in for the package, which is large; the long test below uses the real one where it is installed."""
+    module = ModuleType("wandb")
+    module.__spec__ = ModuleSpec("wandb", None)
+    module.init, module.Settings = FakeRun, dict
+    monkeypatch.setitem(sys.modules, "wandb", module)
+
+
+@pytest.mark.usefixtures("wandb")
+def test_wandb_gets_a_run_for_each_seed_in_a_group(tmp_path, monkeypatch):
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    tracker = WeightsAndBiases("mine")
+    tracker.started(resolve("Scripted-v0", seeds=2), tmp_path / "run", "cpu")
+    tracker.logged(1_000, [ROW, ROW])
+    tracker.evaluated(1_000, Evaluation(np.array([[1.0, 3.0], [4.0, 6.0]]), np.full((2, 2), 7)))
+    tracker.close()
+    runs = tracker._runs
+    assert [run.given["name"] for run in runs] == ["Scripted-v0-run-seed_0", "Scripted-v0-run-seed_1"]
+    assert {run.given["group"] for run in runs} == {"Scripted-v0-run"}
+    assert {(run.given["project"], run.given["mode"], run.given["resume"]) for run in runs} == {
+        ("mine", "offline", None)
+    }
+    assert runs[1].logged[-1] == {"env_steps": 1_000, "eval/mean_reward": 5.0, "eval/mean_ep_length": 7.0}
+    assert "train/actor_loss" not in runs[0].logged[0]
+    assert all(run.finished for run in runs)
+
+
+@pytest.mark.parametrize(
+    ("environment", "mode"),
+    [({"WANDB_MODE": "disabled"}, "disabled"), ({"WANDB_API_KEY": "x"}, "online"), ({}, "offline")],
+)
+def test_wandb_is_offline_where_no_key_is_known(monkeypatch, tmp_path, environment, mode):
+    for name in ("WANDB_MODE", "WANDB_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert wandb_mode() == mode
+
+
+def test_a_key_in_netrc_is_known(monkeypatch, tmp_path):
+    for name in ("WANDB_MODE", "WANDB_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".netrc").write_text("machine api.wandb.ai\n  login user\n  password x\n")
+    (tmp_path / ".netrc").chmod(0o600)
+    assert wandb_mode() == "online"
+
+
+def test_tracking_without_the_package_says_which_extra_it_needs(monkeypatch):
+    monkeypatch.setattr(tracking.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(MissingExtra, match=r"--track needs the extra 'wandb'"):
+        WeightsAndBiases("td3")
+
+
+@pytest.mark.long
+def test_wandb_itself_works_offline(tmp_path, monkeypatch):
+    pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    tracker = WeightsAndBiases("td3")
+    fields = {**SMALL, "steps": 60, "eval_every": 25, "out": tmp_path / "run"}
+    train_run(resolve("Scripted-v0", **fields), Together(Silence(), [tracker]))
+    tracker.close()
+    assert list((tmp_path / "run" / "wandb").glob("offline-run-*/*.wandb"))
