@@ -156,7 +156,7 @@ def test_an_unknown_option_is_told_the_nearest(capsys, typed, meant):
         (["--td3.tau", "2"], "tau must be within [0, 1], but 2.0 was given."),
         (["--td3.batch-size", "0"], "batch_size must be a whole number of at least 1, but 0 was given."),
         (["--td3.memory-size", "100"], "batch_size (256) must not exceed memory_size (100)"),
-        (["--seeds", "0"], "seeds must be a whole number of at least 1, but 0 was given."),
+        (["--seeds", "0"], "seeds must be a whole number from 1 to 10,000, but 0 was given."),
         (["--steps", "-5"], "steps must be a whole number of at least 1, but -5 was given."),
         (["another"], "another"),
     ],

@@ -537,12 +537,12 @@ class Training:
             )
             self.writers.append(writer)
             writer.restore_history(_named(tensors, f"history.{member}."))
-        for number, (name, examined) in enumerate(facts["pending_evaluations"].items()):
-            env_steps = int(name)
+        pending = {int(name): examined for name, examined in facts["pending_evaluations"].items()}
+        for number, env_steps in enumerate(sorted(pending)):
             snapshot = self.agent.copied()
             _load_tensors(snapshot, tensors, f"pending.{number}.")
             snapshot.updates[:] = tensors[f"pending.{number}.updates"]
-            self._snapshots[env_steps], self._examined[env_steps] = snapshot, examined
+            self._snapshots[env_steps], self._examined[env_steps] = snapshot, pending[env_steps]
             self.evaluator.begin(env_steps, live_policy(snapshot))
 
     def _seconds(self) -> float:

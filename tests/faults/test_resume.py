@@ -107,7 +107,7 @@ def test_evaluations_that_were_under_way_in_processes_are_not_lost(tmp_path, mon
     stopped(tmp_path / "cut", 350, seeds=2)
     checkpoint, _ = Checkpoints(tmp_path / "cut").newest()
     assert checkpoint.env_steps == 300
-    assert checkpoint.facts["pending_evaluations"] == [0, 200]
+    assert {*checkpoint.facts["pending_evaluations"]} == {"0", "200"}
     resume_run(tmp_path / "cut")
     assert differences(tmp_path / "whole", tmp_path / "cut") == []
 

@@ -76,7 +76,7 @@ def test_tables_that_cannot_be_written_end_the_run_with_its_last_checkpoint(tmp_
 
 
 def test_a_gpu_without_room_is_said_in_a_sentence(tmp_path, monkeypatch):
-    def no_room(*arguments):
+    def no_room(*arguments, **options):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(training, "make_replay_memory", no_room)

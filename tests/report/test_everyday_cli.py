@@ -106,7 +106,8 @@ def test_tracking_hands_the_project_on(capsys, tmp_path, monkeypatch):
     begun = []
 
     class Tracker:
-        def __init__(self, project):
+        def __init__(self, project, first_step):
+            assert first_step == 0
             begun.append(project)
 
         def evaluated(self, env_steps, evaluation):
