@@ -136,8 +136,8 @@ def record_rail(pairs: Sequence[int] = PAIRS, steps: int = STEPS) -> Trace:
         arrays |= {f"ddpg_actor.{pair}": rival_nets[first][0], f"ddpg_critic.{pair}": rival_nets[first][1]}
     arrays |= {f"curve.{name}": np.array(values) for name, values in curves.items()}
     facts["filled"] = [SETTINGS.random_steps + number - 1 for number in sorted(kept)]
-    facts["optimum"] = round(optimum(), 3)
-    facts["truth"] = True
+    # The moment at which the page opens: a row whose curves cross, and whose action is on its way.
+    facts |= {"optimum": round(optimum(), 3), "truth": True, "start": 1492, "row": 4}
     arrays["truth"] = solve().nodes
     return _assembled(arrays, facts, kept, timed_out)
 
@@ -276,12 +276,13 @@ _IN_MEMORY = ("state", "action", "reward", "next_state", "terminated")
 
 
 def _shown(record: dict[str, Array], ends: Array) -> list[int]:
-    """Eight rows of the batch: a termination and a time-out if there are any, then the first ones."""
+    """Eight rows of the batch: from the lowest next score to the highest, a termination and a time-out among them."""
     rows = record["rows"].astype(int)
     special = [*np.flatnonzero(record["terminated"])[:1], *np.flatnonzero(ends[rows])[:1]]
-    first = [place for place in range(len(rows)) if place not in special]
-    chosen = [int(place) for place in (*first[:2], *special, *first[2:])][:SHOWN]
-    return chosen
+    common = [int(place) for place in np.argsort(record["next_score"], kind="stable") if place not in special]
+    common = [place for place in common if not record["terminated"][place]] or common
+    spread = [common[round(part)] for part in np.linspace(0, len(common) - 1, SHOWN - len(special))]
+    return [int(place) for place in (*spread[:2], *special, *spread[2:])]
 
 
 def _picks(sizes: Sequence[int], drawn: Sequence[int]) -> Array:

@@ -4,7 +4,7 @@
 const lessons = JSON.parse(document.getElementById("lessons").textContent);
 const $ = (id) => document.getElementById(id);
 const last = facts.updates.length - 1;
-const start = facts.updates.indexOf(3026) >= 0 ? facts.updates.indexOf(3026) : last;
+const start = facts.updates.includes(facts.start) ? facts.updates.indexOf(facts.start) : last;
 const fresh = () => ({ u: start, step: 1, t: 1, film: null, pokes: { ...POKES, breaks: [] } });
 const NUMBERS = ["row", "seed", "capacity", "low", "high", "sigma", "clip", "aim", "gamma", "rate", "delay", "tau"];
 const SWITCHES = ["dead", "magnify"];
@@ -24,7 +24,7 @@ function parse(hash) {
   const limits = { row: [0, 7], seed: [0, 99], capacity: [batchSize, POKES.capacity], low: [-1e6, 1e6], high: [-1e6, 1e6], sigma: [0, 5], clip: [0, 5], aim: [facts.low[0], facts.high[0]], gamma: [0, 1], rate: [0.1, 100], delay: [1, 16], tau: [0, 1] };
   NUMBERS.forEach((name) => { const v = number(name, ...limits[name]); if (v !== null) S.pokes[name] = v; });
   ["row", "seed", "delay", "capacity"].forEach((name) => { S.pokes[name] = Math.round(S.pokes[name]); });
-  S.pokes.row = Math.min(S.pokes.row, facts.shown[0].length - 1);
+  
   SWITCHES.forEach((name) => { if (given.has(name)) S.pokes[name] = given.get(name) === "1"; });
   if (["exact", "ddpg", "both", "none"].includes(given.get("compare"))) S.pokes.compare = given.get("compare");
   S.pokes.breaks = (given.get("break") || "").split(",").filter((b) => KNOWN_BREAKS.includes(b)).sort();
@@ -54,7 +54,7 @@ function filmState(share) {
     left -= piece[0];
   }
   const [, offset, step, from, to, caption] = shot;
-  return { u: Math.min(filmPair + offset, last), step, t: from + (to - from) * inside, film: share, caption, pokes: { ...POKES, compare: "none", row: 1, breaks: [] } };
+  return { u: Math.min(filmPair + offset, last), step, t: from + (to - from) * inside, film: share, caption, pokes: { ...POKES, compare: "none", breaks: [] } };
 }
 const seen = (S) => (S.film === null ? S : filmState(S.film));
 
@@ -326,8 +326,10 @@ const light = (name, on) => document.querySelectorAll(`[data-sym="${name}"]`).fo
 document.addEventListener("pointerover", (event) => { const hit = event.target.closest?.("[data-sym]"); if (hit && hit.dataset.sym) light(hit.dataset.sym, true); });
 document.addEventListener("pointerout", (event) => { const hit = event.target.closest?.("[data-sym]"); if (hit && hit.dataset.sym) light(hit.dataset.sym, false); });
 addEventListener("hashchange", () => { if (playing) { cancelAnimationFrame(playing.id); playing = null; } state = parse(location.hash); render(false); });
-addEventListener("resize", () => render(false));
+addEventListener("resize", () => { if ($("stage")) render(false); });
 
+$("questions").innerHTML = lessons.questions.map(([question, answer, moment]) => `<details><summary>${esc(question)}</summary><p>${esc(answer)} <a href="#${esc(moment)}" data-go="1">Show me</a></p></details>`).join("");
+document.addEventListener("click", (event) => { if (event.target.dataset.go) scrollTo({ top: 0, behavior: calm ? "auto" : "smooth" }); });
 $("training").max = last;
 // For tests, docs and film: the same functions that the page itself uses.
 window.explain = { facts, array, run, POKES, parse, address, stage: (hash, width, options) => { const S = seen(parse(hash)); return stage(S, width, { ...options, caption: options?.caption ? S.caption || "" : null }); }, svg: svgOf, compute: (hash) => { const S = seen(parse(hash)); return run(S.u, S.pokes); }, values: (hash) => { const S = seen(parse(hash)); return values(S, run([2, 3].includes(S.step) ? 0 : S.u, S.pokes)); }, filmLength, svgStyle };

@@ -61,6 +61,7 @@ const NETWORKS = [
   ["actorTarget", "actor target", "actor", "target"], ["critic1Target", "critic 1 target", "c1", "target"],
   ["critic2Target", "critic 2 target", "c2", "target"],
 ];
+const NET_SYMBOLS = { actor: "actor", critic1: "critics", critic2: "critics", actorTarget: "actor_target", critic1Target: "critics_target", critic2Target: "critics_target" };
 const LEVELS = 6;
 
 function cellPlan(sizes, cell, x0, y0) {
@@ -82,8 +83,8 @@ function cellPlan(sizes, cell, x0, y0) {
 const columnsOf = (sizes) => sizes[0] + 1.35 + sizes.slice(1, -2).reduce((a, w) => a + w + 2.55, 0) + sizes.at(-2) + 2.55 + 0;
 function planFor(sizes, box) {
   const unit = cellPlan(sizes, 1, 0, 0);
-  const cell = Math.min((box.w - 12) / unit.width, (box.h - 30) / unit.height);
-  return { cell, ...cellPlan(sizes, cell, box.x + (box.w - unit.width * cell) / 2, box.y + 18) };
+  const cell = Math.min((box.w - 12) / unit.width, (box.h - 36) / unit.height);
+  return { cell, ...cellPlan(sizes, cell, box.x + (box.w - unit.width * cell) / 2, box.y + 19) };
 }
 function cellPaths(plan, cell, value, scale, classes) {
   const buckets = {};
@@ -112,7 +113,7 @@ function networkStates(R, S, t) {
     critic2Target: { p: R.targets[1], kind: "critic" },
   };
   const wake = (names, flow) => names.forEach((name, j) => { nets[name].awake = true; nets[name].flow = flow[j % flow.length]; });
-  if (step === 2) { wake(["actor", "actorTarget"], ["born with random weights", "an exact copy"]); nets.actorTarget.copied = t; }
+  if (step === 2) { wake(["actor", "actorTarget"], ["random weights", "an exact copy"]); nets.actorTarget.copied = t; }
   if (step === 3) {
     wake(["critic1", "critic2", "critic1Target", "critic2Target"], ["its own weights", "its own weights", "an exact copy", "an exact copy"]);
     if (broken(k, "twins")) { nets.critic2.p = R.critics[0]; nets.critic2Target.p = R.targets[0]; nets.critic2.flow = "copied from critic 1"; }
@@ -154,13 +155,13 @@ function networkStates(R, S, t) {
   }
   if (step > 13) nets.actor.p = R.actorAfter;
   if (step === 14) {
-    wake(["actor", "actorTarget"], ["stays where it is", R.glides ? `glides ${show(R.tau * 100, 1)} % of the way` : "waits"]);
+    wake(["actor", "actorTarget"], ["stays where it is", R.glides ? `glides ${show(R.tau * 100, 1)} %` : "waits"]);
     nets.actorTarget.p = blend(R.actorTarget, R.actorTargetAfter, R.glides ? glide : 0);
   }
   if (step > 14) nets.actorTarget.p = R.actorTargetAfter;
   if (step === 15) {
     wake(["critic1", "critic2", "critic1Target", "critic2Target"], ["stays where it is", "stays where it is",
-      ...Array(2).fill(R.glides ? `glides ${show(R.tau * 100, 1)} % of the way` : "waits")]);
+      ...Array(2).fill(R.glides ? `glides ${show(R.tau * 100, 1)} %` : "waits")]);
     ["critic1Target", "critic2Target"].forEach((name, twin) => { nets[name].p = blend(R.targetsMoved[twin], R.targetsAfter[twin], R.glides ? glide : 0); });
   }
   return nets;
@@ -168,7 +169,7 @@ function networkStates(R, S, t) {
 const blend = (a, b, p) => (p <= 0 ? a : p >= 1 ? b : Float64Array.from(a, (v, j) => v + (b[j] - v) * p));
 
 const narrowAt = 480;
-const stageHeight = (W) => (W < narrowAt ? { nets: 196, drawing: 330 } : { nets: 244, drawing: 340 });
+const stageHeight = (W) => (W < narrowAt ? { nets: 196, drawing: 342 } : { nets: 244, drawing: 342 });
 
 function drawNetworks(R, S, t, W, y0) {
   const nets = networkStates(R, S, t), gap = W < narrowAt ? 6 : 14;
@@ -186,16 +187,16 @@ function drawNetworks(R, S, t, W, y0) {
       inside += `<g opacity="${fix(net.fade)}">${cellPaths(plan, cell, (at, x) => (x + cell < edge ? null : net.glow[at]), strong, ["glow", "glow"])}</g>`;
       if (net.sweep < 1) inside += line(edge, box.y + 16, edge, box.y + box.h - 14, "gradient stroke w2");
     }
-    if (net.glass) inside += rect(box.x + 1, box.y + 15, box.w - 2, box.h - 29, "glass");
+    if (net.glass) inside += rect(box.x + 2, box.y + 17, box.w - 4, box.h - 34, "glass");
     if (net.pass !== undefined && net.pass < 1) {
       const edge = box.x + box.w * (1 - net.pass);
       inside += line(edge, box.y + 16, edge, box.y + box.h - 14, "gradient stroke w2");
     }
     const dim = awake || net.copied !== undefined ? 1 : idleStep ? 0.34 : 0.26;
-    out += `<g class="net" data-net="${name}" opacity="${dim}">` +
-      rect(box.x, box.y, box.w, box.h, `frame ${colour} ${kind}`, 'rx="5"') + inside +
-      text(box.x + 6, box.y + 12, label, `${colour}-ink s b`) +
-      (net.flow ? text(box.x + box.w / 2, box.y + box.h - 4, net.flow, "ink xs mid") : "") + "</g>";
+    out += `<g class="net" data-net="${name}" data-sym="${NET_SYMBOLS[name]}"><g opacity="${dim}">` +
+      rect(box.x, box.y, box.w, box.h, `frame ${colour} ${kind}`, 'rx="5"') + inside + "</g>" +
+      text(box.x + 6, box.y + 13, label, dim < 1 ? "soft s" : `${colour}-ink s b`) +
+      (net.flow ? text(box.x + box.w / 2, box.y + box.h - 5, net.flow, "ink xs mid") : "") + "</g>";
   });
   return out;
 }
@@ -348,8 +349,8 @@ steps[3] = (R, S, t, W) => {
 // 4: dots leap from the plane into the rows of a table.
 steps[4] = (R, S, t, W) => {
   const narrow = W < narrowAt, B = R.batch, filled = facts.filled[R.u];
-  const A = narrow ? plane(34, 30, 110, 150) : plane(44, 30, 214, 232);
-  const tx = narrow ? 160 : 292, right = W - 6, top = 30, lane = narrow ? 24 : 27;
+  const A = narrow ? plane(30, 30, 98, 150) : plane(44, 30, 214, 232);
+  const tx = narrow ? 146 : 292, right = W - 6, top = 30, lane = narrow ? 24 : 27;
   const heads = narrow ? ["s\u2081", "s\u2082", "a", "r", "end"] : ["s\u2081", "s\u2082", "a", "r", "s′\u2081", "s′\u2082", "end"];
   const symbols = narrow ? ["s", "s", "a", "r", "d"] : ["s", "s", "a", "r", "s2", "s2", "d"];
   const cw = (right - tx) / heads.length;
@@ -364,9 +365,9 @@ steps[4] = (R, S, t, W) => {
     if (p > 0 && p < 1) out += line(px, py, mix(px, ex, p), mix(py, ey, p) + hop, "pick stroke thin");
     out += marks.dot(mix(px, ex, p), mix(py, ey, p) + hop, 3.6, "pick b");
     if (p >= 0.98) {
-      const end = B.terminated[j] ? "ended" : B.timed_out[j] ? "time" : "";
+      const end = B.terminated[j] ? "ended" : B.timed_out[j] ? "clock" : "";
       const s = (v) => show(v, 2), second = (all) => (stateSize > 1 ? s(all[j * stateSize + 1]) : "");
-      const cells = [s(B.state[j * stateSize]), second(B.state), s(B.action[j * actionSize]), s(B.reward[j])];
+      const cells = [s(B.state[j * stateSize]), second(B.state), s(B.action[j * actionSize]), show(B.reward[j], narrow ? 1 : 2)];
       if (!narrow) cells.push(s(B.next_state[j * stateSize]), second(B.next_state));
       cells.push(end);
       cells.forEach((cell, c) => { out += text(tx + (c + 1) * cw - 4, y + lane / 2 + 6, cell, (c === cells.length - 1 ? "bad xs b end" : "ink xs num end"), `data-sym="${symbols[c]}"`); });
@@ -374,7 +375,7 @@ steps[4] = (R, S, t, W) => {
   });
   const foot = top + 8 * lane + 24, note = broken(S.pokes, "newest") ? "the newest rows only: one streak of one episode" : `${batchSize} rows drawn from ${group(Math.min(filled, S.pokes.capacity))}, 8 of them shown`;
   return out + text(narrow ? 16 : 292, narrow ? foot + 18 : foot + 4, note, broken(S.pokes, "newest") ? "bad s b" : "ink s") +
-    text(narrow ? 16 : 292, narrow ? foot + 36 : foot + 22, "ended: the task is over · time: only the clock was", "soft s");
+    text(narrow ? 16 : 292, narrow ? foot + 36 : foot + 22, "ended: the task is over · clock: only the time was up", "soft s");
 };
 
 // 5 and 6: ticks on the action axis, one lane for each row.
@@ -465,7 +466,7 @@ steps[7] = (R, S, t, W) => {
 steps[8] = (R, S, t, W) => {
   const narrow = W < narrowAt, j = R.shown[S.pokes.row], kept = R.next_score[j], k = S.pokes;
   const wrong = ["mean", "max", "first"].find((name) => broken(k, name));
-  const P = curvePlot(R, S, W, "target", nextStateOf(R, S), [kept], { w: narrow ? W - 144 : 340, h: narrow ? 150 : 232, ylabel: `score in s′ of ${rowLabel(S)}` }), A = P.A;
+  const P = curvePlot(R, S, W, "target", nextStateOf(R, S), [kept], { w: narrow ? W - 144 : 340, h: narrow ? 156 : 232, ylabel: `score in s′ of ${rowLabel(S)}` }), A = P.A;
   const rule = { mean: (a, b) => (a + b) / 2, max: Math.max, first: (a) => a }[wrong] || Math.min;
   const kept_ = Array.from(P.q[0], (v, g) => rule(v, P.q[1][g])), grow = phase(t, 0.1, 0.7);
   let out = P.svg + path(trace(P.q[0], A), "c1 stroke w1 dashed") + path(trace(P.q[1], A), "c2 stroke w1 dashed") +
@@ -473,20 +474,20 @@ steps[8] = (R, S, t, W) => {
   const a1 = clamped(R.smoothed[j * actionSize], 0);
   out += line(A.X(a1), A.Y(kept), A.X(a1), 30 + P.h, "actor stroke thin") + marks.dot(A.X(a1), A.Y(kept), 5, wrong ? "bad fill edge" : "ink fill edge");
   out += stacked([{ y: A.Y(P.q[0].at(-1)), text: "Q1′", cls: "c1-ink b" }, { y: A.Y(P.q[1].at(-1)), text: "Q2′", cls: "c2-ink b" }, ...P.labels], 52 + P.w + 6);
-  // All shown rows at once: two opinions, one kept.
-  const values = R.shown.flatMap((r) => [R.target_scores[0][r], R.target_scores[1][r]]);
-  const D = narrow ? axes(52, 224, W - 144, 62, [0, 8], spanOf([values], 0.15), { xticks: 1, yticks: 2 }) : axes(478, 30, 152, 232, [0, 8], spanOf([values], 0.12), { xticks: 1 });
-  const x0 = narrow ? 52 : 478, w0 = narrow ? W - 144 : 152;
-  out += D.svg.replace(/<text[^>]*mid"[^>]*>[^<]*<\/text>/g, "");
+  // All shown rows at once, each around the mean of its two opinions: now the one is lower, now the other.
+  const half = (r) => (R.target_scores[0][r] - R.target_scores[1][r]) / 2, middle = (r) => (R.target_scores[0][r] + R.target_scores[1][r]) / 2;
+  const reach = Math.max(...R.shown.map((r) => Math.abs(half(r))), 0.01) * 1.25, x0 = narrow ? 52 : 486, w0 = narrow ? W - 144 : 146;
+  const D = axes(x0, narrow ? 232 : 30, w0, narrow ? 56 : 232, [0, 8], [-reach, reach], { xticks: 0.5, yticks: narrow ? 2 : 4 });
+  out += D.svg.replace(/<line[^>]*class="axis"[^>]*>|<text[^>]*mid"[^>]*>[^<]*<\/text>/g, "") + line(x0, D.Y(0), x0 + w0, D.Y(0), "axis");
   R.shown.forEach((r, at) => {
-    const x = x0 + ((at + 0.5) / 8) * w0, y1 = D.Y(R.target_scores[0][r]), y2 = D.Y(R.target_scores[1][r]), y = D.Y(R.next_score[r]);
-    out += line(x, y1, x, y2, "soft-stroke stroke") + marks.dot(x, y1, 3, "c1 fill") + marks.square(x, y2, 2.8, "c2 fill") +
+    const x = x0 + ((at + 0.5) / 8) * w0, y1 = D.Y(half(r)), y2 = D.Y(-half(r)), y = D.Y(R.next_score[r] - middle(r));
+    out += (at === k.row ? rect(x - w0 / 16, D.Y(reach), w0 / 8, D.Y(-reach) - D.Y(reach), "lane chosen") : "") + line(x, y1, x, y2, "soft-stroke stroke") + marks.dot(x, y1, 3, "c1 fill") + marks.square(x, y2, 2.8, "c2 fill") +
       (t > 0.7 ? marks.dot(x, y, 5.2, wrong ? "bad ring" : "ink ring") : "");
   });
-  out += text(x0 + w0 / 2, narrow ? 300 : 280, "the eight rows", "soft s mid");
-  const gap = facts.truth ? truthGap(R) : null, y = narrow ? 320 : 316;
+  out += text(x0 + w0 / 2, narrow ? 304 : 280, narrow ? "rows 1 to 8, each around its mean" : "rows, around their means", "soft xs mid");
+  const gap = facts.truth ? truthGap(R) : null, y = narrow ? 326 : 316;
   const said = wrong ? { mean: "the mean", max: "the larger", first: "critic 1 alone" }[wrong] + ` is kept: ${show(R.next_score.reduce((a, b) => a + b, 0) / batchSize - minMean(R), 2)} more on average` : `kept: ${show(kept, 3)}`;
-  return out + text(52, y, said, wrong ? "bad s b" : "ink s num") + (gap === null || narrow ? "" : text(478, y, `minus exact: ${show(gap, 2)}`, "soft s"));
+  return out + text(52, y, said, wrong ? "bad s b" : "ink s num") + (gap === null || narrow ? "" : text(486, y, `minus exact: ${show(gap, 2)}`, "soft s"));
 };
 const minMean = (R) => R.target_scores[0].reduce((s, v, j) => s + Math.min(v, R.target_scores[1][j]), 0) / batchSize;
 function truthGap(R) {
@@ -498,27 +499,29 @@ function truthGap(R) {
 // 9: reward and discounted future, stacked; after a true end the second block falls away.
 steps[9] = (R, S, t, W) => {
   const k = S.pokes, narrow = W < narrowAt, future = R.next_score.map((v) => k.gamma * v);
-  const ends = R.shown.flatMap((j) => [0, R.batch.reward[j], R.batch.reward[j] + future[j], R.y[j]]);
-  const [low, high] = [Math.min(...ends), Math.max(...ends)], pad = (high - low) * 0.06 + 0.2, L = lanes(W, [low - pad, high + pad], 26, 29);
+  const all = (j) => [0, R.batch.reward[j], R.batch.reward[j] + future[j], R.y[j]];
+  // A fall costs so much that the other rows would vanish beside it: its bar is cut off at the edge, with its number.
+  const calmRows = R.shown.filter((j) => !R.batch.terminated[j]), ends = (calmRows.length ? calmRows : R.shown).flatMap(all);
+  const low = Math.min(...ends), high = Math.max(...ends), pad = (high - low) * 0.08 + 0.2, L = lanes(W, [low - pad, high + pad * (narrow ? 1.6 : 1)], 26, 29);
+  const X = (v) => Math.max(L.x, Math.min(L.x + L.w, L.X(v))), cutAt = (v) => L.X(v) < L.x - 0.5 || L.X(v) > L.x + L.w + 0.5;
   let out = L.svg + chosenLane(L, S) + line(L.X(0), L.top, L.X(0), L.bottom, "ink stroke");
-  const bar = (from, to, y, cls, extra = "") => rect(Math.min(L.X(from), L.X(to)), y, Math.abs(L.X(to) - L.X(from)), 11, cls, extra);
+  const bar = (from, to, y, cls) => rect(Math.min(X(from), X(to)), y, Math.abs(X(to) - X(from)), 11, cls);
   const grow = phase(t, 0.05, 0.3), add = phase(t, 0.3, 0.55), fall = phase(t, 0.6, 0.9);
   R.shown.forEach((j, at) => {
-    const r = R.batch.reward[j], y = L.Y(at) - 5, dead = R.ended[j] === 1, from = r, to = r + future[j] * add;
+    const r = R.batch.reward[j], y = L.Y(at) - 5, dead = R.ended[j] === 1, to = r + future[j] * add, cut = cutAt(r);
     out += sym("r", bar(0, r * grow, y, "reward"));
-    if (!dead) out += sym("min", bar(from, to, y + 2, "future"));
-    else if (fall < 1) out += `<g opacity="${fix(1 - fall)}" transform="translate(0 ${fix(fall * 26)}) rotate(${fix(fall * 12)} ${fix(L.X(from))} ${fix(y)})">${bar(from, to, y + 2, "future")}</g>`;
-    if (t > 0.56) out += sym("y", marks.star(L.X(mix(dead ? r + future[j] : R.y[j], R.y[j], fall)), y + 5.5, 7, "ystar"));
-    const note = R.batch.terminated[j] ? "ended" : R.batch.timed_out[j] ? "time-out" : k.dead && at === k.row ? "ended (poke)" : "";
-    if (note) {
-      const right = L.X(high + pad) - 4, edge = Math.max(L.X(0), L.X(r), L.X(R.y[j])) + 12, room = right - edge > 74;
-      out += text(room ? right : L.x + 4, y + (room ? 10 : 10), note, `${dead ? "bad" : "soft"} s b${room ? " end" : ""}`);
-    }
+    if (!dead && !cut) out += sym("min", bar(r, to, y + 2, "future"));
+    else if (!cut && fall < 1) out += `<g opacity="${fix(1 - fall)}" transform="translate(0 ${fix(fall * 26)}) rotate(${fix(fall * 12)} ${fix(X(r))} ${fix(y)})">${bar(r, to, y + 2, "future")}</g>`;
+    else if (cut && fall < 1) out += `<g opacity="${fix(dead ? 1 - fall : 1)}" transform="translate(0 ${fix(dead ? fall * 26 : 0)})">${rect(L.x + 8, y + 2, 34 * add, 11, "future")}</g>`;
+    else if (cut && !dead) out += rect(L.x + 8, y + 2, 34, 11, "future");
+    if (t > 0.56) out += sym("y", marks.star(Math.max(L.x + 9, X(mix(dead ? r + future[j] : R.y[j], R.y[j], fall))), y + 5.5, 7, "ystar"));
+    const note = (cut ? `${show(r, 1)}${dead || !R.batch.terminated[j] ? "" : ` − ${show(-future[j], 1)}`}, ` : "") + (R.batch.terminated[j] ? "ended" : R.batch.timed_out[j] ? "time-out" : k.dead && at === k.row ? "ended" : "");
+    if (note) out += cut ? text(L.x + L.w / 2, y + 10, note, "on-bar s b mid") : text(L.x + 6, y + 10, note, `${dead ? "bad" : "soft"} s b`);
   });
   const lx = narrow ? 34 : 66;
-  return out + legend([[lx, L.bottom + 34], [lx + (narrow ? 84 : 100), L.bottom + 34]], [["square", "reward", "reward r"], ["square", "future", `γ · min, γ = ${show(k.gamma, 2)}`]]) +
-    marks.star(lx + (narrow ? 218 : 260), L.bottom + 30, 6, "ystar") + text(lx + (narrow ? 228 : 271), L.bottom + 34, "y", "soft s") +
-    text(lx, L.bottom + 54, broken(k, "nodeath") ? "death is taken for life: the block stays" : broken(k, "timeout") ? "a time-out is taken for death" : "after a true end nothing follows: y = r", broken(k, "nodeath") || broken(k, "timeout") ? "bad s b" : "ink s");
+  return out + legend([[lx, L.bottom + 36], [lx + (narrow ? 84 : 100), L.bottom + 36]], [["square", "reward", "reward r"], ["square", "future", `γ · min, γ = ${show(k.gamma, 2)}`]]) +
+    marks.star(lx + (narrow ? 222 : 260), L.bottom + 32, 6, "ystar") + text(lx + (narrow ? 232 : 271), L.bottom + 36, "y", "soft s") +
+    text(lx, L.bottom + 56, broken(k, "nodeath") ? "death is taken for life: the block stays" : broken(k, "timeout") ? "a time-out is taken for death" : "after a true end nothing follows: y = r", broken(k, "nodeath") || broken(k, "timeout") ? "bad s b" : "ink s");
 };
 
 // 10: the online curves at the stored action, against y.
@@ -534,15 +537,15 @@ steps[10] = (R, S, t, W) => {
   }
   out += sym("y", marks.star(x, A.Y(y), 9, "ystar"));
   out += stacked([{ y: A.Y(P.q[0].at(-1)), text: "Q1", cls: "c1-ink b" }, { y: A.Y(P.q[1].at(-1)), text: "Q2", cls: "c2-ink b" }, ...P.labels], W - 86);
-  return out + text(52, 312, `a = ${show(a, 3)}:  Q1 = ${show(R.q[0][j], 3)},  Q2 = ${show(R.q[1][j], 3)},  y = ${show(y, 3)}`, "ink s num") +
-    text(52, 330, own ? "asked of the actor's own action, but r and s′ belong to another" : "asked of the stored action: only of it are r and s′ known", own ? "bad s b" : "soft s");
+  return out + text(52, 312, `Q1 = ${show(R.q[0][j], 3)},  Q2 = ${show(R.q[1][j], 3)},  y = ${show(y, 3)}`, "ink s num") +
+    text(52, 330, own ? "the actor's action: but r and s′ belong to another" : "the stored action: only of it r and s′ are known", own ? "bad s b" : "soft s");
 };
 
 // 11: every error as a literal square, poured into two bars.
 steps[11] = (R, S, t, W) => {
   const narrow = W < narrowAt, wrong = broken(S.pokes, "broadcast"), x0 = narrow ? 34 : 60, area = narrow ? 196 : 330, top = 40;
   const errors = R.q.map((q) => R.shown.map((j) => q[j] - R.y[j]));
-  const most = Math.max(...errors.flat().map(Math.abs), 0.1), cell = Math.min(area / 8, narrow ? 24 : 40), pour = phase(t, 0.45, 0.85);
+  const calm_ = R.shown.map((j, at) => at).filter((at) => !R.batch.terminated[R.shown[at]]), most = Math.max(...errors.flatMap((e) => calm_.map((at) => Math.abs(e[at]))), 0.1), cell = Math.min(area / 8, narrow ? 24 : 40), pour = phase(t, 0.45, 0.85);
   let out = "";
   if (wrong) {
     // (B, 1) against (B,): every score is compared with every target.
@@ -557,20 +560,22 @@ steps[11] = (R, S, t, W) => {
     [0, 1].forEach((twin) => {
       out += text(x0, rowsY[twin] - cell / 2 - 6, twin ? "(Q2 − y)², as squares" : "(Q1 − y)², as squares", `${twin ? "c2" : "c1"}-ink s b`);
       errors[twin].forEach((e, at) => {
-        const s = Math.max(1.2, (Math.abs(e) / most) * (cell - 3)) * phase(t, 0.02 + at * 0.03, 0.2 + at * 0.03), cx = x0 + (at + 0.5) * cell, cy = rowsY[twin] + cell / 2 - 2;
+        const s = Math.max(1.2, Math.min(1, Math.abs(e) / most) * (cell - 3)) * phase(t, 0.02 + at * 0.03, 0.2 + at * 0.03), cx = x0 + (at + 0.5) * cell, cy = rowsY[twin] + cell / 2 - 2;
         const tx = (narrow ? 262 : 452) + twin * (narrow ? 48 : 90) + 16, ty = 250, p = clip01(pour * 1.6 - at * 0.08);
+        if (p > 0) out += rect(cx - s / 2, cy - s / 2, s, s, `${twin ? "c2" : "c1"} fill`, 'fill-opacity="0.3"');
         out += rect(mix(cx, tx, p) - s / 2, mix(cy, ty - 60, p) - s / 2, s, s, `${twin ? "c2" : "c1"} fill${at === S.pokes.row ? " edge2" : ""}`, `fill-opacity="${fix(0.85 * (1 - p * 0.95))}" data-sym="${twin ? "q2" : "q1"}"`);
       });
     });
     R.shown.forEach((_, at) => { out += text(x0 + (at + 0.5) * cell, top + cell * 3 + 52, at + 1, "soft xs mid"); });
-    out += text(x0, top + cell * 3 + 72, `rows 1 to 8 of ${batchSize}`, "soft s");
+    const cutRow = R.shown.findIndex((_, at) => errors.some((e) => Math.abs(e[at]) > most * 1.001));
+    out += text(x0, top + cell * 3 + 72, `rows 1 to 8 of ${batchSize}` + (cutRow < 0 || narrow ? "" : `; row ${cutRow + 1} is cut: its side is ${show(Math.max(...errors.map((e) => Math.abs(e[cutRow]))) / most, 1)} times this`), "soft s");
   }
   const bx = narrow ? 258 : 440, bw = narrow ? 34 : 66, base = 262, tall = 196, scale = Math.max(R.loss, trueLoss(R)) * 1.05, grow = wrong ? phase(t, 0.3, 0.8) : pour;
   out += line(bx - 6, base, W - 6, base, "axis");
   [0, 1].forEach((twin) => {
     const h = (R.losses[twin] / scale) * tall * grow, x = bx + twin * (bw + (narrow ? 14 : 24));
     out += rect(x, base - h, bw, h, wrong ? "bad fill" : `${twin ? "c2" : "c1"} fill`, 'fill-opacity="0.9"') + text(x + bw / 2, base + 16, `MSE ${twin + 1}`, "soft s mid") +
-      text(x + bw / 2, base - h - 6, show(R.losses[twin], 2), "ink s num mid");
+      (grow > 0.02 ? text(x + bw / 2, base - h - 6, show(R.losses[twin], 2), "ink s num mid") : "");
   });
   const said = wrong ? `loss = ${show(R.loss, 2)}, but it should be ${show(trueLoss(R), 2)}` : broken(S.pokes, "half") ? `halved: ${show(R.loss, 3)}` : `loss = ${show(R.losses[0], 3)} + ${show(R.losses[1], 3)} = ${show(R.loss, 3)}`;
   return out + text(narrow ? 34 : 60, 318, said, wrong || broken(S.pokes, "half") ? "bad s b" : "ink s num", 'data-sym="loss"');
@@ -642,6 +647,7 @@ steps[13] = (R, S, t, W) => {
   if (t > 0.3 && !stored) {
     const push = phase(t, 0.3, 0.6) * Math.sign(slope) * Math.min(60, 26 + 20 * Math.log1p(Math.abs(slope)));
     out += arrow(x, 30 + h - 16, Math.max(54, Math.min(50 + w, x + push)), 30 + h - 16, "gradient");
+    out += text(Math.max(86, Math.min(24 + w, x + push / 2)), 30 + h - 26, "dQ1/da", "gradient-ink xs b mid");
   }
   out += stacked([{ y: A.Y(hill.at(-1)), text: wrong === "both" ? "mean" : wrong ? "smaller" : "Q1", cls: wrong ? "bad b" : "c1-ink b" }, ...others.filter((o) => A.Y(o.values.at(-1)) > 26 && A.Y(o.values.at(-1)) < 214).map((o) => ({ y: A.Y(o.values.at(-1)), text: o.label, cls: `${o.cls}-ink` }))], W - 86, 14, 36, 208);
   const said = stored ? "the stored action does not depend on the actor: no slope" : wrong ? `climbing ${wrong === "both" ? "the mean of both" : "the smaller of both"}: another algorithm` :

@@ -111,7 +111,7 @@ function randomRows(seed, count, filled) {
 }
 
 const POKES = {
-  row: 0, seed: 0, capacity: facts.settings.memory_size, low: facts.low[0], high: facts.high[0],
+  row: facts.row ?? 0, seed: 0, capacity: facts.settings.memory_size, low: facts.low[0], high: facts.high[0],
   sigma: facts.settings.target_noise, clip: facts.settings.target_noise_clip, aim: null, gamma: facts.settings.gamma,
   dead: false, rate: 1, delay: facts.settings.policy_delay, tau: facts.settings.tau, magnify: true, compare: "exact", breaks: [],
 };
