@@ -285,7 +285,7 @@ _MARKED = {
 
 def mathml(formula: str) -> str:
     """A formula written on one line as MathML; what is also in the code or the drawing carries its symbol."""
-    out = []
+    out: list[str] = []
     for token in re.findall(r"[A-Za-zãγτσ∂]+\d?'?|\d+|[²]|\S", formula):
         attributes = f' data-sym="{_MARKED[token]}"' if token in _MARKED else ""
         name = token.rstrip("'").replace("~", "")

@@ -1,4 +1,4 @@
-"""The page: one HTML file with style, script, lessons and trace inside, which opens from disk and asks nothing of anyone."""
+"""The page: one HTML file with style, script, lessons and trace inside, which opens from disk and asks for nothing."""
 
 import inspect
 import json
@@ -84,11 +84,11 @@ def page(trace: Trace) -> str:
     )
     loaded = facts.get("loaded")
     story = (
-        f"Your run <code>{escape(loaded)}</code>: {escape(facts['env'])}, seed {facts['seed']}. The six networks are the run's "
-        "own; the transitions were played anew by its actor with exploration noise, and the optimisers start afresh."
+        f"Your run <code>{escape(loaded)}</code>: {escape(facts['env'])}, seed {facts['seed']}. The six networks are the "
+        "run's own; the transitions were played anew by its actor with exploration noise, and the optimisers start afresh."
         if loaded
-        else "A cart on a rail, recorded while TD3 trained it: every number is real, every line of code is the one that ran. "
-        "Step through an update, poke it, break it."
+        else "A cart on a rail, recorded while TD3 trained it: every number is real, every line of code is the one that "
+        "ran. Step through an update, poke it, break it."
     )
     parts = {
         "TITLE": "TD3 in fifteen steps" + (f": {escape(facts['env'])}" if loaded else ""),
@@ -99,7 +99,7 @@ def page(trace: Trace) -> str:
         "LESSONS": json.dumps(for_page(), ensure_ascii=False).replace("<", "\\u003c"),
         "TRACE": json.dumps(trace.payload()).replace("<", "\\u003c"),
         "SCRIPT": "\n".join(read(name) for name in SCRIPTS),
-        "MADE": f"Made by <code>td3 explain{' --run ' + escape(loaded) if loaded else ''}</code>, td3 {escape(__version__)}.",
+        "MADE": f"Made by <code>td3 explain{f' --run {escape(loaded)}' if loaded else ''}</code>, td3 {__version__}.",
     }
     text = read("page.html")
     for name, part in parts.items():

@@ -121,8 +121,8 @@ def practise(
 ) -> Array:
     """Ordinary training of one seed, eager and in order: act, update, step, store.
 
-    Every update goes through `around(its number, the update)`, which may look on. Returns which of the stored rows ended
-    at the time limit: the memory does not know, and must not.
+    Every update goes through `around(its number, the update)`, which may look on. Returns which of the stored rows
+    ended at the time limit: the memory does not know, and must not.
     """
     streams = MemberStreams([seed])
     low, high = (bound.tolist() for bound in (agent.actor.action_range.low, agent.actor.action_range.high))

@@ -1,10 +1,10 @@
-"""The trace: what the page replays. Arrays by name and a few facts, made from a run, kept in one file without pickle."""
+"""The trace: what the page replays. Arrays by name and a few facts, made from a run, in one file without pickle."""
 
 import base64
 import io
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -12,16 +12,20 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from torch import Tensor
 
-from td3.algorithm import Agent
-from td3.algorithm.networks import parameter_count
+from td3.algorithm import Agent, MemberStreams, update
+from td3.algorithm.networks import StackedMLP, parameter_count
+from td3.algorithm.step_02_actor import ActionRange, Actor
+from td3.algorithm.step_03_twin_critics import TwinCritics
 from td3.config import TD3Config
 from td3.engine import live_policy
 from td3.environments import EnvironmentRow, check_environment, make_environment
 from td3.environments.rail import END
 from td3.errors import AgentFileError, RunError
-from td3.explain.record import ddpg_update, newborn, practise, record_updates
+from td3.explain.record import Recorder, ddpg_update, flat, newborn, practise, record_updates
 from td3.ladder.climb import EPISODE, STATES, optimum, play_rail
 from td3.ladder.exact import solve
 from td3.policy import Array
@@ -98,7 +102,7 @@ def record_rail(pairs: Sequence[int] = PAIRS, steps: int = STEPS) -> Trace:
     curves: dict[str, list[float]] = {"env_steps": []}
     rival_nets: dict[int, tuple[Array, Array]] = {}
 
-    def judge(name: str, learner: Agent, number: int) -> None:
+    def judge(name: str, learner: Agent) -> None:
         policy = live_policy(learner)
         force = policy(STATES.astype(np.float32)[None])[0][:, 0]
         value = _scores(learner.critics, STATES.astype(np.float32), force[:, None].astype(np.float32))[0]
@@ -109,26 +113,27 @@ def record_rail(pairs: Sequence[int] = PAIRS, steps: int = STEPS) -> Trace:
 
     def looked_at(number: int) -> None:
         if number % EVALUATE_EVERY == 0:
-            judge("td3", agent, number)
+            judge("td3", agent)
             curves["env_steps"].append(number + SETTINGS.random_steps)
 
     chosen = [first + offset for first in pairs for offset in (0, 1)]
-    judge("td3", agent, 0)
+    judge("td3", agent)
     curves["env_steps"].append(SETTINGS.random_steps)
     kept, timed_out = record_updates(agent, memory, environments, SETTINGS, SEED, steps, chosen, looked_at)
     rows = memory.rows[0].numpy().copy()
 
     rival, rival_memory = newborn(SETTINGS, SEED, rail(), STEPS)
-    judge("ddpg", rival, 0)
+    judge("ddpg", rival)
 
     def around(number: int, one: Any) -> None:
         if number in pairs:
-            rival_nets[number] = rival.actor.parameters.detach()[0].numpy().copy(), rival.critics.parameters.detach()[
-                0, 0
-            ].numpy().copy()
+            rival_nets[number] = (
+                rival.actor.parameters.detach()[0].numpy().copy(),
+                rival.critics.parameters.detach()[0, 0].numpy().copy(),
+            )
         one()
         if number % EVALUATE_EVERY == 0:
-            judge("ddpg", rival, number)
+            judge("ddpg", rival)
 
     practise(rival, rival_memory, rail(), SETTINGS, SEED, steps, ddpg_update, around)
     arrays = {"memory": rows[:steps], "timed_out": timed_out.astype(np.float32)}
@@ -148,61 +153,52 @@ def rail() -> EnvironmentRow:
 
 
 def record_run(path: Path, seed: int | None = None, steps: int = 2_000) -> Trace:
-    """The trace of a reader's own run: its six networks, played for a while and updated twice.
+    """The trace of a reader's own run: its six networks, played for a while and updated until the actor has moved.
 
     A run keeps its networks and not its memory: the transitions are played anew by its actor, with its exploration
     noise, and the optimisers start afresh.
     """
     run = Run(path)
-    chosen_seed = run.best_seed() if seed is None else seed
-    facts_of_run = run.agent(chosen_seed, "last").facts  # also checks the files
-    settings = run.config.td3
-    environment = make_environment(run.config.env)
-    spaces = check_environment(environment, run.config.env)
-    environments = EnvironmentRow([environment])
-    agent, memory = newborn(settings, chosen_seed, environments, steps)
-    _load_networks(agent, run.folder(chosen_seed) / "last" / "agent.safetensors")
-    done = int(facts_of_run.get("updates", 0))
-    done -= done % settings.policy_delay
+    chosen = run.best_seed() if seed is None else seed
+    saved = run.agent(chosen, "last").facts
+    settings, env = run.config.td3, run.config.env
+    environments = EnvironmentRow([make_environment(env)])
+    spaces, steps = check_environment(environments.environments[0], env), min(steps, settings.memory_size)
+    agent, memory = newborn(settings, chosen, environments, steps)
+    _load_networks(agent, run.folder(chosen) / "last" / "agent.safetensors")
+    done = int(saved["updates"]) - int(saved["updates"]) % settings.policy_delay
     agent.updates[:] = done
-    batch = settings.batch_size
-    # All rows first, then the updates: a pair of them, or as many as a turn of the actor takes.
-    quiet = TD3Config(**{**_plain(settings), "random_steps": 0})
-    names = [f"state {n}" for n in range(spaces.state_size)]
-    timed_out = practise(agent, memory, environments, quiet, chosen_seed, steps, lambda *_: None)
-    from td3.algorithm import MemberStreams, update
-    from td3.explain.record import Recorder, flat
+    timed_out = practise(agent, memory, environments, replace(settings, random_steps=0), chosen, steps, lambda *_: None)
+    environments.close()
 
-    recorder, kept, streams = Recorder(), {}, MemberStreams([chosen_seed], position=done)
-    for _ in range(max(2, settings.policy_delay)):
-        number = int(agent.updates[0]) + 1
+    recorder, kept, streams = Recorder(), {}, MemberStreams([chosen], position=done)
+    for number in range(done + 1, done + max(2, settings.policy_delay) + 1):
         with recorder.looking() as calls:
             update(agent, memory, streams, settings)
         kept[number] = flat(calls)
-    last_two = sorted(kept)[-2:]
-    kept = {number: kept[number] for number in last_two}
-    rows = memory.rows[0].numpy()
-    low, high = rows[:, :2].min(0).tolist(), rows[:, :2].max(0).tolist()
-    if spaces.state_size == 1:
-        low, high = [*low[:1], -1.0], [*high[:1], 1.0]
-    actions = [f"action {n}" for n in range(spaces.action_size)]
-    facts = _facts(run.config.env, chosen_seed, settings, agent, names, actions, low, high)
+    kept = {number: kept[number] for number in sorted(kept)[-2:]}
+
+    rows = memory.rows[0].numpy().copy()
+    low, high = (bound(rows[:, : spaces.state_size], 0)[:2].tolist() for bound in (np.min, np.max))
+    if spaces.state_size == 1:  # the plane needs a second side
+        low, high = [*low, -1.0], [*high, 1.0]
+    states, actions = (
+        [f"{kind} {n + 1}" for n in range(size)]
+        for kind, size in (("state", spaces.state_size), ("action", spaces.action_size))
+    )
+    facts = _facts(env, chosen, settings, agent, states, actions, low, high)
     facts |= {"loaded": str(path), "filled": [len(rows)] * len(kept)}
-    arrays = {"memory": rows.copy(), "timed_out": timed_out.astype(np.float32)}
-    env_steps, returns = run.evaluations(chosen_seed)
+    env_steps, returns = run.evaluations(chosen)
+    if not facts["live"]:  # the page computes nothing from the states then, and draws two dimensions of them
+        far = spaces.state_size + spaces.action_size
+        near = min(2, spaces.state_size)
+        rows = np.concatenate((rows[:, :near], rows[:, spaces.state_size : far + near], rows[:, -2:]), 1)
+    arrays = {"memory": rows, "timed_out": timed_out.astype(np.float32)}
     arrays |= {"curve.env_steps": env_steps.astype(float), "curve.td3_return": returns.mean(1)}
-    assert batch == settings.batch_size
     return _assembled(arrays, facts, kept, timed_out)
 
 
-def _plain(settings: TD3Config) -> dict[str, Any]:
-    return {name: getattr(settings, name) for name in TD3Config.__dataclass_fields__}
-
-
 def _load_networks(agent: Agent, file: Path) -> None:
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
     try:
         tensors = load_file(str(file))
         for name, network, twins in (
@@ -242,8 +238,9 @@ def _facts(
         "live": live,
         "truth": False,
         "sizes": sizes,
+        "row_state": sizes["actor"][0] if live else min(2, sizes["actor"][0]),
         "drawn_sizes": {name: [min(width, 16 if not live else width) for width in w] for name, w in sizes.items()},
-        "settings": {name: value for name, value in _plain(settings).items() if not isinstance(value, tuple)},
+        "settings": {name: value for name, value in asdict(settings).items() if name != "hidden_sizes"},
         "low": action_range.low.tolist(),
         "high": action_range.high.tolist(),
         "state_names": state_names,
@@ -253,7 +250,9 @@ def _facts(
     }
 
 
-def _assembled(arrays: dict[str, Array], facts: dict[str, Any], kept: dict[int, dict[str, Array]], ends: Array) -> Trace:
+def _assembled(
+    arrays: dict[str, Array], facts: dict[str, Any], kept: dict[int, dict[str, Array]], ends: Array
+) -> Trace:
     """Choose the rows to show, drop what can be read elsewhere, and thin out what is too large to ship."""
     numbers = sorted(kept)
     facts["updates"], facts["shown"] = numbers, []
@@ -264,7 +263,11 @@ def _assembled(arrays: dict[str, Array], facts: dict[str, Any], kept: dict[int, 
         facts["shown"].append(shown)
         own = {name: record[name] for name in record if name not in _IN_MEMORY}
         if "actor_after" not in own:
-            own |= {name: even[name] for name in ("actor_before", "actor_first_moment", "actor_second_moment", "actor_steps") if name in even}
+            own |= {
+                name: even[name]
+                for name in ("actor_before", "actor_first_moment", "actor_second_moment", "actor_steps")
+                if name in even
+            }
         if not facts["live"]:
             own |= _slices(record, even, facts, shown)
             own = {name: _thinned(name, value, facts) for name, value in own.items()}
@@ -305,12 +308,10 @@ def _thinned(name: str, value: Array, facts: dict[str, Any]) -> Array:
     return value
 
 
-def _slices(record: dict[str, Array], even: dict[str, Array], facts: dict[str, Any], shown: list[int]) -> dict[str, Array]:
+def _slices(
+    record: dict[str, Array], even: dict[str, Array], facts: dict[str, Any], shown: list[int]
+) -> dict[str, Array]:
     """Curves over the first action dimension at the shown rows, where the page cannot compute them itself."""
-    from td3.algorithm.networks import StackedMLP
-    from td3.algorithm.step_02_actor import ActionRange, Actor
-    from td3.algorithm.step_03_twin_critics import TwinCritics
-
     low, high = torch.tensor(facts["low"]), torch.tensor(facts["high"])
 
     def actor(parameters: Array) -> Any:
@@ -329,8 +330,15 @@ def _slices(record: dict[str, Array], even: dict[str, Array], facts: dict[str, A
         return _scores(judges, flat_states, many.reshape(-1, actions.shape[-1])).reshape(2, len(states), GRID)
 
     state, next_state, action = (record[name][shown] for name in ("state", "next_state", "action"))
-    before, after = actor(even["actor_before"]), actor(even["actor_after"])
-    plane = np.stack(np.meshgrid(*[np.linspace(a, b, 25) for a, b in zip(facts["plane_low"], facts["plane_high"], strict=True)], indexing="xy"), -1)
+    turn = record if "actor_after" in record else even
+    before, after = actor(turn["actor_before"]), actor(turn["actor_after"])
+    plane = np.stack(
+        np.meshgrid(
+            *[np.linspace(a, b, 25) for a, b in zip(facts["plane_low"], facts["plane_high"], strict=True)],
+            indexing="xy",
+        ),
+        -1,
+    )
     states = np.repeat(record["state"].mean(0)[None], 625, 0).astype(np.float32)
     states[:, : min(2, states.shape[1])] = plane.reshape(-1, 2)[:, : states.shape[1]]
     return {

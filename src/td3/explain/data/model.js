@@ -17,7 +17,7 @@ function array(name) {
 }
 const shapeOf = (name) => payload.arrays[name][1];
 
-const stateSize = facts.sizes.actor[0], actionSize = facts.low.length, rowSize = 2 * stateSize + actionSize + 2;
+const stateSize = facts.row_state, actionSize = facts.low.length, rowSize = 2 * stateSize + actionSize + 2;
 const batchSize = facts.settings.batch_size;
 const memory = array("memory"), timedOut = array("timed_out");
 const twinsOf = (name, u) => {
@@ -282,7 +282,7 @@ function replay(R, k, u) {
   R.criticGradients = twinsOf("critics_gradient", u);
   R.criticsAfter = twinsOf("critics_after", u);
   R.targetsMoved = R.targets;
-  R.actorGradient = array(`actor_gradient.${pair}`);
+  R.actorGradient = array(`actor_gradient.${has(`actor_gradient.${u}`) ? u : pair}`);
   R.turn = has(`actor_after.${u}`);
   R.glides = R.turn;
   R.actorAfter = R.turn ? array(`actor_after.${u}`) : R.actor;
