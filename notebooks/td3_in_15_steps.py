@@ -405,7 +405,7 @@ assert torch.allclose(copied.critics_target.parameters, copied.critics.parameter
 # `update` calls steps 4 to 15 in order. Around it: act with exploration noise, store, repeat. That is all of TD3.
 
 # %%
-STEPS = 1_200 if FAST else 12_000
+STEPS = 720 if FAST else 12_000
 
 
 def train(improve=update, steps=STEPS, seed=SEED, reward_noise=1.0):
@@ -499,7 +499,7 @@ careless, careless_curve = train(broken_update)
 # %%
 from td3.ladder.exact import solve
 
-exact = solve()
+exact = solve(nodes=41 if FAST else 161)
 starts = np.random.default_rng(1).uniform((-1.6, -0.8), (1.6, 0.8), (200, 2)).astype(np.float32)
 
 

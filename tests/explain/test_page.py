@@ -150,7 +150,7 @@ INVARIANTS = """hash => {
     check("loss", near(R.loss, mse[0] + mse[1], 1e-9 * (1 + R.loss)));
     const same = (p, q) => p.every((w, j) => w === q[j]);
     check("both critics moved", !same(R.critics[0], R.criticsAfter[0]) && !same(R.critics[1], R.criticsAfter[1]));
-    check("targets untouched by step 12", same(R.targets[0], R.targetsMoved[0]) && same(R.targets[1], R.targetsMoved[1]));
+    check("targets untouched by step 12", [0, 1].every((i) => same(R.targets[i], R.targetsMoved[i])));
     check("turn", R.turn === (R.number % k.delay === 0));
     check("actor moves on its turn only", R.turn !== same(R.actor, R.actorAfter));
     check("Q1 climbs", !R.turn || R.slope.some((v) => v !== 0));
@@ -170,7 +170,8 @@ def test_what_must_hold_holds_under_every_poke_and_every_update(tab):
 
 
 def test_q1_of_the_batch_rises_when_the_actor_steps(tab):
-    rises = tab.evaluate("() => explain.facts.updates.map((_, u) => explain.run(u, explain.POKES)).map(R => [R.turn, ...R.rise])")
+    script = "() => explain.facts.updates.map((_, u) => explain.run(u, explain.POKES)).map(R => [R.turn, ...R.rise])"
+    rises = tab.evaluate(script)
     gains = [after - before for turn, before, after in rises if turn]
     assert len(gains) == 7
     # Adam's step has momentum: now and then it goes a little downhill.
@@ -203,7 +204,8 @@ def test_every_break_it_breaks_visibly_and_says_so(tab, number, name):
     extra = "&capacity=400" if name == "oldest" else "&sigma=0.6" if name in ("noclip", "noclamp") else ""
     update = 1491 if name == "everyupdate" else 1492
     row = {"nodeath": "&row=2", "timeout": "&row=3"}.get(name, "")
-    whole, wrong = f"update={update}&step={number}&t=1{row}{extra}", f"update={update}&step={number}&t=1{row}{extra}&break={name}"
+    whole = f"update={update}&step={number}&t=1{row}{extra}"
+    wrong = f"{whole}&break={name}"
     tab.show(whole)
     before = tab.picture()
     assert "Broken" not in tab.page.locator("#banner").inner_text()
@@ -243,7 +245,9 @@ def test_the_address_holds_everything(tab):
         assert tab.evaluate("h => explain.parse(h)", made) == tab.evaluate("h => explain.parse(h)", moment)
 
 
-@pytest.mark.parametrize("nonsense", ["step=99&t=-4", "step=x&update=abc&row=1e9", "break=nothing&capacity=-5", "%%%", "film=7"])
+@pytest.mark.parametrize(
+    "nonsense", ["step=99&t=-4", "step=x&update=abc&row=1e9", "break=nothing&capacity=-5", "%%%", "film=7"]
+)
 def test_a_foreign_address_still_shows_a_page(tab, nonsense):
     tab.said.clear()
     tab.show(nonsense)
@@ -265,20 +269,23 @@ def test_the_code_pane_holds_the_very_source_with_its_place(tab, number):
 
 
 OVERLAPS = """() => {
-    const found = [], all = [...document.querySelectorAll("#stage text")].map((e) => [e.getBoundingClientRect(), e.textContent]);
+    const found = [], texts = [...document.querySelectorAll("#stage text")].filter((e) => e.textContent.trim());
+    const all = texts.map((e) => [e.getBoundingClientRect(), e.textContent]);
     const frame = document.querySelector("#stage svg").getBoundingClientRect();
     all.forEach(([a, text], i) => {
-        if (!text.trim() || a.width === 0) return;
-        if (a.left < frame.left - 1 || a.right > frame.right + 1 || a.top < frame.top - 1 || a.bottom > frame.bottom + 1)
-            found.push(`cut off: ${text}`);
+        const out = a.left < frame.left - 1 || a.right > frame.right + 1 || a.top < frame.top - 1;
+        if (out || a.bottom > frame.bottom + 1) found.push(`cut off: ${text}`);
         all.slice(i + 1).forEach(([b, other]) => {
-            const wide = Math.min(a.right, b.right) - Math.max(a.left, b.left), high = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
-            if (wide > 1 && high > 3.5 && other.trim()) found.push(`${text} | ${other}`);
+            const wide = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+            const high = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+            if (wide > 1 && high > 3.5) found.push(`${text} | ${other}`);
         });
     });
-    if (document.documentElement.scrollWidth > innerWidth + 1) found.push(`page wider than the screen: ${document.documentElement.scrollWidth}`);
+    const width = document.documentElement.scrollWidth;
+    if (width > innerWidth + 1) found.push(`the page is wider than the screen: ${width}`);
     document.querySelectorAll("h1, h2, dd, .poke, .breaks button, .sums div, #banner span, figcaption").forEach((e) => {
-        if (e.offsetParent && e.scrollWidth > e.clientWidth + 1 && getComputedStyle(e).display !== "inline") found.push(`clipped: ${e.textContent.slice(0, 40)}`);
+        const cut = e.offsetParent && getComputedStyle(e).display !== "inline" && e.scrollWidth > e.clientWidth + 1;
+        if (cut) found.push(`clipped: ${e.textContent.slice(0, 40)}`);
     });
     return found;
 }"""
@@ -333,9 +340,9 @@ def test_sliders_and_switches_do_what_they_say(tab):
     tab.page.locator('[data-set="row"][data-value="2"]').click()
     assert tab.evaluate("() => explain.parse(location.hash).pokes.row") == 2
     tab.page.locator("#training").fill("0")
-    assert "update=1&" in tab.page.url
+    assert "update=1&" in tab.evaluate("() => location.hash")
     tab.page.locator("#inside").fill("12.5")
-    assert "step=12&t=0.5" in tab.page.url
+    assert "step=12&t=0.5" in tab.evaluate("() => location.hash")
 
 
 def test_hovering_a_symbol_lights_it_in_code_formula_drawing_and_values(tab):
@@ -343,7 +350,7 @@ def test_hovering_a_symbol_lights_it_in_code_formula_drawing_and_values(tab):
     tab.page.locator('#formula [data-sym="r"]').first.hover()
     for place in ("#formula", "#code-9", "#stage", "#values"):
         assert tab.page.locator(f'{place} [data-sym="r"].lit').count() > 0, place
-    tab.page.mouse.move(0, 0)
+    tab.page.mouse.move(700, 4)
     assert tab.page.locator(".lit").count() == 0
 
 
@@ -354,8 +361,8 @@ def test_every_drawing_has_a_title_and_a_description(tab):
         assert tab.page.locator("#stage desc").text_content() == LESSONS[number].drawing
     assert tab.page.locator("#stage svg").get_attribute("role") == "img"
     for control in tab.page.locator("main button, main input, nav button").all():
-        name = control.get_attribute("aria-label") or control.inner_text() or control.evaluate("e => e.closest('label')?.innerText")
-        assert name
+        own = control.get_attribute("aria-label") or control.inner_text()
+        assert own or control.evaluate("e => e.closest('label')?.innerText")
 
 
 def test_dark_readers_get_a_dark_page_with_the_same_drawing(open_tab, page_file, tab):
@@ -375,7 +382,7 @@ def test_reduced_motion_gets_still_frames(open_tab, page_file):
     still.page.keyboard.press("ArrowRight")
     assert still.evaluate("() => explain.parse(location.hash).t") == 1
     still.page.keyboard.press("f")
-    assert "film=0.0000" in still.page.url
+    assert "film=0.0000" in still.evaluate("() => location.hash")
     still.context.close()
 
 
@@ -385,7 +392,7 @@ def test_the_first_drawing_comes_in_one_task_without_waiting(page_file):
     script = text[text.rindex("<script>") :]
     assert "DOMContentLoaded" not in script
     assert "await " not in script
-    assert script.rstrip().removesuffix("</body>\n</html>").rstrip().removesuffix("</script>").rstrip().endswith("render(false);")
+    assert re.search(r"render\(false\);\s*</script>\s*</body>\s*</html>\s*$", script)
 
 
 def test_the_questions_are_answered_on_the_page(tab):

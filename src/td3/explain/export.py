@@ -58,9 +58,9 @@ INTRODUCTION = """Every line of code here is the one that runs, every drawing sh
 cart in the middle of a rail (`Rail-v0`, noisy rewards, networks of 16 and 16 units). `td3 explain` opens the page that
 these drawings come from: there each step moves, can be poked, and can be broken. [Here it is](fifteen_steps.html), to
 be opened from disk; `td3 explain --run RUN` makes it from a run of your own."""
-HOW_TO_READ = """Six networks stand at fixed places: the actor and two critics above (solid), their targets below (dashed). A
-network is drawn as its weights, purple above zero and green below. What sleeps is faded. This file, the drawings and
-the film are made by `make docs`; a test fails when they differ from the code."""
+HOW_TO_READ = """Six networks stand at fixed places: the actor and two critics above (solid), their targets below
+(dashed). A network is drawn as its weights, purple above zero and green below. What sleeps is faded. This file, the
+drawings and the film are made by `make docs`; a test fails when they differ from the code."""
 IN_README = """*Steps 12 to 15, from a real run: the gradient of the loss through both critics, the delayed actor, the
 gliding targets.* `td3 explain` opens the page it comes from: fifteen steps with the code that ran, to be scrubbed,
 poked and broken, also with a run of your own (`--run RUN`). [docs/fifteen_steps.md](docs/fifteen_steps.md) has all
@@ -199,7 +199,9 @@ def markdown() -> str:
         parts += [
             f"<details><summary>{index}. {question}</summary>",
             "",
-            *_wrapped(f"{answer} [Show me](fifteen_steps.html#{moment})"),
+            *_wrapped(_md(answer)),
+            f"[Show me](fifteen_steps.html#{moment})",
+            "",
             "</details>",
             "",
         ]
@@ -289,6 +291,8 @@ def _picture(alt: str, stem: str) -> str:
 
 
 def _md(text: str) -> str:
+    if "`" in text:
+        return text
     return text.replace("*", r"\*").replace("_", r"\_").replace("<", "&lt;")
 
 

@@ -286,17 +286,18 @@ _MARKED = {
 def mathml(formula: str) -> str:
     """A formula written on one line as MathML; what is also in the code or the drawing carries its symbol."""
     out: list[str] = []
-    for token in re.findall(r"[A-Za-zãγτσ∂]+\d?'?|\d+|[²]|\S", formula):
+    for token in re.findall(r"[A-Za-zãγτσ]+\d?'?|\d+|\S", formula):
         attributes = f' data-sym="{_MARKED[token]}"' if token in _MARKED else ""
         name = token.rstrip("'").replace("~", "")
-        prime = "<mo>′</mo>" if token.endswith("'") else ""
+        primed = token.endswith("'")
         if token == "²":
             out[-1] = f"<msup><mrow>{out[-1]}</mrow><mn>2</mn></msup>"
         elif re.fullmatch(r"Q\d'?", token):
-            base = f"<msub><mi>Q</mi><mn>{name[1]}</mn></msub>"
-            out.append(f"<mrow{attributes}>{base}{prime}</mrow>")
-        elif prime:
-            out.append(f"<mrow{attributes}><mi>{name}</mi>{prime}</mrow>")
+            below = f"<mi>Q</mi><mn>{name[1]}</mn>"
+            inside = f"<msubsup>{below}<mo>′</mo></msubsup>" if primed else f"<msub>{below}</msub>"
+            out.append(f"<mrow{attributes}>{inside}</mrow>")
+        elif primed:
+            out.append(f"<mrow{attributes}><msup><mi>{name}</mi><mo>′</mo></msup></mrow>")
         elif token[0].isalpha() or token == "∂":
             style = ' mathvariant="normal"' if len(token) > 1 else ""
             out.append(f"<mi{style}{attributes}>{token}</mi>")

@@ -17,6 +17,10 @@ from td3.errors import RunError
 from td3.explain.lessons import SYMBOLS, for_page
 from td3.explain.trace import Trace
 
+LESSON_STORY = """A cart on a rail, recorded while TD3 trained it: every number is real, every line of code is the one
+that ran. Step through an update, poke it, break it."""
+RUN_STORY = """The six networks are the run's own; the transitions were played anew by its actor with exploration noise,
+and the optimisers start afresh."""
 SCRIPTS = ("model.js", "draw.js", "app.js")
 
 
@@ -83,13 +87,9 @@ def page(trace: Trace) -> str:
         for number, source in sources.items()
     )
     loaded = facts.get("loaded")
-    story = (
-        f"Your run <code>{escape(loaded)}</code>: {escape(facts['env'])}, seed {facts['seed']}. The six networks are the "
-        "run's own; the transitions were played anew by its actor with exploration noise, and the optimisers start afresh."
-        if loaded
-        else "A cart on a rail, recorded while TD3 trained it: every number is real, every line of code is the one that "
-        "ran. Step through an update, poke it, break it."
-    )
+    story = LESSON_STORY
+    if loaded:
+        story = f"Your run <code>{escape(loaded)}</code>: {escape(facts['env'])}, seed {facts['seed']}. {RUN_STORY}"
     parts = {
         "TITLE": "TD3 in fifteen steps" + (f": {escape(facts['env'])}" if loaded else ""),
         "STORY": story,

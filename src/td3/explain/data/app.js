@@ -185,14 +185,18 @@ function pokesHtml(S) {
 }
 
 // Rendering: everything on the screen follows from the state.
-let state = parse(location.hash), shownParts = {}, playing = null;
+let sliding = null, shownStep = null, state = parse(location.hash), shownParts = {}, playing = null;
 const put = (id, html) => { if (shownParts[id] !== html) { shownParts[id] = html; $(id).innerHTML = html; } };
 const changed = (S) => Object.keys(POKES).filter((name) => !["row", "magnify", "compare"].includes(name) && JSON.stringify(S.pokes[name]) !== JSON.stringify(POKES[name]));
 const stageWidth = () => ($("stage").clientWidth < narrowAt ? 360 : 640);
 
 function render(push = true) {
   const S = seen(state), R = run([2, 3].includes(S.step) ? 0 : S.u, S.pokes), lesson = lessons.steps[S.step - 1];
+  const before = $("steps").scrollLeft;
   put("steps", [["before training", 1, 3], ["one update", 4, 12], ["every second update", 13, 15]].map(([label, from, to]) => `<div><span>${label}</span>${Array.from({ length: to - from + 1 }, (_, j) => from + j).map((n) => `<button data-step="${n}" ${n === S.step ? 'aria-current="step"' : ""} class="${lessons.steps[n - 1].breaks.some((b) => broken(S.pokes, b[0])) ? "changed" : ""}" title="${esc(lessons.steps[n - 1].title)}" aria-label="Step ${n}: ${esc(lessons.steps[n - 1].title)}">${n}</button>`).join("")}</div>`).join(""));
+  $("steps").scrollLeft = before;
+  const now = document.querySelector("nav [aria-current]");
+  if (shownStep !== S.step) { shownStep = S.step; $("steps").scrollLeft = now.offsetLeft - $("steps").clientWidth / 2; }
   put("title", `<b>${S.step}</b>${esc(lesson.title)}`);
   put("formula", lesson.formula);
   put("prose", `<dl><dt>What</dt><dd>${esc(lesson.what)}</dd><dt>Why</dt><dd>${esc(lesson.why)}</dd><dt>If you leave it out</dt><dd>${esc(lesson.without)}</dd><dt>Common misreading</dt><dd>${esc(lesson.misreading)}</dd></dl>`);
@@ -206,7 +210,7 @@ function render(push = true) {
   $("banner").hidden = !said && !undo.length;
   $("banner").dataset.broken = S.pokes.breaks.join(",");
   put("values", valuesHtml(S, R));
-  if (!sliding) put("pokes", pokesHtml(S));
+  if (!document.querySelector(`[data-slide="${sliding}"]`)) put("pokes", pokesHtml(S));
   drawStrips(S);
   $("training").value = S.u;
   $("training-label").textContent = `update ${group(facts.updates[S.u])} (${facts.updates[S.u] % 2 ? "odd" : "even"}), ${R.turn && S.step > 3 ? "actor's turn" : S.step > 3 ? "actor waits" : "recorded"}`;
@@ -218,11 +222,10 @@ function render(push = true) {
   document.title = `${S.step} ${lesson.title} · TD3 in fifteen steps`;
   if (push) history.replaceState(null, "", address(state));
 }
-let sliding = null;
-function change(edit) {
+function change(edit, push = true) {
   if (state.film !== null) { const S = seen(state); state = { ...state, film: null, u: S.u, step: S.step, t: S.t }; }
   edit(state);
-  render();
+  render(push);
 }
 function go(step_, t = null) {
   stop();
@@ -288,22 +291,26 @@ document.addEventListener("click", (event) => {
   if (again) document.querySelector(`[data-${again}="${d[again]}"]${d.value ? `[data-value="${d.value}"]` : ""}`)?.focus();
 });
 document.addEventListener("input", (event) => {
-  const name = event.target.dataset.slide;
-  if (name) {
-    if (playing) stop();
-    sliding = name;
-    change((S) => { S.pokes[name] = +event.target.value; S.t = 1; });
-    event.target.nextElementSibling.textContent = name === "capacity" ? group(+event.target.value) : show(+event.target.value, name === "tau" ? 3 : name === "rate" || name === "seed" ? 0 : 2);
-  } else if (event.target.id === "training") {
-    stop();
-    change((S) => { S.u = +event.target.value; });
-  } else if (event.target.id === "inside") {
-    if (playing) stop();
-    if (state.film !== null) { state.film = clip01((+event.target.value - 1) / 14.998); render(); }
-    else change((S) => { const v = +event.target.value; S.step = Math.min(15, Math.floor(v)); S.t = clip01((v - S.step) / 0.999); });
-  }
+  const { id, dataset: { slide }, value: written, nextElementSibling: output } = event.target, value = +written;
+  sliding = slide || id;
+  if (playing) stop();
+  if (slide) {
+    change((S) => { S.pokes[slide] = value; S.t = 1; }, false);
+    output.textContent = slide === "capacity" ? group(value) : show(value, slide === "tau" ? 3 : slide === "rate" || slide === "seed" ? 0 : 2);
+  } else if (id === "training") change((S) => { S.u = value; }, false);
+  else if (state.film !== null) { state.film = clip01((value - 1) / 14.998); render(false); }
+  else change((S) => { S.step = Math.min(15, Math.floor(value)); S.t = clip01((value - S.step) / 0.999); }, false);
 });
-document.addEventListener("change", (event) => { if (event.target.dataset.slide) { sliding = null; render(); } });
+// While a slider moves the address stands still: browsers refuse to have it changed too often.
+document.addEventListener("change", (event) => { if (event.target.type === "range") { sliding = null; render(); } });
+document.querySelector(".strips").addEventListener("click", (event) => {
+  const svg = event.target.closest("svg");
+  if (!svg || !facts.truth) return;
+  const box = svg.getBoundingClientRect(), share = (event.clientX - box.left - 4) / (box.width - 54), at = share * array("curve.env_steps").at(-1) - facts.settings.random_steps;
+  const even = facts.updates.map((n, u) => u).filter((u) => u % 2 === state.u % 2);
+  stop();
+  change((S) => { S.u = even.reduce((best, u) => (Math.abs(facts.updates[u] - at) < Math.abs(facts.updates[best] - at) ? u : best)); });
+});
 $("back").onclick = () => go(state.step - 1, 1);
 $("forward").onclick = () => go(state.step + 1);
 $("play").onclick = toggle;
@@ -322,9 +329,11 @@ document.addEventListener("keydown", (event) => {
   act_();
 });
 // Hover a symbol: code, drawing, value and formula light up together.
-const light = (name, on) => document.querySelectorAll(`[data-sym="${name}"]`).forEach((e) => e.classList.toggle("lit", on));
-document.addEventListener("pointerover", (event) => { const hit = event.target.closest?.("[data-sym]"); if (hit && hit.dataset.sym) light(hit.dataset.sym, true); });
-document.addEventListener("pointerout", (event) => { const hit = event.target.closest?.("[data-sym]"); if (hit && hit.dataset.sym) light(hit.dataset.sym, false); });
+document.addEventListener("pointerover", (event) => {
+  const name = event.target.closest?.("[data-sym]")?.dataset.sym;
+  document.querySelectorAll(".lit").forEach((e) => e.classList.remove("lit"));
+  if (name) document.querySelectorAll(`[data-sym="${name}"]`).forEach((e) => e.classList.add("lit"));
+});
 addEventListener("hashchange", () => { if (playing) { cancelAnimationFrame(playing.id); playing = null; } state = parse(location.hash); render(false); });
 addEventListener("resize", () => { if ($("stage")) render(false); });
 

@@ -538,7 +538,7 @@ steps[10] = (R, S, t, W) => {
   out += sym("y", marks.star(x, A.Y(y), 9, "ystar"));
   out += stacked([{ y: A.Y(P.q[0].at(-1)), text: "Q1", cls: "c1-ink b" }, { y: A.Y(P.q[1].at(-1)), text: "Q2", cls: "c2-ink b" }, ...P.labels], W - 86);
   return out + text(52, 312, `Q1 = ${show(R.q[0][j], 3)},  Q2 = ${show(R.q[1][j], 3)},  y = ${show(y, 3)}`, "ink s num") +
-    text(52, 330, own ? "the actor's action: but r and s′ belong to another" : "the stored action: only of it r and s′ are known", own ? "bad s b" : "soft s");
+    text(52, 330, own ? "another action than the one that earned r" : "the stored action: only of it r and s′ are known", own ? "bad s b" : "soft s");
 };
 
 // 11: every error as a literal square, poured into two bars.
@@ -600,7 +600,7 @@ steps[12] = (R, S, t, W) => {
   out += line(x, 30, x, 262, "ink stroke thin") + marks.dot(x - 5, A.Y(now[0]), 5, "c1 fill edge") + marks.square(x + 5, A.Y(now[1]), 4.6, "c2 fill edge") + sym("y", marks.star(x, A.Y(y), 9, "ystar"));
   out += stacked([{ y: A.Y(moved[0].at(-1)), text: "Q1", cls: "c1-ink b" }, { y: A.Y(moved[1].at(-1)), text: "Q2", cls: "c2-ink b" }, ...P.labels], W - 86, 14, 36, 262);
   const said = t < 0.6 ? "the gradient runs back through both critics" : `one optimiser step${times > 1 ? `, its effect shown ×${times}` : ", at true size"}`;
-  return out + text(52, 312, broken(k, "leak") ? "the targets move as well: y runs away while it is chased" : broken(k, "onecritic") ? "only critic 1 learns: its twin keeps its random opinion" : said, broken(k, "leak") || broken(k, "onecritic") ? "bad s b" : "ink s") +
+  return out + text(52, 312, broken(k, "leak") ? "the targets move too: y runs away" : broken(k, "onecritic") ? "critic 2 keeps its random opinion" : said, broken(k, "leak") || broken(k, "onecritic") ? "bad s b" : "ink s") +
     text(52, 330, k.rate > 1 ? `learning rate ×${k.rate}: ${fit < times ? "it overshoots" : "a longer step"}` : "★ is y: this row pulls toward it, 63 others pull too".replace("63", batchSize - 1), "soft s");
 };
 function baseTimes(R, S, span) {
@@ -650,16 +650,17 @@ steps[13] = (R, S, t, W) => {
     out += text(Math.max(86, Math.min(24 + w, x + push / 2)), 30 + h - 26, "dQ1/da", "gradient-ink xs b mid");
   }
   out += stacked([{ y: A.Y(hill.at(-1)), text: wrong === "both" ? "mean" : wrong ? "smaller" : "Q1", cls: wrong ? "bad b" : "c1-ink b" }, ...others.filter((o) => A.Y(o.values.at(-1)) > 26 && A.Y(o.values.at(-1)) < 214).map((o) => ({ y: A.Y(o.values.at(-1)), text: o.label, cls: `${o.cls}-ink` }))], W - 86, 14, 36, 208);
-  const said = stored ? "the stored action does not depend on the actor: no slope" : wrong ? `climbing ${wrong === "both" ? "the mean of both" : "the smaller of both"}: another algorithm` :
-    `slope ${show(slope, 3)}: a from ${show(a, 4)} to ${show(b, 4)}${times > 1 ? ` (×${times})` : ""}`;
+  const said = stored ? "the stored action has no slope in the actor" : wrong ? `climbs the ${wrong === "both" ? "mean" : "smaller"} of both: not TD3` :
+    t < 0.3 ? `the actor's own action: a = ${show(a, 4)}` : t < 0.72 ? `slope of Q1 at a = ${show(a, 4)}: ${show(slope, 3)}` :
+      `a from ${show(a, 4)} to ${show(b, 4)}${times > 1 ? ` (shown ×${times})` : ""}`;
   return out + text(52, 262, said, stored || wrong ? "bad s b" : "ink s num") +
-    text(52, 280, R.rise ? `mean Q1 of the batch: ${show(R.rise[0], 5)} to ${show(R.rise[1], 5)}` : "critic 1 is read, never changed", "soft s num") + counter(R, k, W, 296);
+    text(52, 280, t >= 0.72 && R.rise ? `mean Q1 of the batch: ${show(R.rise[0], 5)} to ${show(R.rise[1], 5)}` : "critic 1 is read, never changed", "soft s num") + counter(R, k, W, 296);
 };
 
 // 14 and 15: weights glide tau of the way.
 function glide(R, S, t, W, groups) {
   const narrow = W < narrowAt, k = S.pokes, p = R.glides ? phase(t, 0.25, 0.6) : 0, zoom = phase(t, 0.64, 0.85), x0 = narrow ? 96 : 150, x1 = W - (narrow ? 62 : 90), each = groups.length > 1 ? 4 : 8;
-  const times = R.tau >= 0.3 ? 1 : roundScale(0.62 / R.tau), top = 44, lane = 26;
+  const times = R.tau >= 0.3 || R.tau === 0 ? 1 : roundScale(0.62 / R.tau), top = 44, lane = 26;
   let out = text(x0, 24, "target", "soft s mid") + text(x1, 24, "online", "soft s mid"), at = 0;
   for (const { from, to, cls, label } of groups) {
     const order = Array.from(from.keys()).sort((a, b) => Math.abs(to[b] - from[b]) - Math.abs(to[a] - from[a])).slice(0, each);
@@ -671,7 +672,7 @@ function glide(R, S, t, W, groups) {
     });
   }
   const hard = broken(k, "hardcopy"), every = broken(k, "everyupdate") && !R.turn;
-  const said = !R.glides ? "" : hard ? "copied whole: the targets jump, and y with them" : every ? "at every update: the lag is halved" : zoom > 0.5 && k.magnify && times > 1 ? `the same movement, magnified ×${times}` : `τ = ${show(R.tau, 3)}: at true scale almost nothing moves`;
+  const said = !R.glides ? "" : hard ? "copied whole: the targets jump, and y with them" : every ? "at every update: the lag is halved" : zoom > 0.02 && k.magnify && times > 1 ? `the same movement, magnified ×${times}` : `τ = ${show(R.tau, 3)}: at true scale almost nothing moves`;
   return out + text(narrow ? 16 : 60, top + 8 * lane + 18, said, hard || every ? "bad s b" : "ink s") +
     text(narrow ? 16 : 60, top + 8 * lane + 38, groups.length > 1 ? "the four weights of each critic that have farthest to go" : "the eight weights that have farthest to go", "soft s");
 }
