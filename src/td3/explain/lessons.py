@@ -137,7 +137,7 @@ LESSONS: dict[int, Lesson] = {
     ),
     13: Lesson(
         "The actor climbs at its own action, not at the stored one, and on critic 1 alone; critic 2 is not asked.",
-        "actor ← actor + Adam(∂ mean Q1(s, actor(s)) / ∂ actor)",
+        "actor ← actor + Adam(∂ mean(Q1(s, actor(s))) / ∂ actor)",
         "Critic 1 turns to glass; its slope enters the actor, whose action moves uphill. On other updates: not this time.",
         [("choice", "delay", [1, 2, 4], "policy delay"), ("toggle", "magnify", "magnify"), ROW],
         [("both", "climb the mean of both"), ("least", "climb the smaller of both"), ("stored", "use the stored action")],
@@ -226,7 +226,7 @@ def words(number: int) -> Words:
 
 def _sentence(text: str) -> str:
     """With a capital letter, unless it begins with a formula; signs as one would print them."""
-    plain = text.replace("`", "").replace("+-", "±").replace("<-", "←").replace(" * ", " · ")
+    plain = text.replace("+-", "±").replace("<-", "←").replace(" * ", " · ")
     return plain if re.match(r"\S'|\S* ?[=←(]|min", plain) else plain[:1].upper() + plain[1:]
 
 
@@ -298,11 +298,13 @@ def mathml(formula: str) -> str:
             out.append(f"<mrow{attributes}>{inside}</mrow>")
         elif primed:
             out.append(f"<mrow{attributes}><msup><mi>{name}</mi><mo>′</mo></msup></mrow>")
-        elif token[0].isalpha() or token == "∂":
+        elif token[0].isalpha():
             style = ' mathvariant="normal"' if len(token) > 1 else ""
             out.append(f"<mi{style}{attributes}>{token}</mi>")
         elif token[0].isdigit():
             out.append(f"<mn>{token}</mn>")
+        elif token == "∂":
+            out.append('<mo lspace="0.2em" rspace="0">∂</mo>')
         elif token == ";":
             out.append('<mspace width="1.6em"/>')
         else:

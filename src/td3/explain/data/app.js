@@ -177,12 +177,14 @@ function pokesHtml(S) {
   const choice = ([, name, options, label]) => `<div class="poke"><span>${esc(label)}</span><div class="choices">${options.map((v) => `<button data-set="${name}" data-value="${v}" aria-pressed="${k[name] === v}">${v}</button>`).join("")}</div></div>`;
   const toggle = ([, name, label]) => `<div class="poke"><span>${esc(label)}</span><div class="choices"><button data-flip="${name}" aria-pressed="${k[name]}">${k[name] ? "on" : "off"}</button></div></div>`;
   let out = "<h3>Poke it</h3>" + lesson.pokes.filter((p) => p[0] === "row" || usable(p[1])).map((p) => ({ row, slider, choice, toggle })[p[0]](p)).join("");
-  if (facts.truth && [7, 8, 10, 12, 13].includes(S.step)) out += `<div class="poke"><span>compare with</span><div class="choices">${["none", "exact", "ddpg", "both"].map((v) => `<button data-set="compare" data-value="${v}" aria-pressed="${k.compare === v}">${{ none: "nothing", exact: "exact", ddpg: "DDPG", both: "both" }[v]}</button>`).join("")}</div></div>`;
+  if (facts.truth && [7, 8, 10, 12, 13].includes(S.step)) out += `<div class="poke"><span>compare</span><div class="choices">${["none", "exact", "ddpg", "both"].map((v) => `<button data-set="compare" data-value="${v}" aria-pressed="${k.compare === v}">${{ none: "nothing", exact: "exact", ddpg: "DDPG", both: "both" }[v]}</button>`).join("")}</div></div>`;
   const able = lesson.breaks.filter(([id]) => facts.live || !["oldest", "newest", "symmetric", "twins", "ownaction", "leak", "onecritic", "both", "least", "stored", "everyupdate", "hardcopy"].includes(id));
   if (able.length) out += `<h3>Break it</h3><div class="breaks">${able.map(([id, label]) => `<button data-break="${id}" aria-pressed="${broken(k, id)}">${esc(label)}</button>`).join("")}</div>`;
   if (!facts.live) out += `<p class="shapes">These networks are too large to be computed in the page: curves are slices along ${esc(facts.action_names[0])}, cells are a sample of the weights, and steps 12 to 15 show what was recorded.</p>`;
   return out;
 }
+
+const coded = (text_) => esc(text_).replace(/`([^`]+)`/g, "<code>$1</code>");
 
 // Rendering: everything on the screen follows from the state.
 let sliding = null, shownStep = null, state = parse(location.hash), shownParts = {}, playing = null;
@@ -199,7 +201,7 @@ function render(push = true) {
   if (shownStep !== S.step) { shownStep = S.step; $("steps").scrollLeft = now.offsetLeft - $("steps").clientWidth / 2; }
   put("title", `<b>${S.step}</b>${esc(lesson.title)}`);
   put("formula", lesson.formula);
-  put("prose", `<dl><dt>What</dt><dd>${esc(lesson.what)}</dd><dt>Why</dt><dd>${esc(lesson.why)}</dd><dt>If you leave it out</dt><dd>${esc(lesson.without)}</dd><dt>Common misreading</dt><dd>${esc(lesson.misreading)}</dd></dl>`);
+  put("prose", `<dl><dt>What</dt><dd>${coded(lesson.what)}</dd><dt>Why</dt><dd>${coded(lesson.why)}</dd><dt>If you leave it out</dt><dd>${coded(lesson.without)}</dd><dt>Common misreading</dt><dd>${coded(lesson.misreading)}</dd></dl>`);
   document.querySelectorAll(".code").forEach((f) => { f.hidden = f.id !== `code-${S.step}`; });
   const scene = stage(S, stageWidth());
   put("stage", svgOf(scene));
@@ -337,7 +339,7 @@ document.addEventListener("pointerover", (event) => {
 addEventListener("hashchange", () => { if (playing) { cancelAnimationFrame(playing.id); playing = null; } state = parse(location.hash); render(false); });
 addEventListener("resize", () => { if ($("stage")) render(false); });
 
-$("questions").innerHTML = lessons.questions.map(([question, answer, moment]) => `<details><summary>${esc(question)}</summary><p>${esc(answer)} <a href="#${esc(moment)}" data-go="1">Show me</a></p></details>`).join("");
+$("questions").innerHTML = lessons.questions.map(([question, answer, moment]) => `<details><summary>${esc(question)}</summary><p>${coded(answer)} <a href="#${esc(moment)}" data-go="1">Show me</a></p></details>`).join("");
 document.addEventListener("click", (event) => { if (event.target.dataset.go) scrollTo({ top: 0, behavior: calm ? "auto" : "smooth" }); });
 $("training").max = last;
 // For tests, docs and film: the same functions that the page itself uses.

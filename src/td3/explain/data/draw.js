@@ -94,10 +94,10 @@ function cellPaths(plan, cell, value, scale, classes) {
     if (v === null) continue;
     const level = Math.min(LEVELS, Math.round((Math.abs(v) / scale) * LEVELS));
     if (level < 1) continue;
-    (buckets[`${v < 0 ? 1 : 0}${level}`] ||= []).push(`M${fix(x)} ${fix(y)}h${fix(size)}v${fix(size)}h-${fix(size)}z`);
+    (buckets[`${v < 0 ? 1 : 0}${level}`] ||= []).push(`M${fix(x)} ${fix(y + size / 2)}h${fix(size)}`);
   }
-  return Object.keys(buckets).sort().map((key) =>
-    path(buckets[key].join(""), classes[+key[0]], `fill-opacity="${fix(0.15 + (0.85 * +key[1]) / LEVELS)}"`)).join("");
+  return Object.keys(buckets).sort().map((key) => path(buckets[key].join(""), `${classes[+key[0]]} cell`,
+    `stroke-width="${fix(size)}" stroke-opacity="${fix(0.15 + (0.85 * +key[1]) / LEVELS)}"`)).join("");
 }
 const scaleOf = (p) => {
   const sorted = Array.from(p, Math.abs).sort((a, b) => a - b);
@@ -239,9 +239,9 @@ function plane(x, y, w, h, labels = true) {
 function dots(A, from, to, cls, size = 1.6, every = 1) {
   const d = [];
   for (let r = from; r < to; r += every) {
-    d.push(`M${fix(A.X(memory[r * rowSize]) - size / 2)} ${fix(A.Y(stateSize > 1 ? memory[r * rowSize + 1] : 0) - size / 2)}h${size}v${size}h-${size}z`);
+    d.push(`M${fix(A.X(memory[r * rowSize]) - size / 2)} ${fix(A.Y(stateSize > 1 ? memory[r * rowSize + 1] : 0))}h${size}`);
   }
-  return path(d.join(""), cls);
+  return path(d.join(""), `${cls} cell`, `stroke-width="${size}"`);
 }
 steps[1] = (R, S, t, W) => {
   const narrow = W < narrowAt, k = S.pokes, filled = facts.filled[R.u], added = Math.round(filled * mix(0.06, 1, phase(t, 0, 0.95)));
@@ -646,8 +646,9 @@ steps[13] = (R, S, t, W) => {
   out += line(x, y, x, 30 + h, "actor stroke thin") + sym("a", marks.diamond(x, 30 + h, 6, "actor fill edge") + marks.dot(x, y, 5, "actor fill edge"));
   if (t > 0.3 && !stored) {
     const push = phase(t, 0.3, 0.6) * Math.sign(slope) * Math.min(60, 26 + 20 * Math.log1p(Math.abs(slope)));
-    out += arrow(x, 30 + h - 16, Math.max(54, Math.min(50 + w, x + push)), 30 + h - 16, "gradient");
-    out += text(Math.max(86, Math.min(24 + w, x + push / 2)), 30 + h - 26, "dQ1/da", "gradient-ink xs b mid");
+    // Where the action is at the edge of its range and the slope points out of it, the arrow ends at the tick.
+    const from = x + push < 54 || x + push > 50 + w ? x - push : x, y_ = 30 + h - 16;
+    out += arrow(from, y_, from + push, y_, "gradient") + text(Math.max(86, Math.min(24 + w, from + push / 2)), y_ - 10, "dQ1/da", "gradient-ink xs b mid");
   }
   out += stacked([{ y: A.Y(hill.at(-1)), text: wrong === "both" ? "mean" : wrong ? "smaller" : "Q1", cls: wrong ? "bad b" : "c1-ink b" }, ...others.filter((o) => A.Y(o.values.at(-1)) > 26 && A.Y(o.values.at(-1)) < 214).map((o) => ({ y: A.Y(o.values.at(-1)), text: o.label, cls: `${o.cls}-ink` }))], W - 86, 14, 36, 208);
   const said = stored ? "the stored action has no slope in the actor" : wrong ? `climbs the ${wrong === "both" ? "mean" : "smaller"} of both: not TD3` :
