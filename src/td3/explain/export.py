@@ -52,6 +52,8 @@ DRAWN_AT = {
     15: 1,
 }
 """The moment of each step that says most when it stands still."""
+DRAWN_ROW = {7: "&row=6", 8: "&row=6", 9: "&row=2"}
+"""Rows that show a step better than the one at which the page opens."""
 WIDTH = 640
 FRAMES_PER_SECOND = 10
 INTRODUCTION = """Every line of code here is the one that runs, every drawing shows real numbers: TD3 learning to hold a
@@ -105,7 +107,7 @@ def drawings(tab: Any) -> dict[str, str]:
     """The fifteen drawings by file name."""
     made = {}
     for number, at in DRAWN_AT.items():
-        row = "&row=2" if number == 9 else ""
+        row = DRAWN_ROW.get(number, "")
         made[f"step_{number:02}.svg"] = standalone(tab, f"step={number}&t={at:g}{row}")
     return made
 

@@ -38,11 +38,12 @@ class Question(NamedTuple):
 
 
 class Shot(NamedTuple):
-    """A piece of the film: seconds, which update of the pair, step, from t to t, and what is said."""
+    """A piece of the film: seconds, which update of the pair, step, row of the batch, from t to t, what is said."""
 
     seconds: float
     update: int
     step: int
+    row: int
     start: float
     end: float
     caption: str
@@ -159,20 +160,20 @@ LESSONS: dict[int, Lesson] = {
 }
 
 FILM = (
-    Shot(4.4, 0, 12, 0.0, 0.55, "The loss flows back through both critics and stops at their inputs."),
-    Shot(0.8, 0, 12, 0.55, 0.55, "The loss flows back through both critics and stops at their inputs."),
-    Shot(3.0, 0, 12, 0.55, 1.0, "Every weight of both critics takes one step. Nothing else moves."),
-    Shot(0.8, 0, 12, 1.0, 1.0, "Every weight of both critics takes one step. Nothing else moves."),
-    Shot(2.6, 0, 13, 0.5, 0.5, "This update is odd: the actor and all targets wait."),
-    Shot(2.2, 1, 12, 0.5, 1.0, "The next one improves the critics again. It is even: it goes on."),
-    Shot(3.0, 1, 13, 0.0, 0.35, "Critic 1 turns to glass: the gradient passes, its weights stay."),
-    Shot(2.6, 1, 13, 0.35, 0.7, "It reaches the actor: these weights alone may move."),
-    Shot(2.6, 1, 13, 0.7, 1.0, "The actor's action climbs uphill on critic 1."),
-    Shot(0.8, 1, 13, 1.0, 1.0, "The actor's action climbs uphill on critic 1."),
-    Shot(2.8, 1, 14, 0.15, 0.62, "The actor's target glides: almost nothing moves. That is the point."),
-    Shot(2.0, 1, 14, 0.62, 1.0, "The same movement, magnified."),
-    Shot(3.2, 1, 15, 0.2, 1.0, "Both critics' targets glide too, in the same update."),
-    Shot(1.2, 1, 15, 1.0, 1.0, "Both critics' targets glide too, in the same update."),
+    Shot(4.4, 0, 12, 0, 0.0, 0.55, "The loss flows back through both critics and stops at their inputs."),
+    Shot(0.8, 0, 12, 0, 0.55, 0.55, "The loss flows back through both critics and stops at their inputs."),
+    Shot(3.0, 0, 12, 0, 0.55, 1.0, "Every weight of both critics takes one step. Nothing else moves."),
+    Shot(0.8, 0, 12, 0, 1.0, 1.0, "Every weight of both critics takes one step. Nothing else moves."),
+    Shot(2.6, 0, 13, 4, 0.5, 0.5, "This update is odd: the actor and all targets wait."),
+    Shot(2.2, 1, 12, 0, 0.5, 1.0, "The next one improves the critics again. It is even: it goes on."),
+    Shot(3.0, 1, 13, 4, 0.0, 0.35, "Critic 1 turns to glass: the gradient passes, its weights stay."),
+    Shot(2.6, 1, 13, 4, 0.35, 0.7, "It reaches the actor: these weights alone may move."),
+    Shot(2.6, 1, 13, 4, 0.7, 1.0, "The actor's action climbs uphill on critic 1."),
+    Shot(0.8, 1, 13, 4, 1.0, 1.0, "The actor's action climbs uphill on critic 1."),
+    Shot(2.8, 1, 14, 4, 0.15, 0.62, "The actor's target glides: almost nothing moves. That is the point."),
+    Shot(2.0, 1, 14, 4, 0.62, 1.0, "The same movement, magnified."),
+    Shot(3.2, 1, 15, 4, 0.2, 1.0, "Both critics' targets glide too, in the same update."),
+    Shot(1.2, 1, 15, 4, 1.0, 1.0, "Both critics' targets glide too, in the same update."),
 )
 
 QUESTIONS = (

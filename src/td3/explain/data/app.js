@@ -53,8 +53,8 @@ function filmState(share) {
     if (left < piece[0]) { shot = piece; inside = left / piece[0]; break; }
     left -= piece[0];
   }
-  const [, offset, step, from, to, caption] = shot;
-  return { u: Math.min(filmPair + offset, last), step, t: from + (to - from) * inside, film: share, caption, pokes: { ...POKES, compare: "none", breaks: [] } };
+  const [, offset, step, row, from, to, caption] = shot;
+  return { u: Math.min(filmPair + offset, last), step, t: from + (to - from) * inside, film: share, caption, pokes: { ...POKES, row: facts.truth ? row : 0, compare: "none", breaks: [] } };
 }
 const seen = (S) => (S.film === null ? S : filmState(S.film));
 

@@ -373,7 +373,7 @@ steps[4] = (R, S, t, W) => {
       cells.forEach((cell, c) => { out += text(tx + (c + 1) * cw - 4, y + lane / 2 + 6, cell, (c === cells.length - 1 ? "bad xs b end" : "ink xs num end"), `data-sym="${symbols[c]}"`); });
     }
   });
-  const foot = top + 8 * lane + 24, note = broken(S.pokes, "newest") ? "the newest rows only: one streak of one episode" : `${batchSize} rows drawn from ${group(Math.min(filled, S.pokes.capacity))}, 8 of them shown`;
+  const foot = top + 8 * lane + 24, note = broken(S.pokes, "newest") ? "the newest rows only: one streak, the last moments" : `${batchSize} rows drawn from ${group(Math.min(filled, S.pokes.capacity))}, 8 of them shown`;
   return out + text(narrow ? 16 : 292, narrow ? foot + 18 : foot + 4, note, broken(S.pokes, "newest") ? "bad s b" : "ink s") +
     text(narrow ? 16 : 292, narrow ? foot + 36 : foot + 22, "ended: the task is over · clock: only the time was up", "soft s");
 };
@@ -412,23 +412,24 @@ steps[5] = (R, S, t, W) => {
 steps[6] = (R, S, t, W) => {
   const k = S.pokes, half = (facts.high[0] - facts.low[0]) / 2, L = lanes(W, widened(0.75), 34, 28);
   let out = L.svg + chosenLane(L, S) + rangeWalls(L), outside = 0;
-  const one = phase(t, 0.2, 0.5), two = phase(t, 0.62, 0.9);
+  const one = phase(t, 0.2, 0.5), two = phase(t, 0.62, 0.9), inPanel = (v) => Math.max(L.x, Math.min(L.x + L.w, v));
   R.shown.forEach((j, at) => {
     const a = R.next_action[j * actionSize], noisy = R.noisy[j * actionSize], end = R.smoothed[j * actionSize], y = L.Y(at) + 9;
     const sigma = k.sigma * half, c = k.clip * half, limit = broken(k, "noclip") ? 3 * sigma : Math.min(c, 4 * sigma);
     if (sigma > 0) {
       const bell = [];
-      for (let q = -24; q <= 24; q++) { const d = (q / 24) * limit; bell.push([L.X(Math.max(L.x && -1e9, a + d)), y - 15 * Math.exp((-d * d) / (2 * sigma * sigma))]); }
-      out += path(points(bell) + `L${fix(L.X(a + limit))} ${fix(y)}L${fix(L.X(a - limit))} ${fix(y)}Z`, "bell");
+      for (let q = -24; q <= 24; q++) { const d = (q / 24) * limit; bell.push([inPanel(L.X(a + d)), y - 15 * Math.exp((-d * d) / (2 * sigma * sigma))]); }
+      out += path(points(bell) + `L${fix(inPanel(L.X(a + limit)))} ${fix(y)}L${fix(inPanel(L.X(a - limit)))} ${fix(y)}Z`, "bell");
     }
     if (!broken(k, "noclip")) out += [a - c, a + c].map((v) => line(L.X(v), y - 9, L.X(v), y, "soft-stroke stroke")).join("");
-    const x = mix(mix(L.X(a), L.X(noisy), one), L.X(end), two);
-    out += line(L.X(a), y - 2, L.X(mix(a, noisy, one)), y - 2, "actor stroke thin") + marks.diamond(L.X(a), y - 5, 3, "actor hollow2");
+    const x = inPanel(mix(mix(L.X(a), L.X(noisy), one), L.X(end), two));
+    out += line(L.X(a), y - 2, inPanel(L.X(mix(a, noisy, one))), y - 2, "actor stroke thin") + marks.diamond(L.X(a), y - 5, 3, "actor hollow2");
     out += sym("a2", marks.diamond(x, y - 5, 6, `actor fill edge${end < facts.low[0] - 1e-9 || end > facts.high[0] + 1e-9 ? " alarm" : ""}`));
   });
   R.smoothed.forEach((v, j) => { if (v < facts.low[j % actionSize] - 1e-6 || v > facts.high[j % actionSize] + 1e-6) outside++; });
   const said = t < 0.2 ? "the target actor's a′, and its bell of noise" : t < 0.56 ? "move 1: add the noise, at most ±c" : broken(k, "noclamp") ? `no move 2: ${outside} of ${batchSize * actionSize} lie outside the range` : "move 2: back inside the range";
-  return out + text(L.x, L.bottom + 34, said, broken(k, "noclamp") && t >= 0.56 ? "bad s b" : "ink s") +
+  const wrong = broken(k, "onenoise") ? `every row is moved by the same ${show(R.blur[0], 3)}` : broken(k, "noclip") ? `noise of up to ${show(Math.max(...R.blur.map(Math.abs)), 2)}, though c = ${show(k.clip * half, 2)}` : "";
+  return out + text(L.x, L.bottom + 34, wrong || said, wrong || (broken(k, "noclamp") && t >= 0.56) ? "bad s b" : "ink s") +
     text(L.x, L.bottom + 52, `σ = ${show(k.sigma, 2)}, c = ${show(k.clip, 2)} of half the range`, "soft s");
 };
 
@@ -516,7 +517,8 @@ steps[9] = (R, S, t, W) => {
     else if (cut && !dead) out += rect(L.x + 8, y + 2, 34, 11, "future");
     if (t > 0.56) out += sym("y", marks.star(Math.max(L.x + 9, X(mix(dead ? r + future[j] : R.y[j], R.y[j], fall))), y + 5.5, 7, "ystar"));
     const note = (cut ? `${show(r, 1)}${dead || !R.batch.terminated[j] ? "" : ` − ${show(-future[j], 1)}`}, ` : "") + (R.batch.terminated[j] ? "ended" : R.batch.timed_out[j] ? "time-out" : k.dead && at === k.row ? "ended" : "");
-    if (note) out += cut ? text(L.x + L.w / 2, y + 10, note, "on-bar s b mid") : text(L.x + 6, y + 10, note, `${dead ? "bad" : "soft"} s b`);
+    const edge = Math.min(X(0), X(r), X(r + future[j]), X(R.y[j])) - 12;
+    if (note) out += cut ? text(L.x + L.w / 2, y + 10, note, "on-bar s b mid") : edge - L.x > 80 ? text(edge, y + 10, note, `${dead ? "bad" : "soft"} s b end`) : text(L.x + L.w - 6, y + 10, note, `${dead ? "bad" : "soft"} s b end`);
   });
   const lx = narrow ? 34 : 66;
   return out + legend([[lx, L.bottom + 36], [lx + (narrow ? 84 : 100), L.bottom + 36]], [["square", "reward", "reward r"], ["square", "future", `γ · min, γ = ${show(k.gamma, 2)}`]]) +
@@ -562,8 +564,8 @@ steps[11] = (R, S, t, W) => {
       errors[twin].forEach((e, at) => {
         const s = Math.max(1.2, Math.min(1, Math.abs(e) / most) * (cell - 3)) * phase(t, 0.02 + at * 0.03, 0.2 + at * 0.03), cx = x0 + (at + 0.5) * cell, cy = rowsY[twin] + cell / 2 - 2;
         const tx = (narrow ? 262 : 452) + twin * (narrow ? 48 : 90) + 16, ty = 250, p = clip01(pour * 1.6 - at * 0.08);
-        if (p > 0) out += rect(cx - s / 2, cy - s / 2, s, s, `${twin ? "c2" : "c1"} fill`, 'fill-opacity="0.3"');
-        out += rect(mix(cx, tx, p) - s / 2, mix(cy, ty - 60, p) - s / 2, s, s, `${twin ? "c2" : "c1"} fill${at === S.pokes.row ? " edge2" : ""}`, `fill-opacity="${fix(0.85 * (1 - p * 0.95))}" data-sym="${twin ? "q2" : "q1"}"`);
+        if (p > 0) out += rect(cx - s / 2, cy - s / 2, s, s, `${twin ? "c2" : "c1"} fill`, 'fill-opacity="0.45"');
+        if (p < 0.99) out += rect(mix(cx, tx, p) - s / 2, mix(cy, ty - 60, p) - s / 2, s, s, `${twin ? "c2" : "c1"} fill${at === S.pokes.row ? " edge2" : ""}`, `fill-opacity="${fix(0.85 * (1 - p * 0.95))}" data-sym="${twin ? "q2" : "q1"}"`);
       });
     });
     R.shown.forEach((_, at) => { out += text(x0 + (at + 0.5) * cell, top + cell * 3 + 52, at + 1, "soft xs mid"); });
@@ -587,9 +589,7 @@ const roundScale = (v) => { const p = 10 ** Math.floor(Math.log10(v)); return [1
 steps[12] = (R, S, t, W) => {
   const k = S.pokes, j = R.shown[k.row], y = R.y[j], before = [0, 1].map((twin) => qCurve(R, "before", twin, k.row)), after = [0, 1].map((twin) => qCurve(R, "after", twin, k.row));
   const P = curvePlot(R, S, W, "before", stateOf(R, S), [y], { ylabel: `score in the state s of ${rowLabel(S)}` }), A = P.A;
-  let most = 1e-9;
-  before.forEach((q, twin) => q.forEach((v, g) => { most = Math.max(most, Math.abs(after[twin][g] - v)); }));
-  const span = Math.abs(A.Y(0) - A.Y(1)), fit = Math.max(1, Math.min(50, roundScale(34 / (most * span)))), times = k.magnify ? (k.rate > 1 ? Math.max(1, Math.min(fit, baseTimes(R, S, span))) : fit) : 1;
+  const span = Math.abs(A.Y(0) - A.Y(1)), times = k.magnify ? baseTimes(R, S, span) : 1;
   const p = phase(t, 0.62, 0.95), x = A.X(clamped(R.asked[j * actionSize], 0));
   const moved = before.map((q, twin) => Array.from(q, (v, g) => v + (after[twin][g] - v) * times * p));
   const id = `cut12-${fix(W)}`;
@@ -597,17 +597,17 @@ steps[12] = (R, S, t, W) => {
   out += path(trace(before[0], A), "c1 stroke faint") + path(trace(before[1], A), "c2 stroke faint");
   out += sym("q1", path(trace(moved[0], A), "c1 stroke w2")) + sym("q2", path(trace(moved[1], A), "c2 stroke w2 dashes")) + "</g>";
   const now = moved.map((q) => between(q, clamped(R.asked[j * actionSize], 0)));
-  out += line(x, 30, x, 262, "ink stroke thin") + marks.dot(x - 5, A.Y(now[0]), 5, "c1 fill edge") + marks.square(x + 5, A.Y(now[1]), 4.6, "c2 fill edge") + sym("y", marks.star(x, A.Y(y), 9, "ystar"));
+  out += line(x, 30, x, 262, "ink stroke thin") + (Math.abs(A.Y(now[0]) - 146) < 116 ? marks.dot(x - 5, A.Y(now[0]), 5, "c1 fill edge") : "") + (Math.abs(A.Y(now[1]) - 146) < 116 ? marks.square(x + 5, A.Y(now[1]), 4.6, "c2 fill edge") : "") + sym("y", marks.star(x, A.Y(y), 9, "ystar"));
   out += stacked([{ y: A.Y(moved[0].at(-1)), text: "Q1", cls: "c1-ink b" }, { y: A.Y(moved[1].at(-1)), text: "Q2", cls: "c2-ink b" }, ...P.labels], W - 86, 14, 36, 262);
   const said = t < 0.6 ? "the gradient runs back through both critics" : `one optimiser step${times > 1 ? `, its effect shown ×${times}` : ", at true size"}`;
   return out + text(52, 312, broken(k, "leak") ? "the targets move too: y runs away" : broken(k, "onecritic") ? "critic 2 keeps its random opinion" : said, broken(k, "leak") || broken(k, "onecritic") ? "bad s b" : "ink s") +
-    text(52, 330, k.rate > 1 ? `learning rate ×${k.rate}: ${fit < times ? "it overshoots" : "a longer step"}` : "★ is y: this row pulls toward it, 63 others pull too".replace("63", batchSize - 1), "soft s");
+    text(52, 330, k.rate > 1 ? `learning rate ×${k.rate}: a step ${k.rate} times as long` : `★ is y; ${batchSize - 1} other rows, and Adam's memory, pull too`, "soft s");
 };
 function baseTimes(R, S, span) {
   const plain = run(R.u, { ...S.pokes, rate: 1 });
   let most = 1e-9;
   [0, 1].forEach((twin) => { const b = qCurve(plain, "before", twin, S.pokes.row), a = qCurve(plain, "after", twin, S.pokes.row); b.forEach((v, g) => { most = Math.max(most, Math.abs(a[g] - v)); }); });
-  return Math.max(1, Math.min(50, roundScale(34 / (most * span))));
+  return Math.max(1, Math.min(50, roundScale(22 / (most * span))));
 }
 
 // 13: uphill on critic 1, every second update.
@@ -648,7 +648,7 @@ steps[13] = (R, S, t, W) => {
     const push = phase(t, 0.3, 0.6) * Math.sign(slope) * Math.min(60, 26 + 20 * Math.log1p(Math.abs(slope)));
     // Where the action is at the edge of its range and the slope points out of it, the arrow ends at the tick.
     const from = x + push < 54 || x + push > 50 + w ? x - push : x, y_ = 30 + h - 16;
-    out += arrow(from, y_, from + push, y_, "gradient") + text(Math.max(86, Math.min(24 + w, from + push / 2)), y_ - 10, "dQ1/da", "gradient-ink xs b mid");
+    out += arrow(from, y_, from + push, y_, "gradient") + text(Math.max(86, Math.min(24 + w, from + push / 2)), y_ - 10, wrong ? "slope" : "dQ1/da", "gradient-ink xs b mid");
   }
   out += stacked([{ y: A.Y(hill.at(-1)), text: wrong === "both" ? "mean" : wrong ? "smaller" : "Q1", cls: wrong ? "bad b" : "c1-ink b" }, ...others.filter((o) => A.Y(o.values.at(-1)) > 26 && A.Y(o.values.at(-1)) < 214).map((o) => ({ y: A.Y(o.values.at(-1)), text: o.label, cls: `${o.cls}-ink` }))], W - 86, 14, 36, 208);
   const said = stored ? "the stored action has no slope in the actor" : wrong ? `climbs the ${wrong === "both" ? "mean" : "smaller"} of both: not TD3` :
@@ -673,7 +673,7 @@ function glide(R, S, t, W, groups) {
     });
   }
   const hard = broken(k, "hardcopy"), every = broken(k, "everyupdate") && !R.turn;
-  const said = !R.glides ? "" : hard ? "copied whole: the targets jump, and y with them" : every ? "at every update: the lag is halved" : zoom > 0.02 && k.magnify && times > 1 ? `the same movement, magnified ×${times}` : `τ = ${show(R.tau, 3)}: at true scale almost nothing moves`;
+  const said = !R.glides ? "" : hard ? "copied whole: the targets jump, and y with them" : every ? "at every update: the lag is halved" : zoom > 0.02 && k.magnify && times > 1 ? `the same movement, magnified ×${times}` : `τ = ${show(R.tau, 3)}: ${R.tau === 0 ? "the target stays a beginner for ever" : R.tau > 0.05 ? "a jump, not a glide" : "at true scale almost nothing moves"}`;
   return out + text(narrow ? 16 : 60, top + 8 * lane + 18, said, hard || every ? "bad s b" : "ink s") +
     text(narrow ? 16 : 60, top + 8 * lane + 38, groups.length > 1 ? "the four weights of each critic that have farthest to go" : "the eight weights that have farthest to go", "soft s");
 }
