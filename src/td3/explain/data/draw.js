@@ -373,7 +373,7 @@ steps[4] = (R, S, t, W) => {
       cells.forEach((cell, c) => { out += text(tx + (c + 1) * cw - 4, y + lane / 2 + 6, cell, (c === cells.length - 1 ? "bad xs b end" : "ink xs num end"), `data-sym="${symbols[c]}"`); });
     }
   });
-  const foot = top + 8 * lane + 24, note = broken(S.pokes, "newest") ? "the newest rows only: one streak, the last moments" : `${batchSize} rows drawn from ${group(Math.min(filled, S.pokes.capacity))}, 8 of them shown`;
+  const foot = top + 8 * lane + 24, note = broken(S.pokes, "newest") ? "the newest rows only: the last moments" : `${batchSize} rows drawn from ${group(Math.min(filled, S.pokes.capacity))}, 8 of them shown`;
   return out + text(narrow ? 16 : 292, narrow ? foot + 18 : foot + 4, note, broken(S.pokes, "newest") ? "bad s b" : "ink s") +
     text(narrow ? 16 : 292, narrow ? foot + 36 : foot + 22, "ended: the task is over · clock: only the time was up", "soft s");
 };
@@ -601,7 +601,7 @@ steps[12] = (R, S, t, W) => {
   out += stacked([{ y: A.Y(moved[0].at(-1)), text: "Q1", cls: "c1-ink b" }, { y: A.Y(moved[1].at(-1)), text: "Q2", cls: "c2-ink b" }, ...P.labels], W - 86, 14, 36, 262);
   const said = t < 0.6 ? "the gradient runs back through both critics" : `one optimiser step${times > 1 ? `, its effect shown ×${times}` : ", at true size"}`;
   return out + text(52, 312, broken(k, "leak") ? "the targets move too: y runs away" : broken(k, "onecritic") ? "critic 2 keeps its random opinion" : said, broken(k, "leak") || broken(k, "onecritic") ? "bad s b" : "ink s") +
-    text(52, 330, k.rate > 1 ? `learning rate ×${k.rate}: a step ${k.rate} times as long` : `★ is y; ${batchSize - 1} other rows, and Adam's memory, pull too`, "soft s");
+    text(52, 330, k.rate > 1 ? `learning rate ×${k.rate}: a step ${k.rate} times as long` : `★ is y; ${batchSize - 1} other rows and momentum pull too`, "soft s");
 };
 function baseTimes(R, S, span) {
   const plain = run(R.u, { ...S.pokes, rate: 1 });
