@@ -403,3 +403,53 @@ def test_the_questions_are_answered_on_the_page(tab):
     assert QUESTIONS[0].answer in html.unescape(first.inner_text())
     first.locator("a").click()
     assert tab.page.locator("#title").inner_text().startswith("6")
+
+
+def test_the_film_can_be_scrubbed_and_every_frame_is_an_ordinary_moment(tab):
+    captions = set()
+    for part in range(0, 21):
+        tab.show(f"film={part / 20}")
+        captions.add(tab.page.locator("#caption").inner_text())
+        step = int(tab.page.locator("nav [aria-current]").inner_text().rstrip("•"))
+        assert 12 <= step <= 15
+    assert len(captions) >= 7
+    tab.show("film=0.5")
+    tab.page.locator("#inside").fill("8.5")
+    assert "film=0.5" in tab.evaluate("() => location.hash")
+    tab.page.locator("#film").click()
+    assert "film" not in tab.evaluate("() => location.hash")
+
+
+@pytest.mark.long
+def test_nothing_strange_under_any_poke_break_update_row_or_time(tab):
+    pokes = [(number, poke) for number, poke in moments()]
+    strange = tab.evaluate(
+        """([updates, pokes]) => {
+            const strange = [];
+            for (const u of updates) for (const [step, poke] of pokes) for (let row = 0; row < 8; row++)
+                for (const t of [0, 0.17, 0.33, 0.5, 0.61, 0.75, 0.9, 1]) {
+                    const hash = `update=${u}&step=${step}&t=${t}&row=${row}&compare=both&${poke}`;
+                    for (const width of [640, 360])
+                        if (/NaN|undefined|Infinity|null/.test(explain.stage(hash, width).inside)) strange.push(hash);
+                }
+            return strange;
+        }""",
+        [UPDATES, pokes],
+    )
+    assert strange == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("width", "height"), [(1440, 900), (1024, 768), (390, 844)])
+def test_no_text_overlaps_at_any_update(open_tab, page_file, width, height):
+    narrow = open_tab(page_file, width=width, height=height)
+    faults = {}
+    for update in UPDATES:
+        for number in range(1, 16):
+            for row in (0, 2, 5):
+                for t in (0.2, 0.5, 0.8, 1):
+                    narrow.show(f"update={update}&step={number}&t={t}&row={row}&compare=both")
+                    if found := narrow.evaluate(OVERLAPS):
+                        faults[update, number, row, t] = found
+    narrow.context.close()
+    assert faults == {}

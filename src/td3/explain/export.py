@@ -100,7 +100,8 @@ def standalone(tab: Any, moment: str, caption: bool = False) -> str:
         }""",
         [moment, WIDTH, caption],
     )
-    return str(svg).replace("%STYLE%", f"<style>{read('svg.css')}svg {{ background: var(--paper); }}</style>") + "\n"
+    style = " ".join(read("svg.css").split()) + " svg { background: var(--paper); }"
+    return str(svg).replace("%STYLE%", f"<style>{style}</style>") + "\n"
 
 
 def drawings(tab: Any) -> dict[str, str]:

@@ -284,6 +284,9 @@ _MARKED = {
 }
 
 
+PRIME = '<mo lspace="0" rspace="0">′</mo>'
+
+
 def mathml(formula: str) -> str:
     """A formula written on one line as MathML; what is also in the code or the drawing carries its symbol."""
     out: list[str] = []
@@ -295,10 +298,10 @@ def mathml(formula: str) -> str:
             out[-1] = f"<msup><mrow>{out[-1]}</mrow><mn>2</mn></msup>"
         elif re.fullmatch(r"Q\d'?", token):
             below = f"<mi>Q</mi><mn>{name[1]}</mn>"
-            inside = f"<msubsup>{below}<mo>′</mo></msubsup>" if primed else f"<msub>{below}</msub>"
+            inside = f"<msubsup>{below}{PRIME}</msubsup>" if primed else f"<msub>{below}</msub>"
             out.append(f"<mrow{attributes}>{inside}</mrow>")
         elif primed:
-            out.append(f"<mrow{attributes}><msup><mi>{name}</mi><mo>′</mo></msup></mrow>")
+            out.append(f"<mrow{attributes}><mi>{name}</mi>{PRIME}</mrow>")
         elif token[0].isalpha():
             style = ' mathvariant="normal"' if len(token) > 1 else ""
             out.append(f"<mi{style}{attributes}>{token}</mi>")
@@ -308,6 +311,8 @@ def mathml(formula: str) -> str:
             out.append('<mo lspace="0.2em" rspace="0">∂</mo>')
         elif token == ";":
             out.append('<mspace width="1.6em"/>')
+        elif token == "−" and out and out[-1] in ("<mo>,</mo>", "<mo>(</mo>"):
+            out.append('<mo form="prefix" lspace="0" rspace="0">−</mo>')
         else:
             out.append(f"<mo>{token}</mo>")
     return f"<math>{''.join(out)}</math>"
