@@ -86,8 +86,8 @@ def test_a_readers_own_run_becomes_a_page_that_works(which, request, open_tab, t
     for number in range(1, 16):
         tab.show(f"step={number}&t=1")
         moments = [f"update={update}&step={number}&t={t}" for update in facts["updates"] for t in (0, 0.5, 1)]
-        for name in tab.page.locator("[data-break]").evaluate_all("all => all.map(button => button.dataset.break)"):
-            moments.append(f"step={number}&t=1&break={name}")
+        breaks = tab.page.locator("[data-break]").evaluate_all("all => all.map(button => button.dataset.break)")
+        moments += [f"step={number}&t=1&break={name}" for name in breaks]
         strange = tab.evaluate(
             """moments => moments.filter((moment) => [640, 360].some((width) =>
                 /NaN|undefined|Infinity/.test(explain.stage(moment, width).inside)))""",
@@ -96,6 +96,9 @@ def test_a_readers_own_run_becomes_a_page_that_works(which, request, open_tab, t
         assert strange == []
         tab.show(moments[-1])
         assert tab.said == [], number
+    tab.show("film=0.9")
+    assert tab.page.locator("#caption").inner_text()
+    assert tab.said == []
     tab.show(f"update={last}&step=13&t=1")
     assert "Not this time" not in tab.picture()
     tab.context.close()

@@ -335,6 +335,10 @@ def test_sliders_and_switches_do_what_they_say(tab):
     tab.page.locator('[data-slide="gamma"]').fill("0")
     table = rows_of(tab)
     assert all(cells[1] == cells[4] for cells in table), "with gamma 0, y is the reward"
+    tab.page.locator('[data-slide="gamma"]').focus()
+    for _ in range(2):
+        tab.page.keyboard.press("ArrowRight")
+    assert tab.evaluate("() => explain.parse(location.hash).pokes.gamma") == pytest.approx(0.02)
     tab.page.locator('[data-break="nodeath"]').click()
     assert "Broken" in tab.page.locator("#banner").inner_text()
     tab.page.locator('[data-set="row"][data-value="2"]').click()

@@ -56,11 +56,12 @@ class Recorder:
     def looking(self) -> Iterator[dict[int, dict[str, Any]]]:
         """Watch what happens inside; yields the records of the steps, each with `before`, `after` and `result`."""
         self.calls = {}
+        before = sys.getprofile()
         sys.setprofile(self._see)
         try:
             yield self.calls
         finally:
-            sys.setprofile(None)
+            sys.setprofile(before)
 
     def _see(self, frame: FrameType, event: str, result: Any) -> None:
         if event not in ("call", "return"):

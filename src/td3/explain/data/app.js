@@ -540,13 +540,16 @@ function pokesHtml(S) {
           ? { low: facts.low[0], high: facts.low[0] * 0.1 }
           : name === "high"
             ? { low: facts.high[0] * 0.1, high: facts.high[0] }
-            : { low, high };
+            : { low, high: name === "capacity" ? Math.max(...facts.filled, facts.truth ? high : 0) : high };
     const fine = name === "aim" || name === "low" || name === "high" ? (own.high - own.low) / 100 : step_,
       value = k[name] ?? run(S.u, k).smoothed[facts.shown[S.u][k.row] * actionSize];
     return `<label class="poke"><span>${esc(label)}</span><input type="range" data-slide="${name}" min="${own.low}" max="${own.high}" step="${Math.abs(fine)}" value="${value}"><output>${name === "capacity" ? group(value) : name === "rate" || name === "seed" ? value || (name === "seed" ? "own" : 0) : show(value, name === "tau" ? 3 : 2)}</output></label>`;
   };
   const choice = ([, name, options, label]) =>
-    `<div class="poke"><span>${esc(label)}</span><div class="choices">${options.map((v) => `<button data-set="${name}" data-value="${v}" aria-pressed="${k[name] === v}">${v}</button>`).join("")}</div></div>`;
+    `<div class="poke"><span>${esc(label)}</span><div class="choices">${[...new Set([...options, POKES[name]])]
+      .sort((a, b) => a - b)
+      .map((v) => `<button data-set="${name}" data-value="${v}" aria-pressed="${k[name] === v}">${v}</button>`)
+      .join("")}</div></div>`;
   const toggle = ([, name, label]) =>
     `<div class="poke"><span>${esc(label)}</span><div class="choices"><button data-flip="${name}" aria-pressed="${k[name]}">${k[name] ? "on" : "off"}</button></div></div>`;
   let out =
@@ -827,10 +830,12 @@ document.addEventListener("input", (event) => {
 });
 // While a slider moves the address stands still: browsers refuse to have it changed too often.
 document.addEventListener("change", (event) => {
-  if (event.target.type === "range") {
-    sliding = null;
-    render();
-  }
+  if (event.target.type !== "range") return;
+  const { slide } = event.target.dataset;
+  sliding = null;
+  render();
+  // The controls were drawn anew: whoever came here by keyboard goes on from where he was.
+  if (slide) document.querySelector(`[data-slide="${slide}"]`)?.focus();
 });
 document.querySelector(".strips").addEventListener("click", (event) => {
   const svg = event.target.closest("svg");

@@ -175,13 +175,16 @@ function networkStates(R, S, t) {
       nets[name].flow = flow[j % flow.length];
     });
   if (step === 2) {
-    wake(["actor", "actorTarget"], ["random weights", "an exact copy"]);
+    wake(
+      ["actor", "actorTarget"],
+      facts.loaded ? ["as trained", "as it follows"] : ["random weights", "an exact copy"],
+    );
     nets.actorTarget.copied = t;
   }
   if (step === 3) {
     wake(
       ["critic1", "critic2", "critic1Target", "critic2Target"],
-      ["its own weights", "its own weights", "an exact copy", "an exact copy"],
+      ["its own weights", "its own weights", ...Array(2).fill(facts.loaded ? "as it follows" : "an exact copy")],
     );
     if (broken(k, "twins")) {
       nets.critic2.p = R.critics[0];
