@@ -75,13 +75,22 @@ function address(S) {
 }
 
 // The film: a schedule of moments, each drawn by the same functions.
-const filmLength = lessons.film.reduce((s, shot) => s + shot[0], 0);
+const delay = facts.settings.policy_delay;
+const film = lessons.film.filter(([, update, step]) => delay > 1 || update === 1 || step !== 13);
+const filmLength = film.reduce((s, shot) => s + shot[0], 0);
+// In a run with another delay than 2 it is not the odd and the even updates that differ.
+const spoken = (caption) =>
+  delay === 2
+    ? caption
+    : caption
+        .replace("This update is odd", "Not the actor's turn")
+        .replace("It is even: it goes on.", "Now the actor's turn.");
 const filmPair = start - (start % 2);
 function filmState(share) {
   let left = share * filmLength;
-  let shot = lessons.film.at(-1),
+  let shot = film.at(-1),
     inside = 1;
-  for (const piece of lessons.film) {
+  for (const piece of film) {
     if (left < piece[0]) {
       shot = piece;
       inside = left / piece[0];
@@ -95,7 +104,7 @@ function filmState(share) {
     step,
     t: from + (to - from) * inside,
     film: share,
-    caption,
+    caption: spoken(caption),
     pokes: { ...POKES, row: facts.truth ? row : 0, compare: "none", breaks: [] },
   };
 }

@@ -1357,10 +1357,7 @@ function waits(R, S, W, what) {
     text(W / 2, 100, "Not this time", "ink big mid") +
     text(W / 2, 126, `update ${group(R.number)} is not a multiple of ${k.delay}`, "soft s mid") +
     text(W / 2, 148, what, "soft s mid") +
-    text(W / 2, 228, `the next eight: filled = steps 13, 14 and 15 happen`, "soft s mid").replace(
-      "the next eight",
-      "updates",
-    ) +
+    text(W / 2, 228, "updates: filled = steps 13, 14 and 15 happen", "soft s mid") +
     counter(R, k, W, 240)
   );
 }
