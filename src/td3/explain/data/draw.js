@@ -908,6 +908,9 @@ steps[7] = (R, S, t, W) => {
       ...P.labels,
     ],
     W - 86,
+    14,
+    36,
+    30 + P.h - 4,
   );
   return (
     out +
@@ -957,6 +960,9 @@ steps[8] = (R, S, t, W) => {
       ...P.labels,
     ],
     52 + P.w + 6,
+    14,
+    36,
+    30 + P.h - 4,
   );
   // All shown rows at once, each around the mean of its two opinions: now the one is lower, now the other.
   const half = (r) => (R.target_scores[0][r] - R.target_scores[1][r]) / 2,
@@ -1124,6 +1130,9 @@ steps[10] = (R, S, t, W) => {
       ...P.labels,
     ],
     W - 86,
+    14,
+    36,
+    30 + P.h - 4,
   );
   return (
     out +
