@@ -38,12 +38,12 @@ docs: .venv/test .venv/system
 	@touch $@ .venv/train
 
 # MuJoCo draws without a screen through EGL, and the page of `td3 explain` is tested in Chromium: pip installs neither.
-.venv/system: .venv/bin/python
+.venv/system: .venv/bin/python Makefile
 	@if ! $(BIN)/python -c 'import ctypes.util as c, sys; sys.exit(c.find_library("EGL") is None)'; then \
 		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 			apt-get update -qq && apt-get install -y -qq --no-install-recommends libegl1 libgl1-mesa-dri; \
 		else echo "Videos of MuJoCo need EGL: apt-get install libegl1 libgl1-mesa-dri"; exit 2; fi; fi
-	@if ! command -v chromium chromium-browser google-chrome >/dev/null; then \
+	@if ! { command -v chromium || command -v chromium-browser || command -v google-chrome; } >/dev/null; then \
 		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 			apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core; \
 		else echo "No Chromium here: the tests of the page will be skipped (apt-get install chromium)"; fi; fi

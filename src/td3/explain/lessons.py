@@ -290,9 +290,13 @@ PRIME = '<mo lspace="0" rspace="0">′</mo>'
 def mathml(formula: str) -> str:
     """A formula written on one line as MathML; what is also in the code or the drawing carries its symbol."""
     out: list[str] = []
+    before = ""
     for token in re.findall(r"[A-Za-zãγτσ]+\d?'?|\d+|\S", formula):
+        if before[:1].isalpha() and token[0].isalpha():  # two words: MathML would set them as one
+            out.append('<mspace width="0.3em"/>')
+        before = token
         attributes = f' data-sym="{_MARKED[token]}"' if token in _MARKED else ""
-        name = token.rstrip("'").replace("~", "")
+        name = token.rstrip("'")
         primed = token.endswith("'")
         if token == "²":
             out[-1] = f"<msup><mrow>{out[-1]}</mrow><mn>2</mn></msup>"
