@@ -169,6 +169,34 @@ def test_what_must_hold_holds_under_every_poke_and_every_update(tab):
                 assert tab.evaluate(INVARIANTS, f"update={update}&step={number}&{poke}") == [], (update, number, poke)
 
 
+def sums_of(tab, moment):
+    tab.show(moment)
+    rows = tab.page.locator("#values .sums div").all()
+    return {row.locator("span").inner_text(): shown(row.locator("b").inner_text()) for row in rows}
+
+
+def test_the_memory_keeps_the_newest_up_to_its_capacity(tab):
+    for capacity, kept in ((400, 400), (2_000, 2_000), (8_000, 2_491)):
+        sums = sums_of(tab, f"update=1492&step=1&t=1&capacity={capacity}")
+        assert (sums["added"], sums["kept"]) == (2_491, kept)
+
+
+def test_at_birth_targets_are_copies_and_twins_differ(tab):
+    assert sums_of(tab, "update=1492&step=2&t=1")["largest difference of a weight"] == 0
+    sums = sums_of(tab, "update=1492&step=3&t=1")
+    assert sums["critic 1 and its target"] == sums["critic 2 and its target"] == 0
+    assert sums["largest difference, critic 1 and critic 2"] > 0.1
+
+
+def test_only_the_critics_move_in_step_12_and_only_the_actor_in_step_13(tab):
+    moved = sums_of(tab, "update=1492&step=12&t=1")
+    assert moved["largest move, critic 1"] > 0 < moved["largest move, critic 2"]
+    assert moved["largest move, actor"] == moved["largest move, all targets"] == 0
+    moved = sums_of(tab, "update=1492&step=13&t=1")
+    assert moved["largest move, actor"] > 0 == moved["largest move, critics"]
+    assert moved["mean Q1 after"] > moved["mean Q1 before"]
+
+
 def test_q1_of_the_batch_rises_when_the_actor_steps(tab):
     script = "() => explain.facts.updates.map((_, u) => explain.run(u, explain.POKES)).map(R => [R.turn, ...R.rise])"
     rises = tab.evaluate(script)

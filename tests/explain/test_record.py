@@ -89,3 +89,23 @@ def test_the_shipped_run_learnt_and_shows_why_td3_exists():
     assert arrays["curve.td3_return"][-1] > optimum - 1
     gap = {who: (arrays[f"curve.{who}_q"] - arrays[f"curve.{who}_exact"])[-5:].mean() for who in ("td3", "ddpg")}
     assert gap["ddpg"] > 2 > gap["td3"]
+
+
+def test_the_recorded_loop_is_the_one_of_td3_train(tmp_path):
+    from dataclasses import replace
+
+    from safetensors.numpy import load_file
+
+    import td3
+    from td3.checkpoint import network_tensors
+    from td3.environments import EnvironmentRow, make_environment
+
+    few = {"hidden_sizes": (16, 16), "random_steps": 60, "batch_size": 16, "exploration_noise": 0.3}
+    run = td3.train("Rail-v0", steps=120, seed=SEED, out=tmp_path / "run", threads=1, eval_episodes=1, **few)
+    environments = EnvironmentRow([make_environment("Rail-v0")])
+    settings = replace(run.config.td3, memory_size=120)
+    agent, memory = newborn(settings, SEED, environments, 120)
+    practise(agent, memory, environments, settings, SEED, 120)
+    trained = load_file(run.folder(SEED) / "last" / "agent.safetensors")
+    for name, tensor in network_tensors(agent, 0).items():
+        assert np.array_equal(tensor, trained[name]), name
