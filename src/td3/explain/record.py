@@ -223,6 +223,17 @@ def flat(calls: dict[int, dict[str, Any]]) -> dict[str, Array]:
             **{f"actor_{name}": value for name, value in actor_step["before"]["optimizer"].items()},
             "actor_target_after": calls[14]["after"]["actor_target"],
             "critics_target_after": calls[15]["after"]["critics_target"],
+            # What must not have moved: the critics in step 13, the targets before steps 14 and 15.
+            "still": [
+                [
+                    np.abs(after - before).max()
+                    for after, before in (
+                        (actor_step["after"]["critics"], actor_step["before"]["critics"]),
+                        (calls[14]["before"]["actor_target"], calls[5]["before"]["actor_target"]),
+                        (calls[15]["before"]["critics_target"], calls[7]["before"]["critics_target"]),
+                    )
+                ]
+            ],
         }
     return {name: _without_member(name, np.asarray(value)) for name, value in kept.items()}
 

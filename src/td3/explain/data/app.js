@@ -202,13 +202,20 @@ function values(S, R) {
     const w = facts.sizes[p === R.actor ? "actor" : "critic"];
     return w.slice(1).reduce((sum, o, d) => sum + (w[d] + 1) * o, 0);
   };
+  // Recorded, not assumed: how far the targets had moved when steps 14 and 15 came, and the critics after step 13.
+  const still = has(`still.${R.u}`) ? array(`still.${R.u}`) : null;
+  const resting = still
+    ? Math.max(still[1], still[2])
+    : Math.max(
+        change(R.actorTarget, array(`actor_target_before.${R.u + 1}`)),
+        ...[0, 1].map((i) => change(R.targets[i], twinsOf("critics_target_before", R.u + 1)[i])),
+      );
   const moves = [
     ["largest move, critic 1", change(R.critics[0], R.criticsAfter[0]), 6],
     ["largest move, critic 2", change(R.critics[1], R.criticsAfter[1]), 6],
-    ["largest move, actor", 0, 6],
     [
       "largest move, all targets",
-      Math.max(change(R.targets[0], R.targetsMoved[0]), change(R.targets[1], R.targetsMoved[1])),
+      Math.max(resting, change(R.targets[0], R.targetsMoved[0]), change(R.targets[1], R.targetsMoved[1])),
       6,
     ],
   ];
@@ -407,9 +414,9 @@ function values(S, R) {
                 ]
               : []),
             ["largest move, actor", change(R.actor, R.actorAfter), 6],
-            ["largest move, critics", 0, 6],
+            ["largest move, critics", still ? still[0] : 0, 6],
           ]
-        : [["largest move, actor", 0, 6]],
+        : [["largest move, actor", change(R.actor, R.actorAfter), 6]],
     }),
     14: () => ({
       shapes: [["actor_target.parameters", `[1, ${count_(R.actor)}]`]],
