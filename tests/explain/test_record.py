@@ -57,7 +57,9 @@ def test_the_record_holds_what_each_step_read_made_and_changed(watched):
         assert np.array_equal(record["next_score"], record["target_scores"].min(0))
         assert ("actor_after" in record) == (number % 2 == 0)
         assert not np.array_equal(record["critics_before"], record["critics_after"])
-        assert np.array_equal(record.get("still", np.zeros(3)), np.zeros(3)), "step 13 moves no critic, nothing a target"
+        assert np.array_equal(record.get("still", np.zeros(3)), np.zeros(3)), (
+            "step 13 moves no critic, nothing a target"
+        )
     assert np.array_equal(kept[1]["critics_after"], kept[2]["critics_before"])
 
 
