@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: train test test-long lint docs clean
+.PHONY: train test test-long lint docs steps clean
 
 train: .venv/train
 	$(BIN)/td3 train HalfCheetah-v5 --steps 50000 --td3.random-steps 10000
@@ -23,6 +23,10 @@ lint: .venv/test
 docs: .venv/docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
+# The drawings, the film, docs/fifteen_steps.*, the README's block and the notebook, from the code and the recorded run.
+steps: .venv/test .venv/system
+	$(BIN)/python -m td3.explain.export
+
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "td3 needs Python 3.11 or newer: make PYTHON=python3.11"; exit 2; }
@@ -40,12 +44,16 @@ docs: .venv/docs
 	$(INSTALL) --editable '.[docs]'
 	@touch $@
 
-# MuJoCo draws without a screen through EGL, which pip does not install.
-.venv/system: .venv/bin/python
+# MuJoCo draws without a screen through EGL, and the page of `td3 explain` is tested in Chromium: pip installs neither.
+.venv/system: .venv/bin/python Makefile
 	@if ! $(BIN)/python -c 'import ctypes.util as c, sys; sys.exit(c.find_library("EGL") is None)'; then \
 		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 			apt-get update -qq && apt-get install -y -qq --no-install-recommends libegl1 libgl1-mesa-dri; \
 		else echo "Videos of MuJoCo need EGL: apt-get install libegl1 libgl1-mesa-dri"; exit 2; fi; fi
+	@if ! { command -v chromium || command -v chromium-browser || command -v google-chrome; } >/dev/null; then \
+		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+			apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core; \
+		else echo "No Chromium here: the tests of the page will be skipped (apt-get install chromium)"; fi; fi
 	@touch $@
 
 clean:

@@ -165,6 +165,24 @@ class LadderCommand:
 
 
 @dataclass(frozen=True)
+class ExplainCommand:
+    """Write and open a page that explains the fifteen steps, poked and broken at will: `td3 explain`."""
+
+    out: Path = Path("runs/explain/fifteen_steps.html")
+    """The page, one self-contained HTML file."""
+    run: Path | None = None
+    """Explain with the networks of this run directory instead of the lesson's cart on a rail."""
+    seed: int | None = None
+    """With --run: which seed's networks; by default the one whose last evaluation was highest."""
+    at: str = ""
+    """The moment to open, as it stands in the page's address after the #, such as "step=9&row=2"."""
+    open: bool = True
+    """Open the page in a browser, where there is a screen."""
+    json: bool = False
+    """Print where the page is as one JSON object instead of words."""
+
+
+@dataclass(frozen=True)
 class ExportCommand:
     """Write a trained agent as ONNX and PyTorch files with a model card: `td3 export runs/HalfCheetah-v5/latest`."""
 
@@ -489,6 +507,18 @@ def tune_command(command: TuneCommand) -> int:
     return 130 if tuning.interrupted else 0
 
 
+def explain_command(command: ExplainCommand) -> int:
+    """Write the page and open it."""
+    from td3.explain import explain
+
+    page, opened = explain(command.out, command.run, command.seed, command.at, command.open)
+    if command.json:
+        print(json.dumps({"page": str(page), "opened": opened}))
+    else:
+        print(f"{page}: {'opened in your browser' if opened else 'open it in a browser'}")
+    return 0
+
+
 COMMANDS: dict[str, tuple[type, Callable[[Any], int]]] = {
     "train": (TrainCommand, train_command),
     "resume": (ResumeCommand, resume_command),
@@ -501,6 +531,7 @@ COMMANDS: dict[str, tuple[type, Callable[[Any], int]]] = {
     "report": (ReportCommand, report_command),
     "doctor": (DoctorCommand, doctor_command),
     "ladder": (LadderCommand, ladder_command),
+    "explain": (ExplainCommand, explain_command),
     "bench update": (UpdateBench, bench_command),
     "bench loop": (LoopBench, bench_command),
     "bench peers": (PeersBench, bench_command),

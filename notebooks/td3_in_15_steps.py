@@ -1,0 +1,527 @@
+# %% [markdown]
+# # TD3 in fifteen steps
+#
+# Call every step yourself, on a live batch: the functions are the ones that `td3 train` runs. Each step has its
+# drawing, a cell that calls it, a cell to change, and a cell that checks what must hold. At the end: train, watch,
+# break something, compare.
+#
+# The page `td3 explain` shows the same steps moving.
+
+# %%
+# Setting up. In a checkout of the project there is nothing to do. Elsewhere (Colab, say): the address of the repository
+# that this notebook came from.
+REPOSITORY = ""
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+if importlib.util.find_spec("td3") is None:
+    if not REPOSITORY:
+        raise SystemExit("Put the address of the repository into REPOSITORY above, and run this cell again.")
+    if not Path("td3").exists():
+        subprocess.run(["git", "clone", "--depth", "1", REPOSITORY, "td3"], check=True)
+    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "./td3[plots]"], check=True)
+    os.chdir("td3/notebooks")
+
+FAST = bool(os.environ.get("TD3_NOTEBOOK_FAST"))  # the tests run the notebook in a shorter form
+
+# %%
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+from IPython.display import SVG, display
+
+from td3.algorithm import Agent, MemberStreams, make_replay_memory, update
+from td3.algorithm.step_02_actor import ActionRange, make_actor_and_target
+from td3.algorithm.step_03_twin_critics import make_twin_critics_and_targets
+from td3.algorithm.step_04_to_09_bellman_target import (
+    bellman_target,
+    next_action_of_target,
+    sample_batch,
+    score_by_targets,
+    smaller_score,
+    smooth_next_action,
+)
+from td3.algorithm.step_10_to_12_critic_update import critic_loss, improve_critics_, score_by_critics
+from td3.algorithm.step_13_actor_update import improve_actor_
+from td3.algorithm.step_14_to_15_polyak import polyak_actor_target_, polyak_critics_target_
+from td3.config import TD3Config
+from td3.environments import make_environment
+
+torch.set_num_threads(1)
+SEED = 0
+SETTINGS = TD3Config(
+    hidden_sizes=(16, 16), actor_learning_rate=1e-3, critic_learning_rate=1e-3, batch_size=64, memory_size=10_000
+)
+
+
+def drawing(number):
+    """The drawing of a step, if the checkout is at hand."""
+    path = Path("../docs/steps") / f"step_{number:02}.svg"
+    if path.exists():
+        display(SVG(filename=str(path)))
+
+
+def same(left, right):
+    """Whether two tensors hold the same numbers."""
+    return bool(torch.equal(left, right))
+
+
+# %% [markdown]
+# The problem is **Rail**: a cart on a line. The state is (position, velocity), the action a force from -1 to 1. Being
+# away from the middle costs; falling off the rail costs 60 and ends the episode; after 100 steps the clock stops it,
+# which is no end.
+
+# %%
+environment = make_environment("Rail-v0")
+state, _ = environment.reset(seed=SEED)
+print("state", state, "action range", environment.action_space.low, environment.action_space.high)
+
+# %% [markdown]
+# ## Before training
+# ### 1. Make the replay memory
+# A ring of the newest transitions. It is no diary that only grows: when it is full, the oldest make room.
+
+# %%
+drawing(1)
+memory = make_replay_memory(members=1, capacity=SETTINGS.memory_size, state_size=2, action_size=1)
+
+
+def play(memory, steps, policy=None, seed=SEED):
+    """Fill a memory: act, step, store. `policy` gives an action for a state; without one actions are random."""
+    random, rows = np.random.default_rng(seed), []
+    state, _ = environment.reset(seed=seed)
+    for _ in range(steps):
+        action = random.uniform(-1, 1, 1) if policy is None else policy(state)
+        next_state, reward, terminated, truncated, _ = environment.step(action.astype(np.float32))
+        rows.append([*state, *action, *next_state, reward, terminated])
+        state = environment.reset()[0] if terminated or truncated else next_state
+    memory.add_(torch.tensor(np.array(rows), dtype=torch.float32)[None])
+
+
+play(memory, 1_000)
+print("rows", tuple(memory.rows.shape), memory.rows.dtype, "- kept:", len(memory))
+
+# %%
+# Change this: a ring of 300 slots after 1,000 transitions.
+small = make_replay_memory(1, 300, 2, 1)
+play(small, 1_000)
+print("kept:", len(small), "of", small.added)
+
+# %%
+assert len(memory) == 1_000
+assert len(small) == 300
+newest = small.rows[0, (small.added - 1) % 300]
+assert same(newest, memory.rows[0, 999]), "the newest survives"
+
+# %% [markdown]
+# ### 2. Build the actor and its target
+# The target is born as an exact copy, is never trained, and only follows.
+
+# %%
+drawing(2)
+action_range = ActionRange(torch.tensor([-1.0]), torch.tensor([1.0]))
+actor, actor_target = make_actor_and_target([SEED], 2, SETTINGS.hidden_sizes, action_range)
+print("weights of the actor", tuple(actor.parameters.shape))
+print("actions", actor(torch.zeros(1, 3, 2)).detach().flatten().tolist())
+
+# %%
+# Change this: bounds that are not symmetric. Every action stays within them.
+lopsided, _ = make_actor_and_target([SEED], 2, (32, 32), ActionRange(torch.tensor([-0.2]), torch.tensor([1.0])))
+many = lopsided(torch.randn(1, 1_000, 2, generator=torch.Generator().manual_seed(0)) * 50)
+print("from", many.min().item(), "to", many.max().item())
+
+# %%
+assert same(actor.parameters, actor_target.parameters)
+assert many.min() >= -0.2
+assert many.max() <= 1.0
+
+# %% [markdown]
+# ### 3. Build two critics and their targets
+# Twins are not copies of each other: they are born with weights of their own. Their targets are copies.
+
+# %%
+drawing(3)
+critics, critics_target = make_twin_critics_and_targets([SEED], 2, SETTINGS.hidden_sizes, 1)
+forces = torch.linspace(-1, 1, 101).view(1, -1, 1)
+curves = critics(torch.zeros(1, 101, 2), forces).detach()
+plt.plot(forces.flatten(), curves[0, 0], label="critic 1")
+plt.plot(forces.flatten(), curves[1, 0], label="critic 2")
+plt.xlabel("force")
+plt.ylabel("score in the middle of the rail")
+plt.legend()
+plt.show()
+
+# %%
+# Change this: another seed gives other twins.
+others, _ = make_twin_critics_and_targets([SEED + 1], 2, SETTINGS.hidden_sizes, 1)
+print("first weights", critics.parameters[:, 0, 0].tolist(), others.parameters[:, 0, 0].tolist())
+
+# %%
+assert not same(critics.parameters[0], critics.parameters[1])
+assert same(critics.parameters, critics_target.parameters)
+
+# %% [markdown]
+# ## One update
+# All of it is kept in an `Agent`: six networks, two optimisers, a counter. From here on we use the agent's networks.
+
+# %%
+agent = Agent.create([SEED], 2, [-1.0], [1.0], SETTINGS.hidden_sizes, 1e-3, 1e-3)
+random = MemberStreams([SEED])
+
+# %% [markdown]
+# ### 4. Sample a batch of transitions
+# Not the last few moments: rows from the whole memory, drawn anew for every update.
+
+# %%
+drawing(4)
+batch = sample_batch(memory, random, SETTINGS.batch_size)
+for name, tensor in batch._asdict().items():
+    print(f"{name:12} {tuple(tensor.shape)} {tensor.dtype}")
+
+# %%
+# Change this: the same seed draws the same rows, another seed others.
+again = sample_batch(memory, MemberStreams([SEED]), SETTINGS.batch_size)
+other = sample_batch(memory, MemberStreams([SEED + 1]), SETTINGS.batch_size)
+
+# %%
+assert same(again.state, batch.state)
+assert not same(other.state, batch.state)
+
+# %% [markdown]
+# ### 5. The target actor plays the next action
+# Not the action that was done next, and not the online actor's.
+
+# %%
+drawing(5)
+next_action = next_action_of_target(agent.actor_target, batch.next_state)
+print(tuple(next_action.shape), next_action[0, :4].flatten().tolist())
+
+# %%
+# Change this: disturb the online actor. The next action must not notice.
+disturbed = agent.copied()
+disturbed.actor.parameters.detach().add_(1.0)
+
+# %%
+assert same(next_action_of_target(disturbed.actor_target, batch.next_state), next_action)
+
+# %% [markdown]
+# ### 6. Add clipped noise and clamp to the action range
+# Target policy smoothing, not exploration: no environment ever feels this noise.
+
+# %%
+drawing(6)
+smoothed_action = smooth_next_action(next_action, random, 0.2, 0.5, agent.actor.action_range)
+print("moved by up to", (smoothed_action - next_action).abs().max().item())
+
+# %%
+# Change this: no noise at all, and a lot of it.
+quiet = smooth_next_action(next_action, MemberStreams([SEED]), 0.0, 0.5, agent.actor.action_range)
+loud = smooth_next_action(next_action, MemberStreams([SEED]), 5.0, 0.5, agent.actor.action_range)
+
+# %%
+assert same(quiet, next_action)
+assert (loud - next_action).abs().max() <= 0.5 + 1e-6
+assert loud.abs().max() <= 1
+
+# %% [markdown]
+# ### 7. Both target critics score the next action
+# One question, two opinions.
+
+# %%
+drawing(7)
+target_scores = score_by_targets(agent.critics_target, batch.next_state, smoothed_action)
+print(tuple(target_scores.shape), target_scores[:, 0, :3].tolist())
+
+# %%
+# Change this: how often is critic 1 the lower one?
+print("critic 1 is lower in", (target_scores[0] < target_scores[1]).float().mean().item(), "of the rows")
+
+# %%
+assert not target_scores.requires_grad, "no gradient passes through a target"
+
+# %% [markdown]
+# ### 8. Keep the smaller score
+# Row by row, not critic by critic.
+
+# %%
+drawing(8)
+next_score = smaller_score(target_scores)
+print("the minimum", next_score.mean().item(), "the mean", target_scores.mean().item())
+
+# %%
+# Change this: two scores by hand.
+print(smaller_score(torch.tensor([[[1.0, 5.0]], [[3.0, 2.0]]])))
+
+# %%
+assert (next_score <= target_scores).all()
+
+# %% [markdown]
+# ### 9. Form the Bellman target
+# After a true end nothing follows: y = r. A time-out is not an end.
+
+# %%
+drawing(9)
+target_score = bellman_target(batch.reward, batch.terminated, next_score, SETTINGS.gamma)
+ended = batch.terminated.bool()
+print("ended rows:", int(ended.sum()), "their y:", target_score[ended].tolist())
+
+# %%
+# Change this: a reward of -1, a future of -10, alive and dead.
+reward, future = torch.tensor([[-1.0, -1.0]]), torch.tensor([[-10.0, -10.0]])
+by_hand = bellman_target(reward, torch.tensor([[0.0, 1.0]]), future, 0.99)
+print(by_hand)
+
+# %%
+assert torch.allclose(by_hand, torch.tensor([[-10.9, -1.0]]))
+assert same(target_score[ended], batch.reward[ended])
+
+# %% [markdown]
+# ### 10. Both critics score the stored action
+# Only of the action that was really done are the reward and the next state known.
+
+# %%
+drawing(10)
+scores = score_by_critics(agent.critics, batch.state, batch.action)
+print(tuple(scores.shape), "gradient flows:", scores.requires_grad)
+
+# %%
+# Change this: what would the critics say of the opposite action?
+print((score_by_critics(agent.copied().critics, batch.state, -batch.action) - scores).abs().mean().item())
+
+# %%
+assert scores.requires_grad
+
+# %% [markdown]
+# ### 11. Measure the loss of both critics
+# A mean over the batch, a sum over the twins; shapes that match.
+
+# %%
+drawing(11)
+loss = critic_loss(scores, target_score)
+print("loss", loss.item())
+
+# %%
+# Change this: the fault of shape (B, 1) against (B,) compares every row with every other.
+wrong = (scores[0].detach().squeeze(0).unsqueeze(1) - target_score.squeeze(0)).square()
+print("shape", tuple(wrong.shape), "instead of", tuple(target_score.squeeze(0).shape))
+
+# %%
+halves = [(scores[twin] - target_score).square().mean() for twin in (0, 1)]
+assert torch.allclose(loss, halves[0] + halves[1])
+
+# %% [markdown]
+# ### 12. Backpropagate and improve both critics
+# Both critics move, and nothing else. Lessons say SGD; in practice it is Adam.
+
+# %%
+drawing(12)
+before = agent.copied()
+improve_critics_(agent.critics, agent.critics_optimizer, loss)
+moved = (agent.critics.parameters - before.critics.parameters).abs().amax(-1).flatten().tolist()
+print("largest move of critic 1 and 2:", moved)
+
+# %%
+# Change this: two hundred such steps on the same batch bring the loss down.
+student = before.copied()
+for _ in range(200):
+    practice = critic_loss(score_by_critics(student.critics, batch.state, batch.action), target_score)
+    improve_critics_(student.critics, student.critics_optimizer, practice)
+print("loss", loss.item(), "->", practice.item())
+
+# %%
+assert min(moved) > 0
+assert practice < loss
+assert same(agent.actor.parameters, before.actor.parameters)
+assert same(agent.critics_target.parameters, before.critics_target.parameters)
+
+# %% [markdown]
+# ## Every second update
+# ### 13. Improve the actor, uphill on critic 1
+# At its own action, not at the stored one; on critic 1 alone.
+
+# %%
+drawing(13)
+before = agent.copied()
+actor_loss = improve_actor_(agent.actor, agent.critics, agent.actor_optimizer, batch.state)
+with torch.no_grad():
+    q_before = agent.critics(batch.state, before.actor(batch.state))[0].mean()
+    q_after = agent.critics(batch.state, agent.actor(batch.state))[0].mean()
+print("mean Q1 of the actor's actions", q_before.item(), "->", q_after.item())
+
+# %%
+# Change this: turn critic 2 upside down. The actor's step stays the same.
+upside_down = before.copied()
+upside_down.critics.parameters.detach()[1].mul_(-1)
+improve_actor_(upside_down.actor, upside_down.critics, upside_down.actor_optimizer, batch.state)
+
+# %%
+assert q_after > q_before
+assert same(agent.critics.parameters, before.critics.parameters), "critic 1 is read, never changed"
+assert same(upside_down.actor.parameters, agent.actor.parameters)
+
+# %% [markdown]
+# ### 14. Polyak-average the actor's target
+# Half a percent of the way, each time.
+
+# %%
+drawing(14)
+before = agent.copied()
+polyak_actor_target_(agent.actor_target, agent.actor, SETTINGS.tau)
+print("largest move", (agent.actor_target.parameters - before.actor_target.parameters).abs().max().item())
+
+# %%
+# Change this: how many such steps until half of the way is gone?
+print(np.log(0.5) / np.log(1 - SETTINGS.tau))
+
+# %%
+expected = torch.lerp(before.actor_target.parameters, before.actor.parameters, SETTINGS.tau)
+assert torch.allclose(agent.actor_target.parameters, expected)
+
+# %% [markdown]
+# ### 15. Polyak-average both critics' targets
+# In the same update as the actor's target, not at every one.
+
+# %%
+drawing(15)
+polyak_critics_target_(agent.critics_target, agent.critics, SETTINGS.tau)
+print("largest move", (agent.critics_target.parameters - before.critics_target.parameters).abs().max().item())
+
+# %%
+# Change this: tau of 1 copies the whole network.
+copied = before.copied()
+polyak_critics_target_(copied.critics_target, copied.critics, 1.0)
+
+# %%
+expected = torch.lerp(before.critics_target.parameters, before.critics.parameters, SETTINGS.tau)
+assert torch.allclose(agent.critics_target.parameters, expected)
+assert torch.allclose(copied.critics_target.parameters, copied.critics.parameters)
+
+# %% [markdown]
+# ## Train
+# `update` calls steps 4 to 15 in order. Around it: act with exploration noise, store, repeat. That is all of TD3.
+
+# %%
+STEPS, RANDOM_STEPS = (720, 500) if FAST else (8_000, 1_000)
+
+
+def train(improve=update, steps=STEPS, seed=SEED, reward_noise=1.0):
+    """A learner after so many env steps, and its returns along the way."""
+    world = make_environment("Rail-v0", reward_noise=reward_noise)
+    learner = Agent.create([seed], 2, [-1.0], [1.0], SETTINGS.hidden_sizes, 1e-3, 1e-3)
+    past, numbers, noise = make_replay_memory(1, steps, 2, 1), MemberStreams([seed]), np.random.default_rng(seed)
+    state, _ = world.reset(seed=seed)
+    curve = []
+    for step in range(steps):
+        action = noise.uniform(-1, 1, 1)
+        if step >= RANDOM_STEPS:
+            with torch.no_grad():
+                chosen = learner.actor(torch.as_tensor(state)[None, None])[0, 0].numpy()
+            action = np.clip(chosen + 0.3 * noise.normal(size=1), -1, 1)
+        next_state, reward, terminated, truncated, _ = world.step(action.astype(np.float32))
+        row = np.array([*state, *action, *next_state, reward, terminated], np.float32)
+        past.add_(torch.from_numpy(row)[None, None])
+        state = world.reset()[0] if terminated or truncated else next_state
+        if step >= RANDOM_STEPS:
+            improve(learner, past, numbers, SETTINGS)
+        if (step + 1) % (steps // 12) == 0:
+            curve.append((step + 1, evaluate(learner)))
+    return learner, np.array(curve)
+
+
+def evaluate(learner, episodes=5):
+    """The mean return without noise, neither in the action nor in the reward."""
+    world, total = make_environment("Rail-v0"), 0.0
+    for episode in range(episodes):
+        (state, _), ended = world.reset(seed=1_000 + episode), False
+        while not ended:
+            with torch.no_grad():
+                action = learner.actor(torch.as_tensor(state)[None, None])[0, 0].numpy()
+            state, reward, terminated, truncated, _ = world.step(action)
+            total, ended = total + reward, terminated or truncated
+    return total / episodes
+
+
+learner, curve = train()
+print("return", curve[0, 1], "->", curve[-1, 1])
+
+# %% [markdown]
+# ## Watch
+# Ten carts from ten starts: position over time, driven by the trained actor.
+
+# %%
+world = make_environment("Rail-v0")
+for start in np.linspace(-1.5, 1.5, 10):
+    (state, _), path = world.reset(options={"state": (start, 0.0)}), []
+    for _ in range(60):
+        path.append(state[0])
+        with torch.no_grad():
+            action = learner.actor(torch.as_tensor(state)[None, None])[0, 0].numpy()
+        state, _, terminated, _, _ = world.step(action)
+        if terminated:
+            break
+    plt.plot(path)
+plt.xlabel("env step")
+plt.ylabel("position")
+plt.show()
+
+# %% [markdown]
+# ## Break something
+# One critic's word instead of the smaller of two, no noise on a', no delay: TD3's three ideas taken out. What is left
+# is DDPG.
+
+
+# %%
+def ddpg_update(agent, memory, random, settings):
+    """TD3 without its three ideas."""
+    batch = sample_batch(memory, random, settings.batch_size)
+    next_action = next_action_of_target(agent.actor_target, batch.next_state)
+    next_score = score_by_targets(agent.critics_target, batch.next_state, next_action)[0]
+    target_score = bellman_target(batch.reward, batch.terminated, next_score, settings.gamma)
+    loss = critic_loss(score_by_critics(agent.critics, batch.state, batch.action), target_score)
+    improve_critics_(agent.critics, agent.critics_optimizer, loss)
+    agent.updates += 1
+    improve_actor_(agent.actor, agent.critics, agent.actor_optimizer, batch.state)
+    polyak_actor_target_(agent.actor_target, agent.actor, settings.tau)
+    polyak_critics_target_(agent.critics_target, agent.critics, settings.tau)
+
+
+ddpg, ddpg_curve = train(ddpg_update)
+
+# %% [markdown]
+# ## Compare
+# What each believes of its own actions, against what dynamic programming knows to be true. Above zero a learner
+# believes more than the best policy in the world could earn. The rewards are noisy: DDPG takes lucky noise for value.
+
+# %%
+from td3.ladder.exact import solve
+
+exact = solve(nodes=41 if FAST else 161)
+starts = np.random.default_rng(1).uniform((-1.6, -0.8), (1.6, 0.8), (200, 2)).astype(np.float32)
+
+
+def overestimation(learner):
+    """Believed minus exact value of the actor's own actions, mean over the starts."""
+    states = torch.from_numpy(starts)[None]
+    with torch.no_grad():
+        actions = learner.actor(states)
+        believed = learner.critics(states, actions)[0, 0].numpy()
+    return float((believed - exact.q(starts.astype(float), actions[0, :, 0].numpy().astype(float))).mean())
+
+
+print("TD3", round(overestimation(learner), 2), "DDPG", round(overestimation(ddpg), 2))
+plt.plot(curve[:, 0], curve[:, 1], label="TD3")
+plt.plot(ddpg_curve[:, 0], ddpg_curve[:, 1], "--", label="DDPG")
+plt.xlabel("env steps")
+plt.ylabel("return")
+plt.legend()
+plt.show()
+
+# %%
+assert int(learner.updates[0]) == STEPS - RANDOM_STEPS, "updates really ran"
+assert np.isfinite(curve).all()
+assert FAST or curve[-1, 1] > curve[0, 1]
+assert FAST or overestimation(ddpg) > overestimation(learner), "DDPG believes more than TD3"

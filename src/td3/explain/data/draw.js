@@ -1,0 +1,1569 @@
+"use strict";
+// The drawings: pure functions of (what the update did, the moment t, the pokes, the width) to SVG text. Nothing is
+// measured on the screen, so that the page, the docs and the film get the very same pictures.
+
+const fix = (v) => (Math.abs(v) < 0.005 ? "0" : String(Math.round(v * 100) / 100));
+const show = (v, digits = 3) =>
+  v === null || v === undefined || Number.isNaN(v)
+    ? "–"
+    : (Math.abs(v) < 0.5 * 10 ** -digits ? 0 : v).toFixed(digits).replace("-", "\u2212");
+const group = (v) => String(v).replace(/\B(?=(\d{3})+$)/g, "\u2009");
+const clip01 = (v) => Math.max(0, Math.min(1, v));
+const phase = (t, from, to) => {
+  const p = clip01((t - from) / (to - from));
+  return p * p * (3 - 2 * p);
+};
+const mix = (a, b, p) => a + (b - a) * p;
+const esc = (s) => String(s).replace(/&/g, "&amp;").replace(/</g, "&lt;");
+
+const text = (x, y, s, cls = "", extra = "") =>
+  `<text x="${fix(x)}" y="${fix(y)}" class="${cls}" ${extra}>${esc(s)}</text>`;
+const line = (x1, y1, x2, y2, cls = "", extra = "") =>
+  `<line x1="${fix(x1)}" y1="${fix(y1)}" x2="${fix(x2)}" y2="${fix(y2)}" class="${cls}" ${extra}/>`;
+const rect = (x, y, w, h, cls = "", extra = "") =>
+  `<rect x="${fix(x)}" y="${fix(y)}" width="${fix(Math.max(0, w))}" height="${fix(Math.max(0, h))}" class="${cls}" ${extra}/>`;
+const path = (d, cls = "", extra = "") => `<path d="${d}" class="${cls}" ${extra}/>`;
+const points = (xs) => "M" + xs.map(([x, y]) => `${fix(x)} ${fix(y)}`).join("L");
+const marks = {
+  dot: (x, y, r, cls, extra = "") => `<circle cx="${fix(x)}" cy="${fix(y)}" r="${fix(r)}" class="${cls}" ${extra}/>`,
+  square: (x, y, r, cls, extra = "") => rect(x - r, y - r, 2 * r, 2 * r, cls, extra),
+  diamond: (x, y, r, cls, extra = "") =>
+    path(
+      `M${fix(x)} ${fix(y - r)}L${fix(x + r)} ${fix(y)}L${fix(x)} ${fix(y + r)}L${fix(x - r)} ${fix(y)}Z`,
+      cls,
+      extra,
+    ),
+  star: (x, y, r, cls, extra = "") =>
+    path(
+      points(
+        Array.from({ length: 10 }, (_, j) => {
+          const a = (j * Math.PI) / 5 - Math.PI / 2,
+            q = j % 2 ? r * 0.45 : r;
+          return [x + q * Math.cos(a), y + q * Math.sin(a)];
+        }),
+      ) + "Z",
+      cls,
+      extra,
+    ),
+};
+const arrow = (x1, y1, x2, y2, cls) => {
+  const a = Math.atan2(y2 - y1, x2 - x1),
+    l = Math.hypot(x2 - x1, y2 - y1);
+  if (l < 2) return "";
+  const h = Math.min(8, l * 0.6),
+    bx = x2 - h * Math.cos(a),
+    by = y2 - h * Math.sin(a),
+    w = h * 0.5;
+  return (
+    line(x1, y1, bx, by, cls + " stroke") +
+    path(
+      `M${fix(x2)} ${fix(y2)}L${fix(bx - w * Math.sin(a))} ${fix(by + w * Math.cos(a))}L${fix(bx + w * Math.sin(a))} ${fix(by - w * Math.cos(a))}Z`,
+      cls + " fill",
+    )
+  );
+};
+const sym = (name, inside) => `<g data-sym="${name}">${inside}</g>`;
+
+function nice(low, high, count = 4) {
+  const span = Math.max(high - low, 1e-9),
+    raw = span / count,
+    power = 10 ** Math.floor(Math.log10(raw));
+  const unit = [1, 2, 5, 10].find((m) => m * power >= raw * 0.999) * power;
+  const ticks = [];
+  for (let v = Math.ceil(low / unit - 1e-9) * unit; v <= high + unit * 1e-9; v += unit)
+    ticks.push(Math.abs(v) < unit * 1e-9 ? 0 : v);
+  return { ticks, digits: Math.max(0, -Math.floor(Math.log10(unit) + 1e-9)) };
+}
+
+// Labels to the right of things at heights y, pushed apart so that none lies on another.
+function stacked(labels, x, gap = 14, top = 0, bottom = 1e9) {
+  const sorted = labels.map((l) => ({ ...l, at: l.y })).sort((a, b) => a.y - b.y);
+  for (let j = 0; j < sorted.length; j++) sorted[j].at = Math.max(sorted[j].at, j ? sorted[j - 1].at + gap : top);
+  for (let j = sorted.length - 1, most = bottom; j >= 0; j--) {
+    sorted[j].at = Math.min(sorted[j].at, most);
+    most = sorted[j].at - gap;
+  }
+  return sorted.map((l) => text(x, l.at + 4, l.text, `${l.cls} s`, l.sym ? `data-sym="${l.sym}"` : "")).join("");
+}
+
+// The six networks: weights as cells, sign by hue, size by strength. Targets are dashed.
+const NETWORKS = [
+  ["actor", "actor", "actor", "online"],
+  ["critic1", "critic 1", "c1", "online"],
+  ["critic2", "critic 2", "c2", "online"],
+  ["actorTarget", "actor target", "actor", "target"],
+  ["critic1Target", "critic 1 target", "c1", "target"],
+  ["critic2Target", "critic 2 target", "c2", "target"],
+];
+const NET_SYMBOLS = {
+  actor: "actor",
+  critic1: "critics",
+  critic2: "critics",
+  actorTarget: "actor_target",
+  critic1Target: "critics_target",
+  critic2Target: "critics_target",
+};
+const LEVELS = 6;
+
+function cellPlan(sizes, cell, x0, y0) {
+  const plan = [];
+  let x = x0,
+    start = 0;
+  const rows = Math.max(...sizes.slice(1, -1));
+  for (let d = 0; d + 1 < sizes.length; d++) {
+    const i = sizes[d],
+      o = sizes[d + 1],
+      last = d + 2 === sizes.length;
+    for (let j = 0; j < i; j++)
+      for (let k = 0; k < o; k++) {
+        plan.push([start + j * o + k, x + (last ? k : j) * cell, y0 + (last ? j : k) * cell]);
+      }
+    const columns = last ? o : i;
+    for (let k = 0; k < o; k++) plan.push([start + i * o + k, x + columns * cell + cell * 0.35, y0 + k * cell]);
+    start += (i + 1) * o;
+    x += (columns + 1.35) * cell + cell * 1.2;
+  }
+  return { plan, width: x - x0 - cell * 1.2, height: rows * cell };
+}
+function planFor(sizes, box) {
+  const unit = cellPlan(sizes, 1, 0, 0);
+  const cell = Math.min((box.w - 12) / unit.width, (box.h - 36) / unit.height);
+  return { cell, ...cellPlan(sizes, cell, box.x + (box.w - unit.width * cell) / 2, box.y + 19) };
+}
+function cellPaths(plan, cell, value, scale, classes) {
+  const buckets = {};
+  const size = cell * 0.9;
+  for (const [at, x, y] of plan) {
+    const v = value(at, x);
+    if (v === null) continue;
+    const level = Math.min(LEVELS, Math.round((Math.abs(v) / scale) * LEVELS));
+    if (level < 1) continue;
+    (buckets[`${v < 0 ? 1 : 0}${level}`] ||= []).push(`M${fix(x)} ${fix(y + size / 2)}h${fix(size)}`);
+  }
+  return Object.keys(buckets)
+    .sort()
+    .map((key) =>
+      path(
+        buckets[key].join(""),
+        `${classes[+key[0]]} cell`,
+        `stroke-width="${fix(size)}" stroke-opacity="${fix(0.15 + (0.85 * +key[1]) / LEVELS)}"`,
+      ),
+    )
+    .join("");
+}
+const scaleOf = (p) => {
+  const sorted = Array.from(p, Math.abs).sort((a, b) => a - b);
+  return sorted[Math.floor(sorted.length * 0.95)] || 1;
+};
+
+// What each network is doing at a moment: which are awake, what flows through, which cells glow, which weights to draw.
+function networkStates(R, S, t) {
+  const k = S.pokes,
+    step = S.step,
+    glide = phase(t, 0.3, 0.75);
+  const nets = {
+    actor: { p: R.actor, kind: "actor" },
+    critic1: { p: R.critics[0], kind: "critic" },
+    critic2: { p: R.critics[1], kind: "critic" },
+    actorTarget: { p: R.actorTarget, kind: "actor" },
+    critic1Target: { p: R.targets[0], kind: "critic" },
+    critic2Target: { p: R.targets[1], kind: "critic" },
+  };
+  const wake = (names, flow) =>
+    names.forEach((name, j) => {
+      nets[name].awake = true;
+      nets[name].flow = flow[j % flow.length];
+    });
+  if (step === 2) {
+    wake(
+      ["actor", "actorTarget"],
+      facts.loaded ? ["as trained", "as it follows"] : ["random weights", "an exact copy"],
+    );
+    nets.actorTarget.copied = t;
+  }
+  if (step === 3) {
+    wake(
+      ["critic1", "critic2", "critic1Target", "critic2Target"],
+      ["its own weights", "its own weights", ...Array(2).fill(facts.loaded ? "as it follows" : "an exact copy")],
+    );
+    if (broken(k, "twins")) {
+      nets.critic2.p = R.critics[0];
+      nets.critic2Target.p = R.targets[0];
+      nets.critic2.flow = "copied from critic 1";
+    }
+    nets.critic1Target.copied = nets.critic2Target.copied = t;
+  }
+  if (step === 5) wake([broken(k, "online") ? "actor" : "actorTarget"], ["s′ \u2192 a′"]);
+  if (step === 7) wake(["critic1Target", "critic2Target"], ["s′, a′ \u2192 Q1′", "s′, a′ \u2192 Q2′"]);
+  if (step === 10) wake(["critic1", "critic2"], ["s, a \u2192 Q1", "s, a \u2192 Q2"]);
+  if (step === 12) {
+    wake(["critic1", "critic2"], ["\u2190 gradient of the loss"]);
+    if (broken(k, "onecritic")) {
+      nets.critic2.awake = false;
+      nets.critic2.flow = "left out";
+    }
+    const moved = phase(t, 0.6, 0.95);
+    ["critic1", "critic2"].forEach((name, twin) => {
+      if (name === "critic2" && broken(k, "onecritic")) return;
+      nets[name].glow = R.criticGradients[twin];
+      nets[name].sweep = clip01(t / 0.55);
+      nets[name].fade = 1 - 0.75 * moved;
+      nets[name].p = blend(R.critics[twin], R.criticsAfter[twin], moved);
+      if (t > 0.6) nets[name].flow = "weights move";
+    });
+    if (broken(k, "leak"))
+      ["critic1Target", "critic2Target"].forEach((name, twin) => {
+        nets[name].awake = true;
+        nets[name].flow = "must not move!";
+        nets[name].glow = R.targetGradients[twin];
+        nets[name].sweep = clip01(t / 0.55);
+        nets[name].fade = 1;
+      });
+  }
+  if (step > 12) {
+    ["critic1", "critic2"].forEach((name, twin) => {
+      nets[name].p = R.criticsAfter[twin];
+    });
+  }
+  if (step === 13 && R.turn) {
+    wake(["critic1"], ["read only"]);
+    nets.critic1.glass = true;
+    if (broken(k, "both") || broken(k, "least")) {
+      nets.critic2.awake = true;
+      nets.critic2.glass = true;
+      nets.critic2.flow = "must not be asked!";
+    }
+    nets.critic1.pass = clip01(t / 0.35);
+    nets.actor.awake = true;
+    nets.actor.flow = t < 0.35 ? "s \u2192 a" : t < 0.7 ? "\u2190 gradient arrives" : "weights move";
+    if (t > 0.3 && !broken(k, "stored")) {
+      nets.actor.glow = R.actorGradient;
+      nets.actor.sweep = clip01((t - 0.35) / 0.3);
+      nets.actor.fade = 1 - 0.75 * phase(t, 0.7, 0.95);
+    }
+    if (broken(k, "stored")) {
+      nets.actor.flow = "no gradient arrives";
+      nets.actor.sweep = undefined;
+    }
+    nets.actor.p = blend(R.actor, R.actorAfter, phase(t, 0.7, 0.95));
+  }
+  if (step > 13) nets.actor.p = R.actorAfter;
+  if (step === 14) {
+    wake(["actor", "actorTarget"], ["stays where it is", R.glides ? `glides ${show(R.tau * 100, 1)} %` : "waits"]);
+    nets.actorTarget.p = blend(R.actorTarget, R.actorTargetAfter, R.glides ? glide : 0);
+  }
+  if (step > 14) nets.actorTarget.p = R.actorTargetAfter;
+  if (step === 15) {
+    wake(
+      ["critic1", "critic2", "critic1Target", "critic2Target"],
+      [
+        "stays where it is",
+        "stays where it is",
+        ...Array(2).fill(R.glides ? `glides ${show(R.tau * 100, 1)} %` : "waits"),
+      ],
+    );
+    ["critic1Target", "critic2Target"].forEach((name, twin) => {
+      nets[name].p = blend(R.targetsMoved[twin], R.targetsAfter[twin], R.glides ? glide : 0);
+    });
+  }
+  return nets;
+}
+const blend = (a, b, p) => (p <= 0 ? a : p >= 1 ? b : Float64Array.from(a, (v, j) => v + (b[j] - v) * p));
+
+const narrowAt = 480;
+const stageHeight = (W) => (W < narrowAt ? { nets: 196, drawing: 342 } : { nets: 244, drawing: 342 });
+
+function drawNetworks(R, S, t, W, y0) {
+  const nets = networkStates(R, S, t),
+    gap = W < narrowAt ? 6 : 14;
+  const w = (W - 2 * gap - 4) / 3,
+    h = (stageHeight(W).nets - 16) / 2;
+  const idleStep = [1, 4, 6, 8, 9, 11].includes(S.step);
+  let out = "";
+  NETWORKS.forEach(([name, label, colour, kind], j) => {
+    const net = nets[name],
+      box = { x: 2 + (j % 3) * (w + gap), y: y0 + Math.floor(j / 3) * (h + 8), w, h };
+    const awake = net.awake || (name === "critic2" && net.flow === "left out");
+    const sizes = facts.drawn_sizes[net.kind],
+      { plan, cell } = planFor(sizes, box),
+      scale = scaleOf(net.p);
+    const reach = net.copied === undefined ? null : box.x + box.w * net.copied;
+    let inside = cellPaths(plan, cell, (at, x) => (reach !== null && x > reach ? null : net.p[at]), scale, [
+      "pos",
+      "neg",
+    ]);
+    if (net.sweep !== undefined && net.sweep > 0) {
+      const edge = box.x + box.w * (1 - net.sweep),
+        strong = scaleOf(net.glow) * 1.2;
+      inside += `<g opacity="${fix(net.fade)}">${cellPaths(plan, cell, (at, x) => (x + cell < edge ? null : net.glow[at]), strong, ["glow", "glow"])}</g>`;
+      if (net.sweep < 1) inside += line(edge, box.y + 16, edge, box.y + box.h - 14, "gradient stroke w2");
+    }
+    if (net.glass) inside += rect(box.x + 2, box.y + 17, box.w - 4, box.h - 34, "glass");
+    if (net.pass !== undefined && net.pass < 1) {
+      const edge = box.x + box.w * (1 - net.pass);
+      inside += line(edge, box.y + 16, edge, box.y + box.h - 14, "gradient stroke w2");
+    }
+    const dim = awake || net.copied !== undefined ? 1 : idleStep ? 0.34 : 0.26;
+    out +=
+      `<g class="net" data-net="${name}" data-sym="${NET_SYMBOLS[name]}"><g opacity="${dim}">` +
+      rect(box.x, box.y, box.w, box.h, `frame ${colour} ${kind}`, 'rx="5"') +
+      inside +
+      "</g>" +
+      text(box.x + 6, box.y + 13, label, dim < 1 ? "soft s" : `${colour}-ink s b`) +
+      (net.flow ? text(box.x + box.w / 2, box.y + box.h - 5, net.flow, "ink xs mid") : "") +
+      "</g>";
+  });
+  return out;
+}
+
+// A frame with axes, and the two scales.
+function axes(x, y, w, h, xr, yr, { xlabel = "", ylabel = "", xticks = 4, yticks = 4 } = {}) {
+  const X = (v) => x + ((v - xr[0]) / (xr[1] - xr[0])) * w,
+    Y = (v) => y + h - ((v - yr[0]) / (yr[1] - yr[0])) * h;
+  const nx = nice(xr[0], xr[1], xticks),
+    ny = nice(yr[0], yr[1], yticks);
+  let out = rect(x, y, w, h, "panel");
+  ny.ticks.forEach((v) => {
+    out += line(x, Y(v), x + w, Y(v), "grid") + text(x - 5, Y(v) + 4, show(v, ny.digits), "soft xs end");
+  });
+  nx.ticks.forEach((v) => {
+    out += line(X(v), y + h, X(v), y + h + 3, "axis") + text(X(v), y + h + 15, show(v, nx.digits), "soft xs mid");
+  });
+  if (xlabel) out += text(x + w / 2, y + h + 30, xlabel, "soft s mid");
+  if (ylabel) out += text(x, y - 7, ylabel, "soft s");
+  return { X, Y, svg: out };
+}
+const trace = (values, A, shift = 0) => points(Array.from(values, (v, j) => [A.X(gridAt(j)), A.Y(v) + shift]));
+function spanOf(list, pad = 0.12) {
+  let low = Infinity,
+    high = -Infinity;
+  list.forEach((values) =>
+    values.forEach((v) => {
+      if (v < low) low = v;
+      if (v > high) high = v;
+    }),
+  );
+  if (high - low < 0.2) {
+    low -= 0.1;
+    high += 0.1;
+  }
+  return [low - (high - low) * pad, high + (high - low) * pad];
+}
+const actionLabel = () =>
+  actionSize > 1 ? `${facts.action_names[0]} (of ${actionSize}; the others as in this row)` : facts.action_names[0];
+const rowLabel = (S) => `row ${S.pokes.row + 1}`;
+function rivals(R, S, state) {
+  if (!facts.truth) return [];
+  const out = [];
+  if (["exact", "both"].includes(S.pokes.compare))
+    out.push({ values: exactCurve(state), cls: "exact", label: "exact" });
+  if (["ddpg", "both"].includes(S.pokes.compare))
+    out.push({ values: Array.from(ddpgCurve(R.u, state)), cls: "ddpg", label: "DDPG" });
+  return out;
+}
+
+const steps = {};
+
+// 1: the ring of slots, and the same transitions on the plane.
+function plane(x, y, w, h, labels = true) {
+  const xr = [facts.plane_low[0], facts.plane_high[0]],
+    yr = [facts.plane_low[1], facts.plane_high[1]];
+  return axes(x, y, w, h, xr, yr, {
+    xlabel: labels ? facts.state_names[0] : "",
+    ylabel: labels ? (facts.state_names[1] ?? "") : "",
+    xticks: w < 200 ? 2 : 4,
+  });
+}
+function dots(A, from, to, cls, size = 1.6, every = 1) {
+  const d = [];
+  for (let r = from; r < to; r += every) {
+    d.push(
+      `M${fix(A.X(memory[r * rowSize]) - size / 2)} ${fix(A.Y(stateSize > 1 ? memory[r * rowSize + 1] : 0))}h${size}`,
+    );
+  }
+  return path(d.join(""), `${cls} cell`, `stroke-width="${size}"`);
+}
+steps[1] = (R, S, t, W) => {
+  const narrow = W < narrowAt,
+    k = S.pokes,
+    filled = facts.filled[R.u],
+    added = Math.round(filled * mix(0.06, 1, phase(t, 0, 0.95)));
+  const cap = k.capacity,
+    kept = Math.min(added, cap),
+    oldest = broken(k, "oldest");
+  const cx = narrow ? 84 : 150,
+    cy = narrow ? 116 : 150,
+    r = narrow ? 68 : 112,
+    slots = narrow ? 60 : 96;
+  let ring = "";
+  const head = oldest && added > cap ? 0 : (added % cap) / cap;
+  for (let j = 0; j < slots; j++) {
+    const a = (j / slots) * 2 * Math.PI - Math.PI / 2,
+      b = ((j + 0.78) / slots) * 2 * Math.PI - Math.PI / 2;
+    const part = j / slots,
+      full = part < kept / cap;
+    const age = (((head - part) % 1) + 1) % 1;
+    const inner = r * 0.8,
+      d = `M${fix(cx + r * Math.cos(a))} ${fix(cy + r * Math.sin(a))}A${r} ${r} 0 0 1 ${fix(cx + r * Math.cos(b))} ${fix(cy + r * Math.sin(b))}L${fix(cx + inner * Math.cos(b))} ${fix(cy + inner * Math.sin(b))}A${fix(inner)} ${fix(inner)} 0 0 0 ${fix(cx + inner * Math.cos(a))} ${fix(cy + inner * Math.sin(a))}Z`;
+    ring += path(
+      d,
+      full ? "slot" : "slot-empty",
+      full ? `fill-opacity="${fix(1 - 0.75 * (kept < cap ? 1 - part / Math.max(0.01, kept / cap) : age))}"` : "",
+    );
+  }
+  const ha = head * 2 * Math.PI - Math.PI / 2;
+  ring += arrow(
+    cx + (r + 20) * Math.cos(ha),
+    cy + (r + 20) * Math.sin(ha),
+    cx + (r + 2) * Math.cos(ha),
+    cy + (r + 2) * Math.sin(ha),
+    "ink",
+  );
+  const A = narrow ? plane(206, 34, 148, 164) : plane(350, 34, 278, 232);
+  const first = oldest ? 0 : added - kept,
+    last = oldest ? kept : added,
+    split = Math.max(first, last - Math.round(kept * 0.15));
+  const many = Math.max(1, Math.ceil(kept / 4000));
+  return (
+    ring +
+    text(cx, cy - 4, group(kept), "ink big mid", 'data-sym="memory"') +
+    text(cx, cy + 14, `kept of ${group(cap)}`, "soft s mid") +
+    A.svg +
+    (added > kept && !oldest ? dots(A, 0, added - kept, "ghost", 1.4, Math.max(1, Math.ceil(added / 3000))) : "") +
+    dots(A, first, split, "dots-old", 1.8, many) +
+    dots(A, split, last, "dots-new", 2.2, many) +
+    text(narrow ? 16 : 20, narrow ? 234 : 300, `${group(added)} transitions seen, ${group(kept)} kept`, "ink s") +
+    text(
+      narrow ? 16 : 20,
+      narrow ? 252 : 318,
+      added > kept
+        ? oldest
+          ? "full: nothing new is let in"
+          : "the oldest made room (grey dots are forgotten)"
+        : "room for more: nothing forgotten yet",
+      "soft s",
+    ) +
+    legend(
+      narrow
+        ? [
+            [16, 276],
+            [16, 294],
+          ]
+        : [
+            [350, 318],
+            [470, 318],
+          ],
+      [
+        ["square", "dots-new", "newest 15 %"],
+        ["square", "dots-old", "older"],
+      ],
+    )
+  );
+};
+function legend(places, entries) {
+  return entries
+    .map(
+      ([mark, cls, label], j) =>
+        marks[mark](places[j][0] + 4, places[j][1] - 4, 3.4, cls) +
+        text(places[j][0] + 13, places[j][1], label, "soft s"),
+    )
+    .join("");
+}
+
+// 2: the policy as a map, copied into the target.
+const mapSide = 25;
+function policyMap(p, low, high, symmetric) {
+  const states = new Float64Array(mapSide * mapSide * stateSize);
+  const mean = new Float64Array(stateSize);
+  for (let r = 0; r < 200; r++) for (let j = 0; j < stateSize; j++) mean[j] += memory[r * rowSize + j] / 200;
+  for (let a = 0; a < mapSide; a++)
+    for (let b = 0; b < mapSide; b++) {
+      const at = (a * mapSide + b) * stateSize;
+      states.set(mean, at);
+      states[at] = mix(facts.plane_low[0], facts.plane_high[0], b / (mapSide - 1));
+      if (stateSize > 1) states[at + 1] = mix(facts.plane_low[1], facts.plane_high[1], a / (mapSide - 1));
+    }
+  const lows = facts.low.slice(),
+    highs = facts.high.slice();
+  lows[0] = symmetric ? -high : low;
+  highs[0] = high;
+  const all = act(p, states, mapSide * mapSide, lows, highs);
+  return Float64Array.from({ length: mapSide * mapSide }, (_, j) => all[j * actionSize]);
+}
+function mapCells(values, x, y, w, h, low, high, until) {
+  const cw = w / mapSide,
+    ch = h / mapSide,
+    buckets = {};
+  let wrong = "",
+    bad = 0;
+  values.forEach((v, j) => {
+    const a = Math.floor(j / mapSide),
+      b = j % mapSide,
+      px = x + b * cw,
+      py = y + h - (a + 1) * ch;
+    if (v < low - 1e-9 || v > high + 1e-9) bad++;
+    if (px > until) return;
+    const d = `M${fix(px)} ${fix(py)}h${fix(cw + 0.15)}v${fix(ch + 0.15)}h-${fix(cw + 0.15)}z`;
+    if (v < low - 1e-9 || v > high + 1e-9) {
+      wrong += d;
+      return;
+    }
+    const level = Math.round(((v - (low + high) / 2) / ((high - low) / 2)) * LEVELS);
+    if (level) (buckets[`${level < 0 ? 1 : 0}${Math.abs(level)}`] ||= []).push(d);
+  });
+  return {
+    bad,
+    svg:
+      Object.keys(buckets)
+        .sort()
+        .map((key) =>
+          path(buckets[key].join(""), ["pos", "neg"][+key[0]], `fill-opacity="${fix((0.9 * +key[1]) / LEVELS)}"`),
+        )
+        .join("") + path(wrong, "wrong"),
+  };
+}
+steps[2] = (R, S, t, W) => {
+  const narrow = W < narrowAt,
+    k = S.pokes,
+    symmetric = broken(k, "symmetric"),
+    B = birth();
+  const low = symmetric && k.low === POKES.low ? POKES.low * 0.25 : k.low,
+    high = k.high;
+  const w = narrow ? 150 : 236,
+    h = narrow ? 150 : 210,
+    y = 30,
+    x1 = narrow ? 34 : 52,
+    x2 = x1 + w + (narrow ? 22 : 62);
+  const own = facts.live ? policyMap(B.actor, low, high, symmetric) : array(`policy_map.${B.u}`);
+  const target = facts.live ? policyMap(B.target, low, high, symmetric) : array(`policy_map_target.${B.u}`);
+  const A = plane(x1, y, w, h),
+    C = plane(x2, y, w, h),
+    reach = phase(t, 0.05, 0.85);
+  const first = mapCells(own, x1, y, w, h, low, high, 1e9),
+    second = mapCells(target, x2, y, w, h, low, high, x2 + w * reach);
+  let apart = 0;
+  B.actor.forEach((v, j) => {
+    apart = Math.max(apart, Math.abs(v - B.target[j]));
+  });
+  const bar = narrow ? { x: 34, y: 246, w: 292 } : { x: 52, y: 296, w: 236 };
+  let scale = "";
+  for (let j = -LEVELS; j <= LEVELS; j++) {
+    if (j)
+      scale += rect(
+        bar.x + ((j + LEVELS) / (2 * LEVELS + 1)) * bar.w,
+        bar.y,
+        bar.w / (2 * LEVELS + 1),
+        9,
+        j < 0 ? "neg" : "pos",
+        `fill-opacity="${fix((0.9 * Math.abs(j)) / LEVELS)}"`,
+      );
+  }
+  const said = first.bad
+    ? `${first.bad} of ${mapSide * mapSide} actions lie outside ${show(low, 2)} to ${show(high, 2)}`
+    : facts.loaded
+      ? `largest difference of a weight: ${show(apart, 4)} (a trained pair)`
+      : `largest difference of a weight: ${show(apart, 1)}`;
+  return (
+    A.svg +
+    first.svg +
+    C.svg +
+    second.svg +
+    text(x1 + w, y - 7, "actor", "actor-ink s b end") +
+    text(x2 + w, y - 7, "target", "actor-ink s b end") +
+    rect(bar.x, bar.y, bar.w, 9, "hollow") +
+    scale +
+    text(bar.x, bar.y + 24, show(low, 2), "soft s") +
+    text(bar.x + bar.w / 2, bar.y + 24, `action (${facts.action_names[0]})`, "soft s mid") +
+    text(bar.x + bar.w, bar.y + 24, show(high, 2), "soft s end") +
+    (narrow
+      ? text(34, 296, said, first.bad ? "bad s b" : "ink s")
+      : text(x2, 300, said, first.bad ? "bad s b" : "ink s"))
+  );
+};
+const birth = () => ({ u: 0, actor: array("actor_before.0"), target: array("actor_target_before.0") });
+
+// 3: two critics that disagree, copies that do not.
+steps[3] = (R, S, t, W) => {
+  const k = S.pokes,
+    B = run(0, { ...POKES, row: k.row });
+  const q = [
+    qCurve(B, "before", 0, k.row),
+    broken(k, "twins") ? qCurve(B, "before", 0, k.row) : qCurve(B, "before", 1, k.row),
+  ];
+  const copies = facts.live
+    ? [B.targets[0], B.targets[broken(k, "twins") ? 0 : 1]].map((p) =>
+        curveOf(
+          p,
+          vectorAt(B.batch.state, B.shown[k.row], stateSize),
+          vectorAt(B.batch.action, B.shown[k.row], actionSize),
+        ),
+      )
+    : null;
+  const A = axes(52, 30, W - 52 - 92, 232, [facts.low[0], facts.high[0]], spanOf(q, 0.25), {
+    xlabel: actionLabel(),
+    ylabel: `score of an action, in the state of ${rowLabel(S)}`,
+  });
+  const upto = facts.low[0] + (facts.high[0] - facts.low[0]) * phase(t, 0.1, 0.85);
+  let most = 0,
+    where = 0;
+  q[0].forEach((v, j) => {
+    if (Math.abs(v - q[1][j]) > most) {
+      most = Math.abs(v - q[1][j]);
+      where = j;
+    }
+  });
+  const cut = (values) =>
+    points(
+      Array.from(values, (v, j) => [gridAt(j), v])
+        .filter(([a]) => a <= upto + 1e-9)
+        .map(([a, v]) => [A.X(a), A.Y(v)]),
+    );
+  return (
+    A.svg +
+    (copies && upto > facts.low[0] + 0.05 ? path(cut(copies[0]), "c1 halo") + path(cut(copies[1]), "c2 halo") : "") +
+    sym("q1", path(trace(q[0], A), "c1 stroke w2")) +
+    sym("q2", path(trace(q[1], A), "c2 stroke w2 dashes")) +
+    (most > 0 ? line(A.X(gridAt(where)), A.Y(q[0][where]), A.X(gridAt(where)), A.Y(q[1][where]), "ink stroke") : "") +
+    stacked(
+      [
+        { y: A.Y(q[0].at(-1)), text: "critic 1", cls: "c1-ink b" },
+        { y: A.Y(q[1].at(-1)), text: "critic 2", cls: "c2-ink b" },
+      ],
+      W - 86,
+    ) +
+    text(
+      52,
+      312,
+      most > 0 ? `they disagree by up to ${show(most, 2)}` : "they never disagree: twins in name only",
+      most > 0 ? "ink s" : "bad s b",
+    ) +
+    text(52, 330, facts.loaded ? "wide bands: the targets" : "wide bands: the targets, exact copies", "soft s")
+  );
+};
+
+// 4: dots leap from the plane into the rows of a table.
+steps[4] = (R, S, t, W) => {
+  const narrow = W < narrowAt,
+    B = R.batch,
+    filled = facts.filled[R.u];
+  const A = narrow ? plane(30, 30, 98, 150) : plane(44, 30, 214, 232);
+  const tx = narrow ? 146 : 292,
+    right = W - 6,
+    top = 30,
+    lane = narrow ? 24 : 27;
+  const heads = narrow
+    ? ["s\u2081", "s\u2082", "a", "r", "end"]
+    : ["s\u2081", "s\u2082", "a", "r", "s′\u2081", "s′\u2082", "end"];
+  const symbols = narrow ? ["s", "s", "a", "r", "d"] : ["s", "s", "a", "r", "s2", "s2", "d"];
+  const cw = (right - tx) / heads.length;
+  let out = A.svg + dots(A, 0, filled, "dots-old", 1.4, Math.max(1, Math.ceil(filled / 3000)));
+  R.batch.rows.forEach((r, j) => {
+    if (!R.shown.includes(j))
+      out += marks.dot(A.X(B.state[j * stateSize]), A.Y(stateSize > 1 ? B.state[j * stateSize + 1] : 0), 2, "pick");
+  });
+  heads.forEach((head, c) => {
+    out += text(tx + (c + 1) * cw - 4, top - 2, head, "soft s end", `data-sym="${symbols[c]}"`);
+  });
+  R.shown.forEach((j, at) => {
+    const y = top + at * lane,
+      px = A.X(B.state[j * stateSize]),
+      py = A.Y(stateSize > 1 ? B.state[j * stateSize + 1] : 0);
+    const p = phase(t, 0.05 + at * 0.09, 0.3 + at * 0.09),
+      ex = tx - 6,
+      ey = y + lane / 2 + 2;
+    const hop = Math.sin(Math.PI * p) * -26;
+    out += rect(tx - 2, y + 3, right - tx + 4, lane - 3, at === S.pokes.row ? "lane chosen" : "lane");
+    if (p > 0 && p < 1) out += line(px, py, mix(px, ex, p), mix(py, ey, p) + hop, "pick stroke thin");
+    out += marks.dot(mix(px, ex, p), mix(py, ey, p) + hop, 3.6, "pick b");
+    if (p >= 0.98) {
+      const end = B.terminated[j] ? "ended" : B.timed_out[j] ? "clock" : "";
+      const s = (v) => show(v, 2),
+        second = (all) => (stateSize > 1 ? s(all[j * stateSize + 1]) : "");
+      const cells = [
+        s(B.state[j * stateSize]),
+        second(B.state),
+        s(B.action[j * actionSize]),
+        show(B.reward[j], narrow ? 1 : 2),
+      ];
+      if (!narrow) cells.push(s(B.next_state[j * stateSize]), second(B.next_state));
+      cells.push(end);
+      cells.forEach((cell, c) => {
+        out += text(
+          tx + (c + 1) * cw - 4,
+          y + lane / 2 + 6,
+          cell,
+          c === cells.length - 1 ? "bad xs b end" : "ink xs num end",
+          `data-sym="${symbols[c]}"`,
+        );
+      });
+    }
+  });
+  const foot = top + 8 * lane + 24,
+    note = broken(S.pokes, "newest")
+      ? "the newest rows only: the last moments"
+      : `${batchSize} rows drawn from ${group(Math.min(filled, S.pokes.capacity))}, 8 of them shown`;
+  return (
+    out +
+    text(narrow ? 16 : 292, narrow ? foot + 18 : foot + 4, note, broken(S.pokes, "newest") ? "bad s b" : "ink s") +
+    text(
+      narrow ? 16 : 292,
+      narrow ? foot + 36 : foot + 22,
+      "ended: the task is over · clock: only the time was up",
+      "soft s",
+    )
+  );
+};
+
+// 5 and 6: ticks on the action axis, one lane for each row.
+function lanes(W, xr, top = 34, lane = 28) {
+  const narrow = W < narrowAt,
+    x = narrow ? 34 : 66,
+    w = W - x - (narrow ? 10 : 20);
+  const X = (v) => x + ((v - xr[0]) / (xr[1] - xr[0])) * w,
+    bottom = top + 8 * lane,
+    ticks = nice(xr[0], xr[1], narrow ? 4 : 6);
+  let out = rect(x, top, w, 8 * lane, "panel");
+  ticks.ticks.forEach((v) => {
+    out += line(X(v), top, X(v), bottom, "grid") + text(X(v), bottom + 15, show(v, ticks.digits), "soft xs mid");
+  });
+  for (let at = 0; at < 8; at++)
+    out += text(x - 8, top + (at + 0.5) * lane + 4, narrow ? at + 1 : `row ${at + 1}`, "soft s end");
+  return { X, x, w, top, bottom, lane, Y: (at) => top + (at + 0.5) * lane, svg: out };
+}
+function rangeWalls(L) {
+  return [facts.low[0], facts.high[0]]
+    .map(
+      (v, j) =>
+        line(L.X(v), L.top - 4, L.X(v), L.bottom, "ink stroke w2") +
+        text(L.X(v) + (j ? -4 : 4), L.top - 9, j ? "highest" : "lowest", j ? "ink s end" : "ink s"),
+    )
+    .join("");
+}
+const chosenLane = (L, S) => rect(L.x, L.top + S.pokes.row * L.lane, L.w, L.lane, "lane chosen");
+function widened(by) {
+  const half = (facts.high[0] - facts.low[0]) / 2;
+  return [facts.low[0] - by * half, facts.high[0] + by * half];
+}
+steps[5] = (R, S, t, W) => {
+  const L = lanes(W, widened(0.15)),
+    online = broken(S.pokes, "online");
+  let out = L.svg + chosenLane(L, S) + rangeWalls(L),
+    most = 0;
+  R.shown.forEach((j, at) => {
+    const target = R.next_target[j * actionSize],
+      other = facts.live ? R.next_online[j * actionSize] : R.next_online[at * actionSize];
+    const p = phase(t, 0.04 + at * 0.08, 0.34 + at * 0.08),
+      x = mix(L.x, L.X(R.next_action[j * actionSize]), p);
+    most = Math.max(most, Math.abs(target - other));
+    out +=
+      line(L.x, L.Y(at), x, L.Y(at), "actor stroke thin") +
+      (p > 0.98
+        ? line(
+            L.X(online ? target : other),
+            L.Y(at) - 8,
+            L.X(online ? target : other),
+            L.Y(at) + 8,
+            "soft-stroke stroke w2",
+          )
+        : "") +
+      sym("a2", marks.diamond(x, L.Y(at), 6.5, online ? "actor hollow2" : "actor fill edge"));
+  });
+  return (
+    out +
+    text(
+      L.x,
+      L.bottom + 34,
+      online ? "from the online actor, which moves at once" : "a′ of the target actor, for each row's next state s′",
+      online ? "bad s b" : "ink s",
+    ) +
+    text(
+      L.x,
+      L.bottom + 52,
+      `grey tick: the ${online ? "target" : "online"} actor's; up to ${show(most, 3)} apart here`,
+      "soft s",
+    )
+  );
+};
+steps[6] = (R, S, t, W) => {
+  const k = S.pokes,
+    half = (facts.high[0] - facts.low[0]) / 2,
+    L = lanes(W, widened(0.75), 34, 28);
+  let out = L.svg + chosenLane(L, S) + rangeWalls(L),
+    outside = 0;
+  const one = phase(t, 0.2, 0.5),
+    two = phase(t, 0.62, 0.9),
+    inPanel = (v) => Math.max(L.x, Math.min(L.x + L.w, v));
+  R.shown.forEach((j, at) => {
+    const a = R.next_action[j * actionSize],
+      noisy = R.noisy[j * actionSize],
+      end = R.smoothed[j * actionSize],
+      y = L.Y(at) + 9;
+    const sigma = k.sigma * half,
+      c = k.clip * half,
+      limit = broken(k, "noclip") ? 3 * sigma : Math.min(c, 4 * sigma);
+    if (sigma > 0) {
+      const bell = [];
+      for (let q = -24; q <= 24; q++) {
+        const d = (q / 24) * limit;
+        bell.push([inPanel(L.X(a + d)), y - 15 * Math.exp((-d * d) / (2 * sigma * sigma))]);
+      }
+      out += path(
+        points(bell) + `L${fix(inPanel(L.X(a + limit)))} ${fix(y)}L${fix(inPanel(L.X(a - limit)))} ${fix(y)}Z`,
+        "bell",
+      );
+    }
+    if (!broken(k, "noclip"))
+      out += [a - c, a + c].map((v) => line(L.X(v), y - 9, L.X(v), y, "soft-stroke stroke")).join("");
+    const x = inPanel(mix(mix(L.X(a), L.X(noisy), one), L.X(end), two));
+    out +=
+      line(L.X(a), y - 2, inPanel(L.X(mix(a, noisy, one))), y - 2, "actor stroke thin") +
+      marks.diamond(L.X(a), y - 5, 3, "actor hollow2");
+    out += sym(
+      "a2",
+      marks.diamond(
+        x,
+        y - 5,
+        6,
+        `actor fill edge${end < facts.low[0] - 1e-9 || end > facts.high[0] + 1e-9 ? " alarm" : ""}`,
+      ),
+    );
+  });
+  R.smoothed.forEach((v, j) => {
+    if (v < facts.low[j % actionSize] - 1e-6 || v > facts.high[j % actionSize] + 1e-6) outside++;
+  });
+  const said =
+    t < 0.2
+      ? "the target actor's a′, and its bell of noise"
+      : t < 0.56
+        ? "move 1: add the noise, at most ±c"
+        : broken(k, "noclamp")
+          ? `no move 2: ${outside} of ${batchSize * actionSize} lie outside the range`
+          : "move 2: back inside the range";
+  const wrong = broken(k, "onenoise")
+    ? `every row is moved by the same ${show(R.blur[0], 3)}`
+    : broken(k, "noclip")
+      ? `noise of up to ${show(Math.max(...R.blur.map(Math.abs)), 2)}, though c = ${show(k.clip * half, 2)}`
+      : "";
+  return (
+    out +
+    text(L.x, L.bottom + 34, wrong || said, wrong || (broken(k, "noclamp") && t >= 0.56) ? "bad s b" : "ink s") +
+    text(L.x, L.bottom + 52, `σ = ${show(k.sigma, 2)}, c = ${show(k.clip, 2)} of half the range`, "soft s")
+  );
+};
+
+// 7 and 8: two target curves, read at a'.
+function curvePlot(R, S, W, kind, states, extra, options = {}) {
+  const q = [qCurve(R, kind, 0, S.pokes.row), qCurve(R, kind, 1, S.pokes.row)];
+  const others = rivals(R, S, states),
+    near = others.map((o) => o.values);
+  const all = [...q, ...extra.map((v) => [v])];
+  let range = spanOf(all, 0.12);
+  const wide_ = spanOf([...all, ...near], 0.08);
+  // The exact curve may lie far away (a fall costs 60): then it is cut off rather than flattening the rest.
+  if (wide_[1] - wide_[0] < 3.5 * (range[1] - range[0])) range = wide_;
+  const w = options.w ?? W - 52 - 92,
+    h = options.h ?? 232;
+  const A = axes(52, 30, w, h, [facts.low[0], facts.high[0]], range, { xlabel: actionLabel(), ylabel: options.ylabel });
+  const id = `cut-${kind}-${S.step}-${fix(w)}`;
+  const inside = `<clipPath id="${id}"><rect x="52" y="30" width="${fix(w)}" height="${fix(h)}"/></clipPath>`;
+  const clipped = others.map((o) => path(trace(o.values, A), `${o.cls} stroke`)).join("");
+  const labels = others
+    .filter((o) => A.Y(o.values.at(-1)) > 26 && A.Y(o.values.at(-1)) < 36 + h)
+    .map((o) => ({ y: A.Y(o.values.at(-1)), text: o.label, cls: `${o.cls}-ink` }));
+  return { A, q, w, h, labels, svg: A.svg + inside + `<g clip-path="url(#${id})">${clipped}</g>` };
+}
+const nextStateOf = (R, S) => vectorAt(R.batch.next_state, R.shown[S.pokes.row], stateSize);
+const stateOf = (R, S) => vectorAt(R.batch.state, R.shown[S.pokes.row], stateSize);
+steps[7] = (R, S, t, W) => {
+  const j = R.shown[S.pokes.row],
+    a1 = R.smoothed[j * actionSize],
+    a2 = R.second[j * actionSize],
+    v1 = R.target_scores[0][j],
+    v2 = R.target_scores[1][j];
+  const P = curvePlot(R, S, W, "target", nextStateOf(R, S), [v1, v2], {
+      ylabel: `score in the next state s′ of ${rowLabel(S)}`,
+    }),
+    A = P.A;
+  const p = phase(t, 0.05, 0.45),
+    read = t > 0.55,
+    at = (v) => clamped(v, 0),
+    same = Math.abs(a1 - a2) < 1e-9;
+  let out =
+    P.svg +
+    sym("q1t", path(trace(P.q[0], A), "c1 stroke w2 dashed")) +
+    sym("q2t", path(trace(P.q[1], A), "c2 stroke w2 dashed"));
+  out +=
+    line(A.X(at(a1)), mix(262, 30, p), A.X(at(a1)), 262, "actor stroke") +
+    marks.diamond(A.X(at(a1)), 262, 6, "actor fill edge");
+  if (!same)
+    out +=
+      line(A.X(a2), mix(262, 30, p), A.X(a2), 262, "actor stroke dashed") +
+      marks.diamond(A.X(a2), 262, 6, "actor hollow2");
+  if (read)
+    out += marks.dot(A.X(at(a1)), A.Y(v1), 5, "c1 fill edge") + marks.square(A.X(at(a2)), A.Y(v2), 4.6, "c2 fill edge");
+  out += stacked(
+    [
+      { y: A.Y(P.q[0].at(-1)), text: "Q1′", cls: "c1-ink b" },
+      { y: A.Y(P.q[1].at(-1)), text: "Q2′", cls: "c2-ink b" },
+      ...P.labels,
+    ],
+    W - 86,
+    14,
+    36,
+    30 + P.h - 4,
+  );
+  return (
+    out +
+    text(52, 312, `a′ = ${show(a1, 3)}:  Q1′ = ${show(v1, 3)},  Q2′ = ${show(v2, 3)}`, "ink s num") +
+    text(
+      52,
+      330,
+      same ? "one a′ for both: only the critics differ" : "each critic got a noise of its own",
+      same ? "soft s" : "bad s b",
+    )
+  );
+};
+steps[8] = (R, S, t, W) => {
+  const narrow = W < narrowAt,
+    j = R.shown[S.pokes.row],
+    kept = R.next_score[j],
+    k = S.pokes;
+  const wrong = ["mean", "max", "first"].find((name) => broken(k, name));
+  const P = curvePlot(R, S, W, "target", nextStateOf(R, S), [kept], {
+      w: narrow ? W - 144 : 340,
+      h: narrow ? 156 : 232,
+      ylabel: `score in s′ of ${rowLabel(S)}`,
+    }),
+    A = P.A;
+  const rule = { mean: (a, b) => (a + b) / 2, max: Math.max, first: (a) => a }[wrong] || Math.min;
+  const kept_ = Array.from(P.q[0], (v, g) => rule(v, P.q[1][g])),
+    grow = phase(t, 0.1, 0.7);
+  let out =
+    P.svg +
+    path(trace(P.q[0], A), "c1 stroke w1 dashed") +
+    path(trace(P.q[1], A), "c2 stroke w1 dashed") +
+    sym(
+      "min",
+      path(
+        points(kept_.slice(0, Math.max(2, Math.round(GRID * grow))).map((v, g) => [A.X(gridAt(g)), A.Y(v)])),
+        wrong ? "bad stroke w4" : "ink stroke w4",
+      ),
+    );
+  const a1 = clamped(R.smoothed[j * actionSize], 0);
+  out +=
+    line(A.X(a1), A.Y(kept), A.X(a1), 30 + P.h, "actor stroke thin") +
+    marks.dot(A.X(a1), A.Y(kept), 5, wrong ? "bad fill edge" : "ink fill edge");
+  out += stacked(
+    [
+      { y: A.Y(P.q[0].at(-1)), text: "Q1′", cls: "c1-ink b" },
+      { y: A.Y(P.q[1].at(-1)), text: "Q2′", cls: "c2-ink b" },
+      ...P.labels,
+    ],
+    52 + P.w + 6,
+    14,
+    36,
+    30 + P.h - 4,
+  );
+  // All shown rows at once, each around the mean of its two opinions: now the one is lower, now the other.
+  const half = (r) => (R.target_scores[0][r] - R.target_scores[1][r]) / 2,
+    middle = (r) => (R.target_scores[0][r] + R.target_scores[1][r]) / 2;
+  const reach = Math.max(...R.shown.map((r) => Math.abs(half(r))), 0.01) * 1.25,
+    x0 = narrow ? 52 : 486,
+    w0 = narrow ? W - 144 : 146;
+  const D = axes(x0, narrow ? 232 : 30, w0, narrow ? 56 : 232, [0, 8], [-reach, reach], {
+    xticks: 0.5,
+    yticks: narrow ? 2 : 4,
+  });
+  out +=
+    D.svg.replace(/<line[^>]*class="axis"[^>]*>|<text[^>]*mid"[^>]*>[^<]*<\/text>/g, "") +
+    line(x0, D.Y(0), x0 + w0, D.Y(0), "axis");
+  R.shown.forEach((r, at) => {
+    const x = x0 + ((at + 0.5) / 8) * w0,
+      y1 = D.Y(half(r)),
+      y2 = D.Y(-half(r)),
+      y = D.Y(R.next_score[r] - middle(r));
+    out +=
+      (at === k.row ? rect(x - w0 / 16, D.Y(reach), w0 / 8, D.Y(-reach) - D.Y(reach), "lane chosen") : "") +
+      line(x, y1, x, y2, "soft-stroke stroke") +
+      marks.dot(x, y1, 3, "c1 fill") +
+      marks.square(x, y2, 2.8, "c2 fill") +
+      (t > 0.7 ? marks.dot(x, y, 5.2, wrong ? "bad ring" : "ink ring") : "");
+  });
+  out += text(
+    x0 + w0 / 2,
+    narrow ? 304 : 280,
+    narrow ? "rows 1 to 8, each around its mean" : "rows, around their means",
+    "soft xs mid",
+  );
+  const gap = facts.truth ? truthGap(R) : null,
+    y = narrow ? 326 : 316;
+  const said = wrong
+    ? { mean: "the mean", max: "the larger", first: "critic 1 alone" }[wrong] +
+      ` is kept: ${show(R.next_score.reduce((a, b) => a + b, 0) / batchSize - minMean(R), 2)} more on average`
+    : `kept: ${show(kept, 3)}`;
+  return (
+    out +
+    text(52, y, said, wrong ? "bad s b" : "ink s num") +
+    (gap === null || narrow ? "" : text(486, y, `minus exact: ${show(gap, 2)}`, "soft s"))
+  );
+};
+const minMean = (R) => R.target_scores[0].reduce((s, v, j) => s + Math.min(v, R.target_scores[1][j]), 0) / batchSize;
+function truthGap(R) {
+  let sum = 0;
+  for (let j = 0; j < batchSize; j++)
+    sum += R.next_score[j] - exactQ(vectorAt(R.batch.next_state, j, stateSize), clamped(R.smoothed[j], 0));
+  return sum / batchSize;
+}
+
+// 9: reward and discounted future, stacked; after a true end the second block falls away.
+steps[9] = (R, S, t, W) => {
+  const k = S.pokes,
+    narrow = W < narrowAt,
+    future = R.next_score.map((v) => k.gamma * v);
+  const all = (j) => [0, R.batch.reward[j], R.batch.reward[j] + future[j], R.y[j]];
+  // A fall costs so much that the other rows would vanish beside it: its bar is cut off at the edge, with its number.
+  const calmRows = R.shown.filter((j) => !R.batch.terminated[j]),
+    ends = (calmRows.length ? calmRows : R.shown).flatMap(all);
+  const low = Math.min(...ends),
+    high = Math.max(...ends),
+    pad = (high - low) * 0.08 + 0.2,
+    L = lanes(W, [low - pad, high + pad * (narrow ? 1.6 : 1)], 26, 29);
+  const X = (v) => Math.max(L.x, Math.min(L.x + L.w, L.X(v))),
+    cutAt = (v) => L.X(v) < L.x - 0.5 || L.X(v) > L.x + L.w + 0.5;
+  let out = L.svg + chosenLane(L, S) + line(L.X(0), L.top, L.X(0), L.bottom, "ink stroke");
+  const bar = (from, to, y, cls) => rect(Math.min(X(from), X(to)), y, Math.abs(X(to) - X(from)), 11, cls);
+  const grow = phase(t, 0.05, 0.3),
+    add = phase(t, 0.3, 0.55),
+    fall = phase(t, 0.6, 0.9);
+  R.shown.forEach((j, at) => {
+    const r = R.batch.reward[j],
+      y = L.Y(at) - 5,
+      dead = R.ended[j] === 1,
+      to = r + future[j] * add,
+      cut = cutAt(r);
+    out += sym("r", bar(0, r * grow, y, "reward"));
+    if (!dead && !cut) out += sym("min", bar(r, to, y + 2, "future"));
+    else if (!cut && fall < 1)
+      out += `<g opacity="${fix(1 - fall)}" transform="translate(0 ${fix(fall * 26)}) rotate(${fix(fall * 12)} ${fix(X(r))} ${fix(y)})">${bar(r, to, y + 2, "future")}</g>`;
+    else if (cut && fall < 1)
+      out += `<g opacity="${fix(dead ? 1 - fall : 1)}" transform="translate(0 ${fix(dead ? fall * 26 : 0)})">${rect(L.x + 8, y + 2, 34 * add, 11, "future")}</g>`;
+    else if (cut && !dead) out += rect(L.x + 8, y + 2, 34, 11, "future");
+    if (t > 0.56)
+      out += sym(
+        "y",
+        marks.star(Math.max(L.x + 9, X(mix(dead ? r + future[j] : R.y[j], R.y[j], fall))), y + 5.5, 7, "ystar"),
+      );
+    const note =
+      (cut ? `${show(r, 1)}${dead || !R.batch.terminated[j] ? "" : ` − ${show(-future[j], 1)}`}, ` : "") +
+      (R.batch.terminated[j] ? "ended" : R.batch.timed_out[j] ? "time-out" : k.dead && at === k.row ? "ended" : "");
+    const edge = Math.min(X(0), X(r), X(r + future[j]), X(R.y[j])) - 12;
+    if (note)
+      out += cut
+        ? text(L.x + L.w / 2, y + 10, note, "on-bar s b mid")
+        : edge - L.x > 80
+          ? text(edge, y + 10, note, `${dead ? "bad" : "soft"} s b end`)
+          : text(L.x + L.w - 6, y + 10, note, `${dead ? "bad" : "soft"} s b end`);
+  });
+  const lx = narrow ? 34 : 66;
+  return (
+    out +
+    legend(
+      [
+        [lx, L.bottom + 36],
+        [lx + (narrow ? 84 : 100), L.bottom + 36],
+      ],
+      [
+        ["square", "reward", "reward r"],
+        ["square", "future", `γ · min, γ = ${show(k.gamma, 2)}`],
+      ],
+    ) +
+    marks.star(lx + (narrow ? 222 : 260), L.bottom + 32, 6, "ystar") +
+    text(lx + (narrow ? 232 : 271), L.bottom + 36, "y", "soft s") +
+    text(
+      lx,
+      L.bottom + 56,
+      broken(k, "nodeath")
+        ? "death is taken for life: the block stays"
+        : broken(k, "timeout")
+          ? "a time-out is taken for death"
+          : "after a true end nothing follows: y = r",
+      broken(k, "nodeath") || broken(k, "timeout") ? "bad s b" : "ink s",
+    )
+  );
+};
+
+// 10: the online curves at the stored action, against y.
+steps[10] = (R, S, t, W) => {
+  const j = R.shown[S.pokes.row],
+    a = R.asked[j * actionSize],
+    y = R.y[j],
+    own = broken(S.pokes, "ownaction");
+  const P = curvePlot(R, S, W, "before", stateOf(R, S), [y, R.q[0][j], R.q[1][j]], {
+      ylabel: `score in the state s of ${rowLabel(S)}`,
+    }),
+    A = P.A;
+  const p = phase(t, 0.05, 0.4),
+    read = t > 0.45,
+    error = phase(t, 0.6, 0.9),
+    x = A.X(clamped(a, 0));
+  let out =
+    P.svg +
+    sym("q1", path(trace(P.q[0], A), "c1 stroke w2")) +
+    sym("q2", path(trace(P.q[1], A), "c2 stroke w2 dashes"));
+  out += sym(
+    "a",
+    line(x, mix(262, 30, p), x, 262, "ink stroke thin") +
+      marks.diamond(x, 262, 5, own ? "bad fill edge" : "ink fill edge"),
+  );
+  if (read) {
+    out +=
+      line(x - 5, A.Y(R.q[0][j]), x - 5, mix(A.Y(R.q[0][j]), A.Y(y), error), "c1 stroke w3") +
+      line(x + 5, A.Y(R.q[1][j]), x + 5, mix(A.Y(R.q[1][j]), A.Y(y), error), "c2 stroke w3") +
+      marks.dot(x - 5, A.Y(R.q[0][j]), 5, "c1 fill edge") +
+      marks.square(x + 5, A.Y(R.q[1][j]), 4.6, "c2 fill edge");
+  }
+  out += sym("y", marks.star(x, A.Y(y), 9, "ystar"));
+  out += stacked(
+    [
+      { y: A.Y(P.q[0].at(-1)), text: "Q1", cls: "c1-ink b" },
+      { y: A.Y(P.q[1].at(-1)), text: "Q2", cls: "c2-ink b" },
+      ...P.labels,
+    ],
+    W - 86,
+    14,
+    36,
+    30 + P.h - 4,
+  );
+  return (
+    out +
+    text(52, 312, `Q1 = ${show(R.q[0][j], 3)},  Q2 = ${show(R.q[1][j], 3)},  y = ${show(y, 3)}`, "ink s num") +
+    text(
+      52,
+      330,
+      own ? "another action than the one that earned r" : "the stored action: only of it r and s′ are known",
+      own ? "bad s b" : "soft s",
+    )
+  );
+};
+
+// 11: every error as a literal square, poured into two bars.
+steps[11] = (R, S, t, W) => {
+  const narrow = W < narrowAt,
+    wrong = broken(S.pokes, "broadcast"),
+    x0 = narrow ? 34 : 60,
+    area = narrow ? 196 : 330,
+    top = 40;
+  const errors = R.q.map((q) => R.shown.map((j) => q[j] - R.y[j]));
+  const calm_ = R.shown.map((j, at) => at).filter((at) => !R.batch.terminated[R.shown[at]]),
+    most = Math.max(...errors.flatMap((e) => calm_.map((at) => Math.abs(e[at]))), 0.1),
+    cell = Math.min(area / 8, narrow ? 24 : 40),
+    pour = phase(t, 0.45, 0.85);
+  let out = "";
+  if (wrong) {
+    // (B, 1) against (B,): every score is compared with every target.
+    const side = narrow ? 22 : 27,
+      all = R.shown.map((a) => R.shown.map((b) => R.q[0][a] - R.y[b])),
+      big = Math.max(...all.flat().map(Math.abs), 0.1);
+    all.forEach((list, a) =>
+      list.forEach((e, b) => {
+        const s = Math.max(1, (Math.abs(e) / big) * (side - 3)) * (0.3 + 0.7 * phase(t, 0.05, 0.4));
+        out += rect(
+          x0 + b * side + (side - s) / 2,
+          top + a * side + (side - s) / 2,
+          s,
+          s,
+          a === b ? "c1 fill" : "bad fill",
+          'fill-opacity="0.75"',
+        );
+      }),
+    );
+    out +=
+      text(x0, top - 12, `8 × 8 of ${batchSize} × ${batchSize} squares`, "bad s b") +
+      text(x0, top + 8 * side + 18, "blue: the right ones", "soft s");
+  } else {
+    const rowsY = [top + cell / 2 + 6, top + cell * 2 + 34];
+    [0, 1].forEach((twin) => {
+      out += text(
+        x0,
+        rowsY[twin] - cell / 2 - 6,
+        twin ? "(Q2 − y)², as squares" : "(Q1 − y)², as squares",
+        `${twin ? "c2" : "c1"}-ink s b`,
+      );
+      errors[twin].forEach((e, at) => {
+        const s =
+            Math.max(1.2, Math.min(1, Math.abs(e) / most) * (cell - 3)) * phase(t, 0.02 + at * 0.03, 0.2 + at * 0.03),
+          cx = x0 + (at + 0.5) * cell,
+          cy = rowsY[twin] + cell / 2 - 2;
+        const tx = (narrow ? 262 : 452) + twin * (narrow ? 48 : 90) + 16,
+          ty = 250,
+          p = clip01(pour * 1.6 - at * 0.08);
+        if (p > 0) out += rect(cx - s / 2, cy - s / 2, s, s, `${twin ? "c2" : "c1"} fill`, 'fill-opacity="0.45"');
+        if (p < 0.99)
+          out += rect(
+            mix(cx, tx, p) - s / 2,
+            mix(cy, ty - 60, p) - s / 2,
+            s,
+            s,
+            `${twin ? "c2" : "c1"} fill${at === S.pokes.row ? " edge2" : ""}`,
+            `fill-opacity="${fix(0.85 * (1 - p * 0.95))}" data-sym="${twin ? "q2" : "q1"}"`,
+          );
+      });
+    });
+    R.shown.forEach((_, at) => {
+      out += text(x0 + (at + 0.5) * cell, top + cell * 3 + 52, at + 1, "soft xs mid");
+    });
+    const cutRow = R.shown.findIndex((_, at) => errors.some((e) => Math.abs(e[at]) > most * 1.001));
+    out += text(
+      x0,
+      top + cell * 3 + 72,
+      `rows 1 to 8 of ${batchSize}` +
+        (cutRow < 0 || narrow
+          ? ""
+          : `; row ${cutRow + 1} is cut: its side is ${show(Math.max(...errors.map((e) => Math.abs(e[cutRow]))) / most, 1)} times this`),
+      "soft s",
+    );
+  }
+  const bx = narrow ? 258 : 440,
+    bw = narrow ? 34 : 66,
+    base = 262,
+    tall = 196,
+    scale = Math.max(R.loss, trueLoss(R)) * 1.05,
+    grow = wrong ? phase(t, 0.3, 0.8) : pour;
+  out += line(bx - 6, base, W - 6, base, "axis");
+  [0, 1].forEach((twin) => {
+    const h = (R.losses[twin] / scale) * tall * grow,
+      x = bx + twin * (bw + (narrow ? 14 : 24));
+    out +=
+      rect(x, base - h, bw, h, wrong ? "bad fill" : `${twin ? "c2" : "c1"} fill`, 'fill-opacity="0.9"') +
+      text(x + bw / 2, base + 16, `MSE ${twin + 1}`, "soft s mid") +
+      (grow > 0.02 ? text(x + bw / 2, base - h - 6, show(R.losses[twin], 2), "ink s num mid") : "");
+  });
+  const said = wrong
+    ? `loss = ${show(R.loss, 2)}, but it should be ${show(trueLoss(R), 2)}`
+    : broken(S.pokes, "half")
+      ? `halved: ${show(R.loss, 3)}`
+      : `loss = ${show(R.losses[0], 3)} + ${show(R.losses[1], 3)} = ${show(R.loss, 3)}`;
+  return (
+    out +
+    text(narrow ? 34 : 60, 318, said, wrong || broken(S.pokes, "half") ? "bad s b" : "ink s num", 'data-sym="loss"')
+  );
+};
+const trueLoss = (R) => R.q.reduce((s, q) => s + q.reduce((a, v, j) => a + (v - R.y[j]) ** 2, 0) / batchSize, 0);
+
+// 12: the curves move toward y.
+const roundScale = (v) => {
+  const p = 10 ** Math.floor(Math.log10(v));
+  return (
+    [1, 2, 5]
+      .map((m) => m * p)
+      .filter((m) => m <= v * 1.001)
+      .at(-1) || p
+  );
+};
+steps[12] = (R, S, t, W) => {
+  const k = S.pokes,
+    j = R.shown[k.row],
+    y = R.y[j],
+    before = [0, 1].map((twin) => qCurve(R, "before", twin, k.row)),
+    after = [0, 1].map((twin) => qCurve(R, "after", twin, k.row));
+  const P = curvePlot(R, S, W, "before", stateOf(R, S), [y], { ylabel: `score in the state s of ${rowLabel(S)}` }),
+    A = P.A;
+  const span = Math.abs(A.Y(0) - A.Y(1)),
+    times = k.magnify ? baseTimes(R, S, span) : 1;
+  const p = phase(t, 0.62, 0.95),
+    x = A.X(clamped(R.asked[j * actionSize], 0));
+  const moved = before.map((q, twin) => Array.from(q, (v, g) => v + (after[twin][g] - v) * times * p));
+  const id = `cut12-${fix(W)}`;
+  let out =
+    P.svg +
+    `<clipPath id="${id}"><rect x="52" y="30" width="${fix(P.w)}" height="${fix(P.h)}"/></clipPath><g clip-path="url(#${id})">`;
+  out += path(trace(before[0], A), "c1 stroke faint") + path(trace(before[1], A), "c2 stroke faint");
+  out +=
+    sym("q1", path(trace(moved[0], A), "c1 stroke w2")) +
+    sym("q2", path(trace(moved[1], A), "c2 stroke w2 dashes")) +
+    "</g>";
+  const now = moved.map((q) => between(q, clamped(R.asked[j * actionSize], 0)));
+  out +=
+    line(x, 30, x, 262, "ink stroke thin") +
+    (Math.abs(A.Y(now[0]) - 146) < 116 ? marks.dot(x - 5, A.Y(now[0]), 5, "c1 fill edge") : "") +
+    (Math.abs(A.Y(now[1]) - 146) < 116 ? marks.square(x + 5, A.Y(now[1]), 4.6, "c2 fill edge") : "") +
+    sym("y", marks.star(x, A.Y(y), 9, "ystar"));
+  out += stacked(
+    [
+      { y: A.Y(moved[0].at(-1)), text: "Q1", cls: "c1-ink b" },
+      { y: A.Y(moved[1].at(-1)), text: "Q2", cls: "c2-ink b" },
+      ...P.labels,
+    ],
+    W - 86,
+    14,
+    36,
+    262,
+  );
+  const said =
+    t < 0.6
+      ? "the gradient runs back through both critics"
+      : `one optimiser step${times > 1 ? `, its effect shown ×${times}` : ", at true size"}`;
+  return (
+    out +
+    text(
+      52,
+      312,
+      broken(k, "leak")
+        ? "the targets move too: y runs away"
+        : broken(k, "onecritic")
+          ? "critic 2 keeps its random opinion"
+          : said,
+      broken(k, "leak") || broken(k, "onecritic") ? "bad s b" : "ink s",
+    ) +
+    text(
+      52,
+      330,
+      k.rate > 1
+        ? `learning rate ×${k.rate}: a step ${k.rate} times as long`
+        : `★ is y; ${batchSize - 1} other rows and momentum pull too`,
+      "soft s",
+    )
+  );
+};
+function baseTimes(R, S, span) {
+  const plain = run(R.u, { ...S.pokes, rate: 1 });
+  let most = 1e-9;
+  [0, 1].forEach((twin) => {
+    const b = qCurve(plain, "before", twin, S.pokes.row),
+      a = qCurve(plain, "after", twin, S.pokes.row);
+    b.forEach((v, g) => {
+      most = Math.max(most, Math.abs(a[g] - v));
+    });
+  });
+  return Math.max(1, Math.min(50, roundScale(22 / (most * span))));
+}
+
+// 13: uphill on critic 1, every second update.
+function counter(R, k, W, y) {
+  const first = R.number - (R.number % 8 === 0 ? 7 : (R.number % 8) - 1),
+    w = Math.min(58, (W - 20) / 8),
+    x0 = (W - 8 * w) / 2;
+  let out = "";
+  for (let j = 0; j < 8; j++) {
+    const n = first + j,
+      turn = n % k.delay === 0,
+      here = n === R.number;
+    out +=
+      rect(x0 + j * w + 2, y, w - 4, 24, `count${turn ? " turn" : ""}${here ? " here" : ""}`, 'rx="4"') +
+      text(
+        x0 + (j + 0.5) * w,
+        y + 16,
+        w < 44 ? String(n).slice(-4) : group(n),
+        `${turn ? "on-turn" : "soft"} xs mid${here ? " b" : ""}`,
+      );
+  }
+  return out;
+}
+function waits(R, S, W, what) {
+  const k = S.pokes;
+  return (
+    rect(W / 2 - 150, 60, 300, 118, "card", 'rx="10"') +
+    text(W / 2, 100, "Not this time", "ink big mid") +
+    text(W / 2, 126, `update ${group(R.number)} is not a multiple of ${k.delay}`, "soft s mid") +
+    text(W / 2, 148, what, "soft s mid") +
+    text(W / 2, 228, "updates: filled = steps 13, 14 and 15 happen", "soft s mid") +
+    counter(R, k, W, 240)
+  );
+}
+steps[13] = (R, S, t, W) => {
+  const k = S.pokes;
+  if (!R.turn) return waits(R, S, W, "the actor and all targets stay as they are");
+  const j = R.shown[k.row],
+    a = R.policy[j * actionSize],
+    b = R.policyAfter[j * actionSize],
+    stored = broken(k, "stored");
+  const wrong = ["both", "least"].find((name) => broken(k, name));
+  const q1 = qCurve(R, "actor", 0, k.row),
+    q2 = facts.live ? qCurve(R, "actor", 1, k.row) : null,
+    rule = wrong === "both" ? (x, y) => (x + y) / 2 : Math.min;
+  const hill = wrong && q2 ? Array.from(q1, (v, g) => rule(v, q2[g])) : q1;
+  const others = rivals(R, S, stateOf(R, S)),
+    range0 = spanOf([hill], 0.2),
+    range1 = spanOf([hill, ...others.map((o) => o.values)], 0.08);
+  const range = range1[1] - range1[0] < 3.5 * (range0[1] - range0[0]) ? range1 : range0;
+  const w = W - 144,
+    h = 178,
+    A = axes(52, 30, w, h, [facts.low[0], facts.high[0]], range, {
+      xlabel: actionLabel(),
+      ylabel: `critic 1's score in s of ${rowLabel(S)}`,
+    });
+  const span = facts.high[0] - facts.low[0],
+    moved = Math.abs(b - a),
+    room = Math.max(0.02, 0.3 * span),
+    times =
+      k.magnify && moved > 1e-9
+        ? Math.max(1, Math.min(200, roundScale(Math.max(1, Math.min(room, 0.12 * span) / moved))))
+        : 1;
+  const p = phase(t, 0.72, 0.96),
+    now = clamped(a + (b - a) * times * p, 0),
+    slope = R.slope
+      ? R.slope[j * actionSize]
+      : (between(q1, clamped(a + 0.02 * span, 0)) - between(q1, clamped(a - 0.02 * span, 0))) /
+        (clamped(a + 0.02 * span, 0) - clamped(a - 0.02 * span, 0));
+  const id = `cut13-${fix(W)}`;
+  let out =
+    A.svg +
+    `<clipPath id="${id}"><rect x="52" y="30" width="${fix(w)}" height="${h}"/></clipPath><g clip-path="url(#${id})">` +
+    others.map((o) => path(trace(o.values, A), `${o.cls} stroke`)).join("") +
+    (wrong ? path(trace(q1, A), "c1 stroke faint") + path(trace(q2, A), "c2 stroke faint") : "") +
+    sym("q1", path(trace(hill, A), wrong ? "bad stroke w3" : "c1 stroke w2")) +
+    "</g>";
+  const x = A.X(now),
+    y = A.Y(between(hill, now));
+  out +=
+    line(x, y, x, 30 + h, "actor stroke thin") +
+    sym("a", marks.diamond(x, 30 + h, 6, "actor fill edge") + marks.dot(x, y, 5, "actor fill edge"));
+  if (t > 0.3 && !stored) {
+    const push = phase(t, 0.3, 0.6) * Math.sign(slope) * Math.min(60, 26 + 20 * Math.log1p(Math.abs(slope)));
+    // Where the action is at the edge of its range and the slope points out of it, the arrow ends at the tick.
+    const from = x + push < 54 || x + push > 50 + w ? x - push : x,
+      y_ = 30 + h - 16;
+    out +=
+      arrow(from, y_, from + push, y_, "gradient") +
+      text(
+        Math.max(86, Math.min(24 + w, from + push / 2)),
+        y_ - 10,
+        wrong ? "slope" : "dQ1/da",
+        "gradient-ink xs b mid",
+      );
+  }
+  out += stacked(
+    [
+      {
+        y: A.Y(hill.at(-1)),
+        text: wrong === "both" ? "mean" : wrong ? "smaller" : "Q1",
+        cls: wrong ? "bad b" : "c1-ink b",
+      },
+      ...others
+        .filter((o) => A.Y(o.values.at(-1)) > 26 && A.Y(o.values.at(-1)) < 214)
+        .map((o) => ({ y: A.Y(o.values.at(-1)), text: o.label, cls: `${o.cls}-ink` })),
+    ],
+    W - 86,
+    14,
+    36,
+    208,
+  );
+  const said = stored
+    ? "the stored action has no slope in the actor"
+    : wrong
+      ? `climbs the ${wrong === "both" ? "mean" : "smaller"} of both: not TD3`
+      : t < 0.3
+        ? `the actor's own action: a = ${show(a, 4)}`
+        : t < 0.72
+          ? `slope of Q1 at a = ${show(a, 4)}: ${show(slope, 3)}`
+          : `a from ${show(a, 4)} to ${show(b, 4)}${times > 1 ? ` (shown ×${times})` : ""}`;
+  return (
+    out +
+    text(52, 262, said, stored || wrong ? "bad s b" : "ink s num") +
+    text(
+      52,
+      280,
+      t >= 0.72 && R.rise
+        ? `mean Q1 of the batch: ${show(R.rise[0], 5)} to ${show(R.rise[1], 5)}`
+        : "critic 1 is read, never changed",
+      "soft s num",
+    ) +
+    counter(R, k, W, 296)
+  );
+};
+
+// 14 and 15: weights glide tau of the way.
+function glide(R, S, t, W, groups) {
+  const narrow = W < narrowAt,
+    k = S.pokes,
+    p = R.glides ? phase(t, 0.25, 0.6) : 0,
+    zoom = phase(t, 0.64, 0.85),
+    x0 = narrow ? 96 : 150,
+    x1 = W - (narrow ? 62 : 90),
+    each = groups.length > 1 ? 4 : 8;
+  const times = R.tau >= 0.3 || R.tau === 0 ? 1 : roundScale(0.62 / R.tau),
+    top = 44,
+    lane = 26;
+  let out = text(x0, 24, "target", "soft s mid") + text(x1, 24, "online", "soft s mid"),
+    at = 0;
+  for (const { from, to, cls, label } of groups) {
+    const order = Array.from(from.keys())
+      .sort((a, b) => Math.abs(to[b] - from[b]) - Math.abs(to[a] - from[a]))
+      .slice(0, each);
+    order.forEach((w) => {
+      const y = top + at * lane,
+        share = R.tau * p * mix(1, k.magnify ? times : 1, zoom);
+      out +=
+        line(x0, y, x1, y, "soft-stroke stroke thin") +
+        marks.square(x1, y, 5, `${cls} fill`) +
+        marks.square(x0, y, 5, `${cls} hollow2 dashed`) +
+        marks.diamond(mix(x0, x1, Math.min(1, share)), y, 6, `${cls} fill edge`) +
+        text(x0 - 12, y + 4, show(mix(from[w], to[w], R.tau * p), 4), "ink xs num end") +
+        text(x1 + 12, y + 4, show(to[w], 4), "soft xs num");
+      at++;
+    });
+  }
+  const hard = broken(k, "hardcopy"),
+    every = broken(k, "everyupdate") && !R.turn;
+  const said = !R.glides
+    ? ""
+    : hard
+      ? "copied whole: the targets jump, and y with them"
+      : every
+        ? "at every update: the lag is halved"
+        : zoom > 0.02 && k.magnify && times > 1
+          ? `the same movement, magnified ×${times}`
+          : `τ = ${show(R.tau, 3)}: ${R.tau === 0 ? "the target stays a beginner for ever" : R.tau > 0.05 ? "a jump, not a glide" : "at true scale almost nothing moves"}`;
+  return (
+    out +
+    text(narrow ? 16 : 60, top + 8 * lane + 18, said, hard || every ? "bad s b" : "ink s") +
+    text(
+      narrow ? 16 : 60,
+      top + 8 * lane + 38,
+      groups.length > 1
+        ? "the four weights of each critic that have farthest to go"
+        : "the eight weights that have farthest to go",
+      "soft s",
+    )
+  );
+}
+steps[14] = (R, S, t, W) =>
+  R.glides
+    ? glide(R, S, t, W, [{ from: R.actorTarget, to: R.actorAfter, cls: "actor" }])
+    : waits(R, S, W, "the actor's target stays as it is");
+steps[15] = (R, S, t, W) =>
+  R.glides
+    ? glide(R, S, t, W, [
+        { from: R.targetsMoved[0], to: R.criticsAfter[0], cls: "c1" },
+        { from: R.targetsMoved[1], to: R.criticsAfter[1], cls: "c2" },
+      ])
+    : waits(R, S, W, "the critics' targets stay as they are");
+
+// The whole stage: heading (for docs and film), networks, the step's own drawing, caption.
+const titles = JSON.parse(document.getElementById("lessons").textContent).steps;
+function stage(S, W, { heading = false, caption = null } = {}) {
+  const u = S.step <= 3 && S.step >= 2 ? 0 : S.u,
+    R = run(u, S.pokes),
+    t = S.t,
+    H = stageHeight(W);
+  const head = heading ? 34 : 0,
+    foot = caption === null ? 0 : 40,
+    total = head + H.nets + 10 + H.drawing + foot;
+  let inside = "";
+  if (heading)
+    inside +=
+      text(4, 21, `${S.step}  ${titles[S.step - 1].title}`, "ink head") +
+      (W >= narrowAt && S.step > 3 ? text(W - 4, 21, `update ${group(facts.updates[S.u])}`, "soft s end") : "");
+  inside +=
+    drawNetworks(R, S, t, W, head + 2) +
+    `<g transform="translate(0 ${head + H.nets + 10})">${steps[S.step](R, S, t, W)}</g>`;
+  if (caption !== null) inside += text(W / 2, total - 14, caption, "ink cap mid");
+  const name = `Step ${S.step}: ${titles[S.step - 1].title}`;
+  return { width: W, height: total, name, description: titles[S.step - 1].drawing, inside };
+}
+function svgOf(scene, attributes = "", style = "") {
+  return (
+    `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${scene.width} ${scene.height}" role="img" aria-labelledby="pic-t pic-d" ${attributes}>` +
+    `<title id="pic-t">${esc(scene.name)}</title><desc id="pic-d">${esc(scene.description)}</desc>${style}${scene.inside}</svg>`
+  );
+}

@@ -1,0 +1,312 @@
+"""Make what the docs show from the same page: fifteen drawings, the film, the texts, the README's block, the notebook.
+
+    python -m td3.explain.export [--record]
+
+needs Chromium and the packages of the extra `dev`. Everything but the pixels of the film depends on the trace and the
+sources alone, to the last byte; the film carries the digest of the drawings that it was made of.
+"""
+
+import argparse
+import hashlib
+import io
+import re
+import shutil
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from td3.algorithm.registry import STEPS
+from td3.errors import MissingExtra
+from td3.explain.lessons import FILM, LESSONS, QUESTIONS, words
+from td3.explain.page import Source, page, read
+from td3.explain.trace import lesson_trace, record_rail
+
+CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+DRAWN_AT = {
+    1: 1,
+    2: 1,
+    3: 1,
+    4: 1,
+    5: 1,
+    6: 0.5,
+    7: 1,
+    8: 1,
+    9: 0.74,
+    10: 1,
+    11: 0.66,
+    12: 0.42,
+    13: 0.62,
+    14: 1,
+    15: 1,
+}
+"""The moment of each step that says most when it stands still."""
+DRAWN_ROW = {7: "&row=6", 8: "&row=6", 9: "&row=2"}
+"""Rows that show a step better than the one at which the page opens."""
+WIDTH = 640
+FRAMES_PER_SECOND = 10
+INTRODUCTION = """Every line of code here is the one that runs, every drawing shows real numbers: TD3 learning to hold a
+cart in the middle of a rail (`Rail-v0`, noisy rewards, networks of 16 and 16 units). `td3 explain` opens the page that
+these drawings come from: there each step moves, can be poked, and can be broken. [Here it is](fifteen_steps.html), to
+be opened from disk; `td3 explain --run RUN` makes it from a run of your own."""
+HOW_TO_READ = """Six networks stand at fixed places: the actor and two critics above (solid), their targets below
+(dashed). A network is drawn as its weights, purple above zero and green below. What sleeps is faded. This file, the
+drawings and the film are made by `make steps`; a test fails when they differ from the code."""
+IN_README = """*Steps 12 to 15, from a real run: the gradient of the loss through both critics, the delayed actor, the
+gliding targets.* `td3 explain` opens the page it comes from: fifteen steps with the code that ran, to be scrubbed,
+poked and broken, also with a run of your own (`--run RUN`). [docs/fifteen_steps.md](docs/fifteen_steps.md) has all
+drawings and twelve questions, [the notebook](notebooks/td3_in_15_steps.ipynb) lets you call every step yourself."""
+BEGIN, END = "<!-- made by `make steps`: begin -->", "<!-- made by `make steps`: end -->"
+
+
+def find_chromium() -> str | None:
+    """Where Chromium is, if it is installed."""
+    return next((found for name in CHROMIUM if (found := shutil.which(name))), None)
+
+
+@contextmanager
+def browser() -> Iterator[Any]:
+    """Headless Chromium, with an empty profile of its own."""
+    executable = find_chromium()
+    if executable is None:
+        raise MissingExtra("the drawings are made in Chromium, which is not installed: apt-get install chromium")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=executable, args=list(FLAGS))
+        try:
+            yield running
+        finally:
+            running.close()
+
+
+def standalone(tab: Any, moment: str, caption: bool = False) -> str:
+    """One drawing as an SVG file of its own, in light or dark as the reader has it."""
+    svg = tab.evaluate(
+        """([moment, width, caption]) => {
+            const scene = explain.stage(moment, width, { heading: true, caption });
+            return explain.svg(scene, `width="${scene.width}" height="${scene.height}"`, "%STYLE%");
+        }""",
+        [moment, WIDTH, caption],
+    )
+    style = " ".join(read("svg.css").split()) + " svg { background: var(--paper); }"
+    return str(svg).replace("%STYLE%", f"<style>{style}</style>") + "\n"
+
+
+def drawings(tab: Any) -> dict[str, str]:
+    """The fifteen drawings by file name."""
+    made = {}
+    for number, at in DRAWN_AT.items():
+        row = DRAWN_ROW.get(number, "")
+        made[f"step_{number:02}.svg"] = standalone(tab, f"step={number}&t={at:g}{row}")
+    return made
+
+
+def film_frames(tab: Any) -> list[tuple[str, int]]:
+    """The film as drawings, each with the milliseconds for which it stands."""
+    seconds = sum(shot.seconds for shot in FILM)
+    count = round(seconds * FRAMES_PER_SECOND)
+    frames: list[tuple[str, int]] = []
+    for index in range(count):
+        svg = standalone(tab, f"film={index / (count - 1):.6f}", caption=True)
+        if frames and frames[-1][0] == svg:
+            frames[-1] = svg, frames[-1][1] + 1000 // FRAMES_PER_SECOND
+        else:
+            frames.append((svg, 1000 // FRAMES_PER_SECOND))
+    return frames
+
+
+def digest(frames: list[tuple[str, int]]) -> str:
+    """What the film was made of."""
+    return hashlib.sha256("".join(f"{milliseconds} {svg}" for svg, milliseconds in frames).encode()).hexdigest()
+
+
+def film(running: Any, frames: list[tuple[str, int]], scheme: str) -> bytes:
+    """The film as an animated WebP, which carries the digest of its frames."""
+    from PIL import Image
+
+    context = running.new_context(viewport={"width": WIDTH, "height": 900}, color_scheme=scheme)
+    tab = context.new_page()
+    pictures = []
+    for svg, _ in frames:
+        tab.set_content(f'<body style="margin:0">{svg}</body>')
+        taken = tab.locator("svg").screenshot()
+        pictures.append(Image.open(io.BytesIO(taken)).convert("RGB"))
+    context.close()
+    written = io.BytesIO()
+    pictures[0].save(
+        written,
+        "WEBP",
+        save_all=True,
+        append_images=pictures[1:],
+        duration=[milliseconds for _, milliseconds in frames],
+        loop=0,
+        quality=60,
+        method=4,
+        xmp=digest(frames).encode(),
+    )
+    return written.getvalue()
+
+
+def markdown() -> str:
+    """docs/fifteen_steps.md."""
+    parts = [
+        "# The fifteen steps of TD3",
+        "",
+        *_wrapped(INTRODUCTION),
+        *_wrapped(HOW_TO_READ),
+        "## From the critics' gradient to the targets, as a film",
+        "",
+        _picture("Steps 12 to 15 as a film", "steps/film"),
+        "",
+    ]
+    groups = {1: "Before training", 4: "One update", 13: "Every second update"}
+    for number, step in sorted(STEPS.items()):
+        if number in groups:
+            parts += [f"## {groups[number]}", ""]
+        source, said, lesson = Source(number), words(number), LESSONS[number]
+        parts += [
+            f"### {number}. {step.title}",
+            "",
+            f"![{lesson.drawing}](steps/step_{number:02}.svg)",
+            "",
+            *_wrapped(f"**What.** {_md(said.what)}"),
+            *_wrapped(f"**Why.** {_md(said.why)}"),
+            *_wrapped(f"**If you leave it out.** {_md(said.without)}"),
+            *_wrapped(f"**Common misreading.** {_md(lesson.misreading)}"),
+            f"[`{source.place}`](../src/{source.file}#L{source.line})",
+            "",
+            "```python",
+            _body(source.text),
+            "```",
+            "",
+        ]
+    parts += [
+        "## Twelve questions",
+        "",
+        "Answer first, then look: each links to the moment of the page that shows it.",
+        "",
+    ]
+    for index, (question, answer, moment) in enumerate(QUESTIONS, 1):
+        parts += [
+            f"<details><summary>{index}. {question}</summary>",
+            "",
+            *_wrapped(_md(answer)),
+            f"[Show me](fifteen_steps.html#{moment})",
+            "",
+            "</details>",
+            "",
+        ]
+    return "\n".join(parts).rstrip("\n") + "\n"
+
+
+def readme_block() -> str:
+    """The README's part: the film, and the way to the rest."""
+    return "\n".join(
+        [
+            BEGIN,
+            _picture("Steps 12 to 15 of TD3 as a film", "docs/steps/film"),
+            "",
+            *_wrapped(IN_README)[:-1],
+            END,
+        ]
+    )
+
+
+def with_block(readme: str) -> str:
+    """The README with its part made anew."""
+    return re.sub(f"{re.escape(BEGIN)}.*?{re.escape(END)}", lambda _: readme_block(), readme, flags=re.DOTALL)
+
+
+def notebook(source: str) -> str:
+    """The notebook from its source, the same text every time."""
+    import jupytext
+    import nbformat
+
+    book = jupytext.reads(source, fmt="py:percent")
+    for index, cell in enumerate(book.cells):
+        cell["id"] = f"cell-{index:02}"
+        cell["metadata"] = {}
+    book.metadata = {
+        "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+        "language_info": {"name": "python"},
+    }
+    return str(nbformat.writes(book)) + "\n"  # type: ignore[no-untyped-call]  # nbformat leaves it untyped
+
+
+def texts(root: Path, tab: Any) -> dict[Path, str]:
+    """Every text that is made, by where it belongs."""
+    made = {root / "docs/steps" / name: svg for name, svg in drawings(tab).items()}
+    source = root / "notebooks/td3_in_15_steps.py"
+    return made | {
+        root / "docs/fifteen_steps.md": markdown(),
+        root / "docs/fifteen_steps.html": page(lesson_trace()),
+        root / "README.md": with_block((root / "README.md").read_text(encoding="utf-8")),
+        source.with_suffix(".ipynb"): notebook(source.read_text(encoding="utf-8")),
+    }
+
+
+def main() -> None:
+    """Write everything into a checkout."""
+    parser = argparse.ArgumentParser(prog="python -m td3.explain.export", description=__doc__.split("\n")[0])
+    parser.add_argument("--record", action="store_true", help="train and record the lesson's run anew first")
+    parser.add_argument("--no-film", action="store_true", help="leave the film as it is")
+    parser.add_argument("--root", type=Path, default=Path(), help="the checkout")
+    options = parser.parse_args()
+    root: Path = options.root
+    if options.record:
+        record_rail().save(Path(str(resources.files("td3.explain").joinpath("data", "rail.npz"))))
+        lesson_trace.cache_clear()
+    with browser() as running:
+        tab = opened(running, page(lesson_trace()))
+        (root / "docs/steps").mkdir(parents=True, exist_ok=True)
+        for path, text in texts(root, tab).items():
+            path.write_text(text, encoding="utf-8")
+        if not options.no_film:
+            frames = film_frames(tab)
+            for scheme in ("light", "dark"):
+                (root / f"docs/steps/film_{scheme}.webp").write_bytes(film(running, frames, scheme))
+
+
+def opened(running: Any, text: str) -> Any:
+    """A tab with this page in it."""
+    tab = running.new_context(viewport={"width": 1440, "height": 900}).new_page()
+    tab.set_content(text)
+    return tab
+
+
+def _picture(alt: str, stem: str) -> str:
+    return (
+        f'<picture><source media="(prefers-color-scheme: dark)" srcset="{stem}_dark.webp">'
+        f'<img src="{stem}_light.webp" alt="{alt}" width="{WIDTH}"></picture>'
+    )
+
+
+def _md(text: str) -> str:
+    if "`" in text:
+        return text
+    return text.replace("*", r"\*").replace("_", r"\_").replace("<", "&lt;")
+
+
+def _wrapped(text: str) -> list[str]:
+    return [*textwrap.wrap(" ".join(text.split()), 118, break_long_words=False, break_on_hyphens=False), ""]
+
+
+def _body(source: str) -> str:
+    """The code without its docstring, which stands beside it as text."""
+    return re.sub(r'\n    """.*?"""(?=\n)', "", source, count=1, flags=re.DOTALL)
+
+
+if __name__ == "__main__":
+    main()

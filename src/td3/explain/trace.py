@@ -1,0 +1,362 @@
+"""The trace: what the page replays. Arrays by name and a few facts, made from a run, in one file without pickle."""
+
+import base64
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from td3.algorithm import Agent, MemberStreams, update
+from td3.algorithm.networks import StackedMLP, parameter_count
+from td3.algorithm.step_02_actor import ActionRange, Actor
+from td3.algorithm.step_03_twin_critics import TwinCritics
+from td3.config import TD3Config
+from td3.engine import live_policy
+from td3.environments import EnvironmentRow, check_environment, make_environment
+from td3.environments.rail import END
+from td3.errors import AgentFileError, RunError
+from td3.explain.record import Recorder, ddpg_update, flat, newborn, practise, record_updates
+from td3.ladder.climb import EPISODE, STATES, optimum, play_rail
+from td3.ladder.exact import solve
+from td3.policy import Array
+from td3.run import Run
+
+SHOWN = 8
+"""Rows of a batch that the page draws one by one."""
+GRID = 61
+"""Points of a curve over the action."""
+DRAWN = 24
+"""Layers up to this width are drawn weight by weight, and computed in the page."""
+
+RAIL = "Rail-v0"
+REWARD_NOISE = 1.0
+"""Noise in the reward is what makes DDPG believe too much: the gap that the page shows (see `td3 ladder all`)."""
+SEED = 3
+STEPS = 8_000
+SETTINGS = TD3Config(
+    hidden_sizes=(16, 16),
+    actor_learning_rate=1e-3,
+    critic_learning_rate=1e-3,
+    batch_size=64,
+    memory_size=STEPS,
+    random_steps=1_000,
+    exploration_noise=0.3,
+)
+PAIRS = (1, 101, 507, 1491, 3025, 5001, 6999)
+"""The first of each pair of recorded updates: odd, so that the actor moves in the second only."""
+EVALUATE_EVERY = 250
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Arrays and facts of one recorded run."""
+
+    arrays: dict[str, Array]
+    facts: dict[str, Any]
+
+    def save(self, path: Path) -> None:
+        """Write one `.npz`, the facts inside it as JSON text."""
+        text = np.frombuffer(json.dumps(self.facts, sort_keys=True).encode(), np.uint8)
+        written = io.BytesIO()
+        np.savez_compressed(written, facts=text, **self.arrays)  # type: ignore[arg-type]  # names are free
+        path.write_bytes(written.getvalue())
+
+    @classmethod
+    def load(cls, path: Any) -> "Trace":
+        """What `save` wrote."""
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            kept = {name: arrays[name] for name in arrays.files}
+        return cls(kept, json.loads(bytes(kept.pop("facts")).decode()))
+
+    def payload(self) -> dict[str, Any]:
+        """For the page: the facts, the shapes, and every number as float32 in one base64 text."""
+        shapes, blob = {}, io.BytesIO()
+        for name, array in self.arrays.items():
+            shapes[name] = [blob.tell() // 4, list(array.shape)]
+            blob.write(np.ascontiguousarray(array, "<f4").tobytes())
+        return {"facts": self.facts, "arrays": shapes, "blob": base64.b64encode(blob.getvalue()).decode()}
+
+
+@cache
+def lesson_trace() -> Trace:
+    """The trace that comes with the package: TD3 on Rail (`python -m td3.explain.export --record` makes it anew)."""
+    return Trace.load(resources.files("td3.explain").joinpath("data", "rail.npz"))
+
+
+def record_rail(pairs: Sequence[int] = PAIRS, steps: int = STEPS) -> Trace:
+    """Train TD3 and DDPG on Rail from the same weights, and record TD3's chosen updates."""
+    torch.set_num_threads(1)
+    environments = rail()
+    agent, memory = newborn(SETTINGS, SEED, environments, STEPS)
+    facts = _facts(RAIL, SEED, SETTINGS, agent, ["position", "velocity"], ["force"], [-END] * 2, [END] * 2)
+    curves: dict[str, list[float]] = {"env_steps": []}
+    rival_nets: dict[int, tuple[Array, Array]] = {}
+
+    def judge(name: str, learner: Agent) -> None:
+        policy = live_policy(learner)
+        force = policy(STATES.astype(np.float32)[None])[0][:, 0]
+        value = _scores(learner.critics, STATES.astype(np.float32), force[:, None].astype(np.float32))[0]
+        earned = play_rail(lambda states: policy(states.astype(np.float32)[None])[0][:, 0], STATES, EPISODE)
+        curves.setdefault(f"{name}_return", []).append(float(earned.mean()))
+        curves.setdefault(f"{name}_q", []).append(float(value.mean()))
+        curves.setdefault(f"{name}_exact", []).append(float(solve().q(STATES, force.astype(float)).mean()))
+
+    def looked_at(number: int) -> None:
+        if number % EVALUATE_EVERY == 0:
+            judge("td3", agent)
+            curves["env_steps"].append(number + SETTINGS.random_steps)
+
+    chosen = [first + offset for first in pairs for offset in (0, 1)]
+    judge("td3", agent)
+    curves["env_steps"].append(SETTINGS.random_steps)
+    kept, timed_out = record_updates(agent, memory, environments, SETTINGS, SEED, steps, chosen, looked_at)
+    rows = memory.rows[0].numpy().copy()
+
+    rival, rival_memory = newborn(SETTINGS, SEED, rail(), STEPS)
+    judge("ddpg", rival)
+
+    def around(number: int, one: Any) -> None:
+        if number in pairs:
+            rival_nets[number] = (
+                rival.actor.parameters.detach()[0].numpy().copy(),
+                rival.critics.parameters.detach()[0, 0].numpy().copy(),
+            )
+        one()
+        if number % EVALUATE_EVERY == 0:
+            judge("ddpg", rival)
+
+    practise(rival, rival_memory, rail(), SETTINGS, SEED, steps, ddpg_update, around)
+    arrays = {"memory": rows[:steps], "timed_out": timed_out.astype(np.float32)}
+    for pair, first in enumerate(pairs):
+        arrays |= {f"ddpg_actor.{pair}": rival_nets[first][0], f"ddpg_critic.{pair}": rival_nets[first][1]}
+    arrays |= {f"curve.{name}": np.array(values) for name, values in curves.items()}
+    facts["filled"] = [SETTINGS.random_steps + number - 1 for number in sorted(kept)]
+    # The moment at which the page opens: a row whose curves cross, and whose action is on its way.
+    facts |= {"optimum": round(optimum(), 3), "truth": True, "start": 1492, "row": 4}
+    arrays["truth"] = solve().nodes
+    return _assembled(arrays, facts, kept, timed_out)
+
+
+def rail() -> EnvironmentRow:
+    """The lesson's environment."""
+    return EnvironmentRow([make_environment(RAIL, reward_noise=REWARD_NOISE)])
+
+
+def record_run(path: Path, seed: int | None = None, steps: int = 2_000) -> Trace:
+    """The trace of a reader's own run: its six networks, played for a while and updated until the actor has moved.
+
+    A run keeps its networks and not its memory: the transitions are played anew by its actor, with its exploration
+    noise, and the optimisers start afresh.
+    """
+    run = Run(path)
+    chosen = run.best_seed() if seed is None else seed
+    saved = run.agent(chosen, "last").facts
+    settings, env = run.config.td3, run.config.env
+    environments = EnvironmentRow([make_environment(env)])
+    spaces, steps = check_environment(environments.environments[0], env), min(steps, settings.memory_size)
+    agent, memory = newborn(settings, chosen, environments, steps)
+    _load_networks(agent, run.folder(chosen) / "last" / "agent.safetensors")
+    done = int(saved["updates"]) - int(saved["updates"]) % settings.policy_delay
+    agent.updates[:] = done
+    timed_out = practise(agent, memory, environments, replace(settings, random_steps=0), chosen, steps, lambda *_: None)
+    environments.close()
+
+    recorder, kept, streams = Recorder(), {}, MemberStreams([chosen], position=done)
+    for number in range(done + 1, done + max(2, settings.policy_delay) + 1):
+        with recorder.looking() as calls:
+            update(agent, memory, streams, settings)
+        kept[number] = flat(calls)
+    kept = {number: kept[number] for number in sorted(kept)[-2:]}
+
+    rows = memory.rows[0].numpy().copy()
+    low, high = (bound(rows[:, : spaces.state_size], 0)[:2].tolist() for bound in (np.min, np.max))
+    if spaces.state_size == 1:  # the plane needs a second side
+        low, high = [*low, -1.0], [*high, 1.0]
+    states, actions = (
+        [f"{kind} {n + 1}" for n in range(size)]
+        for kind, size in (("state", spaces.state_size), ("action", spaces.action_size))
+    )
+    facts = _facts(env, chosen, settings, agent, states, actions, low, high)
+    facts |= {"loaded": str(path), "filled": [len(rows)] * len(kept)}
+    env_steps, returns = run.evaluations(chosen)
+    if not facts["live"]:  # the page computes nothing from the states then, and draws two dimensions of them
+        far = spaces.state_size + spaces.action_size
+        near = min(2, spaces.state_size)
+        rows = np.concatenate((rows[:, :near], rows[:, spaces.state_size : far + near], rows[:, -2:]), 1)
+    arrays = {"memory": rows, "timed_out": timed_out.astype(np.float32)}
+    arrays |= {"curve.env_steps": env_steps.astype(float), "curve.td3_return": returns.mean(1)}
+    return _assembled(arrays, facts, kept, timed_out)
+
+
+def _load_networks(agent: Agent, file: Path) -> None:
+    try:
+        tensors = load_file(str(file))
+        for name, network, twins in (
+            ("actor", agent.actor.network, (None,)),
+            ("actor_target", agent.actor_target.network, (None,)),
+            ("critic", agent.critics.network, (0, 1)),
+            ("critic_target", agent.critics_target.network, (0, 1)),
+        ):
+            for twin in twins:
+                label = name if twin is None else f"{name}_{twin + 1}"
+                for depth, (weight, bias) in enumerate(network.layers()):
+                    place = (0,) if twin is None else (twin, 0)
+                    weight.detach()[place].copy_(tensors[f"{label}.{depth}.weight"].T)
+                    bias.detach()[place].copy_(tensors[f"{label}.{depth}.bias"])
+    except (OSError, SafetensorError) as error:
+        raise RunError(f"{file} cannot be read ({error}).") from None
+    except (KeyError, RuntimeError) as error:
+        raise AgentFileError(f"{file} does not hold the six networks of this run ({error}).") from None
+
+
+def _facts(
+    env: str,
+    seed: int,
+    settings: TD3Config,
+    agent: Agent,
+    state_names: list[str],
+    action_names: list[str],
+    low: list[float],
+    high: list[float],
+) -> dict[str, Any]:
+    sizes = {"actor": list(agent.actor.network.sizes), "critic": list(agent.critics.network.sizes)}
+    live = max(max(widths) for widths in sizes.values()) <= DRAWN
+    action_range = agent.actor.action_range
+    return {
+        "env": env,
+        "seed": seed,
+        "live": live,
+        "truth": False,
+        "sizes": sizes,
+        "row_state": sizes["actor"][0] if live else min(2, sizes["actor"][0]),
+        "drawn_sizes": {name: [min(width, 16 if not live else width) for width in w] for name, w in sizes.items()},
+        "settings": {name: value for name, value in asdict(settings).items() if name != "hidden_sizes"},
+        "low": action_range.low.tolist(),
+        "high": action_range.high.tolist(),
+        "state_names": state_names,
+        "action_names": action_names,
+        "plane_low": low,
+        "plane_high": high,
+    }
+
+
+def _assembled(
+    arrays: dict[str, Array], facts: dict[str, Any], kept: dict[int, dict[str, Array]], ends: Array
+) -> Trace:
+    """Choose the rows to show, drop what can be read elsewhere, and thin out what is too large to ship."""
+    numbers = sorted(kept)
+    facts["updates"], facts["shown"] = numbers, []
+    for index, number in enumerate(numbers):
+        record = kept[number]
+        even = kept[numbers[index + 1 - index % 2]] if len(numbers) > 1 else record
+        shown = _shown(record, ends)
+        facts["shown"].append(shown)
+        own = {name: record[name] for name in record if name not in _IN_MEMORY}
+        if "actor_after" not in own:
+            own |= {
+                name: even[name]
+                for name in ("actor_before", "actor_first_moment", "actor_second_moment", "actor_steps")
+                if name in even
+            }
+        if not facts["live"]:
+            own |= _slices(record, even, facts, shown)
+            own = {name: _thinned(name, value, facts) for name, value in own.items()}
+        arrays |= {f"{name}.{index}": value for name, value in own.items()}
+    return Trace({name: np.asarray(value, np.float32) for name, value in arrays.items()}, facts)
+
+
+_IN_MEMORY = ("state", "action", "reward", "next_state", "terminated")
+
+
+def _shown(record: dict[str, Array], ends: Array) -> list[int]:
+    """Eight rows of the batch: from the lowest next score to the highest, a termination and a time-out among them."""
+    rows = record["rows"].astype(int)
+    special = [*np.flatnonzero(record["terminated"])[:1], *np.flatnonzero(ends[rows])[:1]]
+    common = [int(place) for place in np.argsort(record["next_score"], kind="stable") if place not in special]
+    common = [place for place in common if not record["terminated"][place]] or common
+    spread = [common[round(part)] for part in np.linspace(0, len(common) - 1, SHOWN - len(special))]
+    return [int(place) for place in (*spread[:2], *special, *spread[2:])]
+
+
+def _picks(sizes: Sequence[int], drawn: Sequence[int]) -> Array:
+    """Places of the drawn weights in the flat parameters: evenly spaced units of every layer."""
+    places, start = [], 0
+    for depth in range(len(sizes) - 1):
+        units = [np.linspace(0, sizes[d] - 1, drawn[d]).round().astype(int) for d in (depth, depth + 1)]
+        places.append((start + units[0][:, None] * sizes[depth + 1] + units[1][None]).ravel())
+        start += sizes[depth] * sizes[depth + 1]
+        places.append(start + units[1])
+        start += sizes[depth + 1]
+    assert start == parameter_count(sizes)
+    return np.concatenate(places)
+
+
+def _thinned(name: str, value: Array, facts: dict[str, Any]) -> Array:
+    for kind in ("actor", "critic"):
+        if name.startswith(kind) and value.shape and value.shape[-1] == parameter_count(facts["sizes"][kind]):
+            return np.asarray(value[..., _picks(facts["sizes"][kind], facts["drawn_sizes"][kind])])
+    return value
+
+
+def _slices(
+    record: dict[str, Array], even: dict[str, Array], facts: dict[str, Any], shown: list[int]
+) -> dict[str, Array]:
+    """Curves over the first action dimension at the shown rows, where the page cannot compute them itself."""
+    low, high = torch.tensor(facts["low"]), torch.tensor(facts["high"])
+
+    def actor(parameters: Array) -> Any:
+        network = StackedMLP(facts["sizes"]["actor"], torch.tensor(parameters)[None])
+        return lambda states: Actor(network, ActionRange(low, high))(torch.tensor(states)[None])[0].numpy()
+
+    def critics(parameters: Array) -> TwinCritics:
+        return TwinCritics(StackedMLP(facts["sizes"]["critic"], torch.tensor(parameters)[:, None]))
+
+    grid = np.linspace(facts["low"][0], facts["high"][0], GRID, dtype=np.float32)
+
+    def curves(judges: TwinCritics, states: Array, actions: Array) -> Array:
+        many = np.repeat(actions[:, None], GRID, 1)
+        many[..., 0] = grid
+        flat_states = np.repeat(states[:, None], GRID, 1).reshape(-1, states.shape[-1])
+        return _scores(judges, flat_states, many.reshape(-1, actions.shape[-1])).reshape(2, len(states), GRID)
+
+    state, next_state, action = (record[name][shown] for name in ("state", "next_state", "action"))
+    turn = record if "actor_after" in record else even
+    before, after = actor(turn["actor_before"]), actor(turn["actor_after"])
+    plane = np.stack(
+        np.meshgrid(
+            *[np.linspace(a, b, 25) for a, b in zip(facts["plane_low"], facts["plane_high"], strict=True)],
+            indexing="xy",
+        ),
+        -1,
+    )
+    states = np.repeat(record["state"].mean(0)[None], 625, 0).astype(np.float32)
+    states[:, : min(2, states.shape[1])] = plane.reshape(-1, 2)[:, : states.shape[1]]
+    return {
+        "slice_target": curves(critics(record["critics_target_before"]), next_state, record["smoothed_action"][shown]),
+        "slice_before": curves(critics(record["critics_before"]), state, action),
+        "slice_after": curves(critics(record["critics_after"]), state, action),
+        "slice_actor": curves(critics(record["critics_after"]), state, before(state)),
+        "policy_before": before(state),
+        "policy_after": after(state) if "actor_after" in record else before(state),
+        "next_online": before(next_state),
+        "policy_map": before(states)[:, 0].reshape(25, 25),
+        "policy_map_target": actor(record["actor_target_before"])(states)[:, 0].reshape(25, 25),
+    }
+
+
+@torch.no_grad()
+def _scores(critics: Any, states: Array, actions: Array) -> Array:
+    def tensor(values: Array) -> Tensor:
+        return torch.as_tensor(np.ascontiguousarray(values, np.float32))[None]
+
+    return np.asarray(critics(tensor(states), tensor(actions))[:, 0].numpy())

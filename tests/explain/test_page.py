@@ -1,0 +1,487 @@
+"""The page in a browser: it asks for nothing, complains of nothing, and every number on it is the recorded one."""
+
+import html
+import random
+import re
+
+import numpy as np
+import pytest
+
+from td3.algorithm.registry import STEPS
+from td3.explain.lessons import LESSONS, QUESTIONS
+from td3.explain.page import Source
+from td3.explain.trace import lesson_trace
+
+UPDATES = lesson_trace().facts["updates"]
+ALL_BREAKS = [(number, name) for number, lesson in LESSONS.items() for name, _ in lesson.breaks]
+POKES = {
+    1: ["capacity=400"],
+    2: ["low=-0.3", "high=0.5"],
+    3: ["row=1"],
+    4: ["seed=3", "seed=4&capacity=500"],
+    5: ["row=6"],
+    6: ["sigma=0", "sigma=1&clip=0.3", "clip=0"],
+    7: ["aim=0.25", "aim=-1"],
+    8: ["row=0"],
+    9: ["gamma=0", "gamma=0.5", "dead=1"],
+    10: ["row=7"],
+    11: ["row=3"],
+    12: ["rate=10", "magnify=0"],
+    13: ["delay=1", "delay=4", "magnify=0"],
+    14: ["tau=0.5", "tau=0", "delay=1"],
+    15: ["tau=0.25", "tau=0", "delay=4"],
+}
+
+
+def moments():
+    for number in range(1, 16):
+        for poke in ["", *POKES[number], *(f"break={name}" for name, _ in LESSONS[number].breaks)]:
+            yield number, poke
+
+
+def test_nothing_is_asked_of_anyone_and_the_page_is_small(tab, page_file):
+    assert [url for url in tab.asked if not url.startswith("data:")] == [page_file.as_uri()]
+    assert page_file.stat().st_size < 2_500_000
+    assert not re.search(r'(src|href)="https?:', page_file.read_text(encoding="utf-8"))
+
+
+def test_no_errors_over_every_step_poke_and_break(tab):
+    tab.said.clear()
+    for number, poke in moments():
+        tab.show(f"update=1492&step={number}&t=0.5&{poke}")
+        assert tab.said == [], (number, poke)
+        assert "NaN" not in tab.picture(), (number, poke)
+        assert "undefined" not in tab.page.locator("main").inner_html(), (number, poke)
+
+
+def test_no_errors_over_all_updates_steps_and_times(tab):
+    strange = tab.evaluate(
+        """updates => {
+            const strange = [];
+            for (const width of [640, 360]) for (const u of updates) for (let step = 1; step <= 15; step++)
+                for (const t of [0, 0.31, 0.64, 1]) {
+                    const scene = explain.stage(`update=${u}&step=${step}&t=${t}`, width, { heading: true });
+                    if (/NaN|undefined|Infinity|null/.test(scene.inside)) strange.push([width, u, step, t]);
+                }
+            return strange;
+        }""",
+        UPDATES,
+    )
+    assert strange == []
+
+
+def test_the_pages_own_update_agrees_with_pytorch(tab):
+    arrays = lesson_trace().arrays
+    for index, number in enumerate(UPDATES):
+        made = tab.evaluate(
+            """u => {
+                const R = explain.run(u, explain.POKES), list = (v) => Array.from(v), both = (p) => p.map(list);
+                return { rows: R.batch.rows, next_action: list(R.next_action), smoothed_action: list(R.smoothed),
+                    target_scores: both(R.target_scores), next_score: list(R.next_score), target_score: list(R.y),
+                    scores: both(R.q), loss: R.loss, critics_gradient: both(R.criticGradients),
+                    critics_after: both(R.criticsAfter), turn: R.turn, actor_loss: R.actorLoss,
+                    actor_gradient: list(R.actorGradient), actor_after: list(R.actorAfter),
+                    actor_target_after: list(R.actorTargetAfter), critics_target_after: both(R.targetsAfter) };
+            }""",
+            index,
+        )
+        assert made.pop("turn") == (number % 2 == 0)
+        for name, value in made.items():
+            if f"{name}.{index}" not in arrays:
+                assert number % 2, name
+                continue
+            wanted = arrays[f"{name}.{index}"]
+            given = np.array(value, float).reshape(wanted.shape)
+            assert np.allclose(given, wanted, rtol=1e-5, atol=1e-5), (number, name, np.abs(given - wanted).max())
+
+
+def shown(text):
+    return float(text.replace("\N{MINUS SIGN}", "-").replace("\N{THIN SPACE}", ""))
+
+
+def rows_of(tab):
+    return [
+        [cell.inner_text() for cell in row.locator("td").all()] for row in tab.page.locator("#values tbody tr").all()
+    ]
+
+
+@pytest.mark.parametrize("update", [1, 1492, 7000])
+def test_shown_numbers_are_the_recorded_ones(tab, update):
+    trace, index = lesson_trace(), UPDATES.index(update)
+    arrays, places = trace.arrays, trace.facts["shown"][index]
+    recorded = {name: arrays[f"{name}.{index}"] for name in ("rows", "next_action", "smoothed_action", "target_scores")}
+    recorded |= {name: arrays[f"{name}.{index}"] for name in ("next_score", "target_score", "scores")}
+    batch = arrays["memory"][recorded["rows"].astype(int)]
+    expected = {
+        4: lambda j: [recorded["rows"][j], batch[j, 0], batch[j, 2], batch[j, 5], batch[j, 6]],
+        5: lambda j: [batch[j, 3], batch[j, 4], recorded["next_action"][j, 0]],
+        7: lambda j: [recorded["smoothed_action"][j, 0], *recorded["target_scores"][:, j]],
+        8: lambda j: [*recorded["target_scores"][:, j], recorded["next_score"][j]],
+        9: lambda j: [batch[j, 5], batch[j, 6], recorded["next_score"][j], recorded["target_score"][j]],
+        10: lambda j: [batch[j, 2], *recorded["scores"][:, j], recorded["target_score"][j]],
+    }
+    for number, row in expected.items():
+        tab.show(f"update={update}&step={number}&t=1")
+        table = rows_of(tab)
+        assert len(table) == 8
+        for cells, place in zip(table, places, strict=True):
+            assert np.allclose([shown(cell) for cell in cells[1:]], row(place), atol=6e-4), number
+    tab.show(f"update={update}&step=11&t=1")
+    sums = tab.page.locator("#values .sums b").all_inner_texts()
+    assert shown(sums[2]) == pytest.approx(float(arrays[f"loss.{index}"]), abs=1e-4)
+
+
+INVARIANTS = """hash => {
+    const R = explain.compute(hash), k = explain.parse(hash).pokes, f = explain.facts, B = R.batch, bad = [];
+    const check = (name, holds) => { if (!holds) bad.push(name); };
+    const near = (a, b, e = 1e-9) => Math.abs(a - b) <= e;
+    const kept = Math.min(f.filled[R.u], k.capacity);
+    check("rows exist", B.rows.every((r) => r >= f.filled[R.u] - kept && r < f.filled[R.u]));
+    check("noise within c", R.blur.every((v) => Math.abs(v) <= k.clip + 1e-12));
+    check("within the range", R.smoothed.every((v) => v >= -1 && v <= 1));
+    check("one question", R.second.every((v, j) => v === R.smoothed[j]));
+    check("rows differ", k.sigma === 0 || k.clip === 0 || new Set(R.blur).size > 10);
+    check("min of both", R.next_score.every((v, j) => v === Math.min(R.target_scores[0][j], R.target_scores[1][j])));
+    const row = R.shown[k.row];
+    const dead = (j) => (k.dead && j === row ? 1 : B.terminated[j]);
+    check("Bellman", R.y.every((y, j) => near(y, B.reward[j] + k.gamma * (1 - dead(j)) * R.next_score[j])));
+    check("stored action", R.asked.every((v, j) => v === B.action[j]));
+    const mse = R.q.map((q) => q.reduce((s, v, j) => s + (v - R.y[j]) ** 2, 0) / R.y.length);
+    check("loss", near(R.loss, mse[0] + mse[1], 1e-9 * (1 + R.loss)));
+    const same = (p, q) => p.every((w, j) => w === q[j]);
+    check("both critics moved", !same(R.critics[0], R.criticsAfter[0]) && !same(R.critics[1], R.criticsAfter[1]));
+    check("targets untouched by step 12", [0, 1].every((i) => same(R.targets[i], R.targetsMoved[i])));
+    check("turn", R.turn === (R.number % k.delay === 0));
+    check("actor moves on its turn only", R.turn !== same(R.actor, R.actorAfter));
+    check("Q1 climbs", !R.turn || R.slope.some((v) => v !== 0));
+    const tau = R.turn ? k.tau : 0;
+    const lerp = (p, q, now) => p.every((w, j) => near(now[j], w + tau * (q[j] - w), 1e-12));
+    check("actor target", lerp(R.actorTarget, R.actorAfter, R.actorTargetAfter));
+    check("critic targets", [0, 1].every((i) => lerp(R.targets[i], R.criticsAfter[i], R.targetsAfter[i])));
+    return bad;
+}"""
+
+
+def test_what_must_hold_holds_under_every_poke_and_every_update(tab):
+    for number in range(1, 16):
+        for poke in ["", *POKES[number]]:
+            for update in (1, 1491, 1492, 7000):
+                assert tab.evaluate(INVARIANTS, f"update={update}&step={number}&{poke}") == [], (update, number, poke)
+
+
+def sums_of(tab, moment):
+    tab.show(moment)
+    rows = tab.page.locator("#values .sums div").all()
+    return {row.locator("span").inner_text(): shown(row.locator("b").inner_text()) for row in rows}
+
+
+def test_the_memory_keeps_the_newest_up_to_its_capacity(tab):
+    for capacity, kept in ((400, 400), (2_000, 2_000), (8_000, 2_491)):
+        sums = sums_of(tab, f"update=1492&step=1&t=1&capacity={capacity}")
+        assert (sums["added"], sums["kept"]) == (2_491, kept)
+
+
+def test_at_birth_targets_are_copies_and_twins_differ(tab):
+    assert sums_of(tab, "update=1492&step=2&t=1")["largest difference of a weight"] == 0
+    sums = sums_of(tab, "update=1492&step=3&t=1")
+    assert sums["critic 1 and its target"] == sums["critic 2 and its target"] == 0
+    assert sums["largest difference, critic 1 and critic 2"] > 0.1
+
+
+def test_only_the_critics_move_in_step_12_and_only_the_actor_in_step_13(tab):
+    moved = sums_of(tab, "update=1492&step=12&t=1")
+    assert moved["largest move, critic 1"] > 0 < moved["largest move, critic 2"]
+    assert moved["largest move, all targets"] == 0
+    moved = sums_of(tab, "update=1492&step=13&t=1")
+    assert moved["largest move, actor"] > 0 == moved["largest move, critics"]
+    assert moved["mean Q1 after"] > moved["mean Q1 before"]
+
+
+def test_q1_of_the_batch_rises_when_the_actor_steps(tab):
+    script = "() => explain.facts.updates.map((_, u) => explain.run(u, explain.POKES)).map(R => [R.turn, ...R.rise])"
+    rises = tab.evaluate(script)
+    gains = [after - before for turn, before, after in rises if turn]
+    assert len(gains) == 7
+    # Adam's step has momentum: now and then it goes a little downhill.
+    assert sum(gain > 0 for gain in gains) >= 5
+
+
+VIOLATED = {
+    "noclamp": "within the range",
+    "onenoise": "rows differ",
+    "noclip": "noise within c",
+    "twonoise": "one question",
+    "mean": "min of both",
+    "max": "min of both",
+    "first": "min of both",
+    "nodeath": "Bellman",
+    "timeout": "Bellman",
+    "ownaction": "stored action",
+    "broadcast": "loss",
+    "half": "loss",
+    "leak": "targets untouched by step 12",
+    "onecritic": "both critics moved",
+    "stored": "Q1 climbs",
+    "hardcopy": "critic targets",
+    "oldest": "rows exist",
+}
+
+
+@pytest.mark.parametrize(("number", "name"), ALL_BREAKS)
+def test_every_break_it_breaks_visibly_and_says_so(tab, number, name):
+    extra = "&capacity=400" if name == "oldest" else "&sigma=0.6" if name in ("noclip", "noclamp") else ""
+    update = 1491 if name == "everyupdate" else 1492
+    row = {"nodeath": "&row=2", "timeout": "&row=3"}.get(name, "")
+    whole = f"update={update}&step={number}&t=1{row}{extra}"
+    wrong = f"{whole}&break={name}"
+    tab.show(whole)
+    before = tab.picture()
+    assert "Broken" not in tab.page.locator("#banner").inner_text()
+    tab.show(wrong)
+    assert tab.picture() != before
+    said = tab.page.locator("#banner")
+    assert said.is_visible()
+    label = dict(LESSONS[number].breaks)[name]
+    assert said.inner_text().startswith(f"Broken: {label}.")
+    assert len(said.inner_text().split()) > 8
+    if name in VIOLATED:
+        assert VIOLATED[name] in tab.evaluate(INVARIANTS, wrong)
+    tab.page.locator("[data-undo]").click()
+    assert not said.is_visible()
+
+
+def test_the_picture_depends_on_the_moment_alone(tab, open_tab, page_file):
+    walk = random.Random(0)
+    for _ in range(25):
+        number, poke = walk.choice(list(moments()))
+        tab.show(f"update={walk.choice(UPDATES)}&step={number}&t={walk.random():.3f}&{poke}")
+    goal = "update=508&step=13&t=0.8&row=2&delay=1&break=both"
+    tab.show(goal)
+    fresh = open_tab(page_file)
+    fresh.show(goal)
+    assert tab.picture() == fresh.picture()
+    assert tab.page.locator("#values").inner_html() == fresh.page.locator("#values").inner_html()
+    fresh.context.close()
+
+
+def test_the_address_holds_everything(tab):
+    for number, poke in moments():
+        moment = f"update=1491&step={number}&t=0.25&{poke}&compare=both"
+        made = tab.evaluate("h => explain.address(explain.parse(h))", moment)
+        again = tab.evaluate("h => explain.address(explain.parse(h))", made)
+        assert made == again
+        assert tab.evaluate("h => explain.parse(h)", made) == tab.evaluate("h => explain.parse(h)", moment)
+
+
+@pytest.mark.parametrize(
+    "nonsense", ["step=99&t=-4", "step=x&update=abc&row=1e9", "break=nothing&capacity=-5", "%%%", "film=7"]
+)
+def test_a_foreign_address_still_shows_a_page(tab, nonsense):
+    tab.said.clear()
+    tab.show(nonsense)
+    assert tab.said == []
+    assert tab.page.locator("#stage svg").is_visible()
+
+
+@pytest.mark.parametrize("number", sorted(STEPS))
+def test_the_code_pane_holds_the_very_source_with_its_place(tab, number):
+    tab.show(f"step={number}")
+    pane = tab.page.locator(f"#code-{number}")
+    assert pane.is_visible()
+    assert tab.page.locator(".code:visible").count() == 1
+    source = Source(number)
+    assert pane.locator("code").text_content().rstrip("\n") == source.text
+    assert pane.locator("figcaption").inner_text() == source.place
+    numbers = pane.locator(".l").evaluate_all("all => all.map(line => +line.dataset.n)")
+    assert numbers == list(range(source.line, source.line + len(source.text.splitlines())))
+
+
+OVERLAPS = """() => {
+    const found = [], texts = [...document.querySelectorAll("#stage text")].filter((e) => e.textContent.trim());
+    const all = texts.map((e) => [e.getBoundingClientRect(), e.textContent]);
+    const frame = document.querySelector("#stage svg").getBoundingClientRect();
+    all.forEach(([a, text], i) => {
+        const out = a.left < frame.left - 1 || a.right > frame.right + 1 || a.top < frame.top - 1;
+        if (out || a.bottom > frame.bottom + 1) found.push(`cut off: ${text}`);
+        all.slice(i + 1).forEach(([b, other]) => {
+            const wide = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+            const high = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+            if (wide > 1 && high > 3.5) found.push(`${text} | ${other}`);
+        });
+    });
+    const width = document.documentElement.scrollWidth;
+    if (width > innerWidth + 1) found.push(`the page is wider than the screen: ${width}`);
+    document.querySelectorAll("h1, h2, dd, .poke, .breaks button, .sums div, #banner span, figcaption").forEach((e) => {
+        const cut = e.offsetParent && getComputedStyle(e).display !== "inline" && e.scrollWidth > e.clientWidth + 1;
+        if (cut) found.push(`clipped: ${e.textContent.slice(0, 40)}`);
+    });
+    return found;
+}"""
+
+
+@pytest.mark.parametrize(("width", "height"), [(1440, 900), (1024, 768), (390, 844)])
+def test_no_text_overlaps_or_is_cut_off(open_tab, page_file, width, height):
+    narrow = open_tab(page_file, width=width, height=height)
+    faults = {}
+    for number, poke in moments():
+        narrow.show(f"update=1492&step={number}&t=1&{poke}")
+        if found := narrow.evaluate(OVERLAPS):
+            faults[number, poke] = found
+    for number in range(4, 16):
+        for update, t in ((1491, 0.6), (7000, 0.3), (1, 1)):
+            narrow.show(f"update={update}&step={number}&t={t}")
+            if found := narrow.evaluate(OVERLAPS):
+                faults[number, update, t] = found
+    narrow.context.close()
+    assert faults == {}
+
+
+def test_keys_go_through_steps_updates_film_and_back(tab):
+    tab.show("update=1492&step=4&t=1")
+    press = tab.page.keyboard.press
+    where = lambda: tab.evaluate("() => explain.parse(location.hash)")  # noqa: E731  # asked again and again
+    press("ArrowRight")
+    press(" ")
+    assert where()["step"] == 5
+    press("ArrowLeft")
+    assert (where()["step"], where()["t"]) == (4, 1)
+    press("ArrowUp")
+    assert UPDATES[where()["u"]] == 3025
+    press("ArrowDown")
+    assert UPDATES[where()["u"]] == 1492
+    press("f")
+    press(" ")
+    assert where()["film"] is not None
+    assert tab.page.locator("#caption").inner_text()
+    tab.show("update=1492&step=9&gamma=0.5")
+    press("0")
+    assert where()["pokes"]["gamma"] == pytest.approx(0.99)
+
+
+def test_sliders_and_switches_do_what_they_say(tab):
+    tab.show("update=1492&step=9&t=1")
+    tab.page.locator('[data-slide="gamma"]').fill("0")
+    table = rows_of(tab)
+    assert all(cells[1] == cells[4] for cells in table), "with gamma 0, y is the reward"
+    tab.page.locator('[data-slide="gamma"]').focus()
+    for _ in range(2):
+        tab.page.keyboard.press("ArrowRight")
+    assert tab.evaluate("() => explain.parse(location.hash).pokes.gamma") == pytest.approx(0.02)
+    tab.page.locator('[data-break="nodeath"]').click()
+    assert "Broken" in tab.page.locator("#banner").inner_text()
+    tab.page.locator('[data-set="row"][data-value="2"]').click()
+    assert tab.evaluate("() => explain.parse(location.hash).pokes.row") == 2
+    tab.page.locator("#training").fill("0")
+    assert "update=1&" in tab.evaluate("() => location.hash")
+    tab.page.locator("#inside").fill("12.5")
+    assert "step=12&t=0.5" in tab.evaluate("() => location.hash")
+
+
+def test_hovering_a_symbol_lights_it_in_code_formula_drawing_and_values(tab):
+    tab.show("update=1492&step=9&t=1")
+    tab.page.locator('#formula [data-sym="r"]').first.hover()
+    for place in ("#formula", "#code-9", "#stage", "#values"):
+        assert tab.page.locator(f'{place} [data-sym="r"].lit').count() > 0, place
+    tab.page.mouse.move(700, 4)
+    assert tab.page.locator(".lit").count() == 0
+
+
+def test_every_drawing_has_a_title_and_a_description(tab):
+    for number in range(1, 16):
+        tab.show(f"step={number}")
+        assert STEPS[number].title in tab.page.locator("#stage title").text_content()
+        assert tab.page.locator("#stage desc").text_content() == LESSONS[number].drawing
+    assert tab.page.locator("#stage svg").get_attribute("role") == "img"
+    for control in tab.page.locator("main button, main input, nav button").all():
+        own = control.get_attribute("aria-label") or control.inner_text()
+        assert own or control.evaluate("e => e.closest('label')?.innerText")
+
+
+def test_dark_readers_get_a_dark_page_with_the_same_drawing(open_tab, page_file, tab):
+    dark = open_tab(page_file, color_scheme="dark")
+    moment = "update=1492&step=7&t=1"
+    dark.show(moment)
+    tab.show(moment)
+    assert dark.picture() == tab.picture()
+    colour = "() => getComputedStyle(document.body).backgroundColor"
+    assert dark.evaluate(colour) != tab.evaluate(colour)
+    dark.context.close()
+
+
+def test_reduced_motion_gets_still_frames(open_tab, page_file):
+    still = open_tab(page_file, reduced_motion="reduce")
+    still.show("step=4&t=1")
+    still.page.keyboard.press("ArrowRight")
+    assert still.evaluate("() => explain.parse(location.hash).t") == 1
+    still.page.keyboard.press("f")
+    assert "film=0.0000" in still.evaluate("() => location.hash")
+    still.context.close()
+
+
+def test_the_first_drawing_comes_in_one_task_without_waiting(page_file):
+    # No wall clock: the script draws as it is read, before any timer, frame or request.
+    text = page_file.read_text(encoding="utf-8")
+    script = text[text.rindex("<script>") :]
+    assert "DOMContentLoaded" not in script
+    assert "await " not in script
+    assert re.search(r"render\(false\);\s*</script>\s*</body>\s*</html>\s*$", script)
+
+
+def test_the_questions_are_answered_on_the_page(tab):
+    tab.show("step=1")
+    assert tab.page.locator("#questions details").count() == 12
+    first = tab.page.locator("#questions details").first
+    first.locator("summary").click()
+    assert QUESTIONS[0].answer in html.unescape(first.inner_text())
+    first.locator("a").click()
+    assert tab.page.locator("#title").inner_text().startswith("6")
+
+
+def test_the_film_can_be_scrubbed_and_every_frame_is_an_ordinary_moment(tab):
+    captions = set()
+    for part in range(0, 21):
+        tab.show(f"film={part / 20}")
+        captions.add(tab.page.locator("#caption").inner_text())
+        step = int(tab.page.locator("nav [aria-current]").inner_text().rstrip("•"))
+        assert 12 <= step <= 15
+    assert len(captions) >= 7
+    tab.show("film=0.5")
+    tab.page.locator("#inside").fill("8.5")
+    assert "film=0.5" in tab.evaluate("() => location.hash")
+    tab.page.locator("#film").click()
+    assert "film" not in tab.evaluate("() => location.hash")
+
+
+@pytest.mark.long
+def test_nothing_strange_under_any_poke_break_update_row_or_time(tab):
+    pokes = [(number, poke) for number, poke in moments()]
+    strange = tab.evaluate(
+        """([updates, pokes]) => {
+            const strange = [];
+            for (const u of updates) for (const [step, poke] of pokes) for (let row = 0; row < 8; row++)
+                for (const t of [0, 0.33, 0.61, 1]) {
+                    const hash = `update=${u}&step=${step}&t=${t}&row=${row}&compare=both&${poke}`;
+                    for (const width of [640, 360])
+                        if (/NaN|undefined|Infinity|null/.test(explain.stage(hash, width).inside)) strange.push(hash);
+                }
+            return strange;
+        }""",
+        [UPDATES, pokes],
+    )
+    assert strange == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("width", "height"), [(1440, 900), (1024, 768), (390, 844)])
+def test_no_text_overlaps_at_any_update(open_tab, page_file, width, height):
+    narrow = open_tab(page_file, width=width, height=height)
+    faults = {}
+    for update in UPDATES:
+        for number in range(1, 16):
+            for row in (0, 2, 5):
+                for t in (0.4, 1):
+                    narrow.show(f"update={update}&step={number}&t={t}&row={row}&compare=both")
+                    if found := narrow.evaluate(OVERLAPS):
+                        faults[update, number, row, t] = found
+    narrow.context.close()
+    assert faults == {}
