@@ -271,6 +271,9 @@ class Engine(Protocol):
     def settle(self) -> None:
         """Have every stored row really in the memory."""
 
+    def check(self) -> None:
+        """Raise `NonFinite` if an update met numbers that were not finite."""
+
     def restored(self) -> None:
         """The agent and the memory were set to another moment: go on from there."""
 
@@ -467,6 +470,7 @@ class Training:
         begun = time.monotonic()
         try:
             self.engine.settle()
+            self.engine.check()
             self._checkpoints.save(self.env_steps, *self._state(), self.memory)
             self._saved = self.env_steps
         except OSError as error:

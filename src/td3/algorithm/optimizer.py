@@ -15,21 +15,20 @@ class NonFinite(ArithmeticError):
     """NaN or infinity in a loss or a gradient, found before anything was changed by it."""
 
 
-def require_finite(numbers: Float[Tensor, "*shape"], name: str) -> None:
-    """Refuse NaN, infinity, and numbers whose squares Adam could not keep.
+def require_finite(total: Float[Tensor, ""], name: str) -> None:
+    """Refuse a sum that is NaN or infinite, as it is if any of its terms is.
 
     On a GPU, asking would make everything wait: there the optimisers leave a mark that the engine looks for.
     """
-    # One pass: a sum of squares is finite only if all its terms are.
-    flat = numbers.detach().flatten()
-    if not flat.is_cuda and not math.isfinite(flat.dot(flat).item()):
+    if not total.is_cuda and not math.isfinite(total.item()):
         raise NonFinite(f"{name} is too large or not a number")
 
 
 def _sound(gradient: Float[Tensor, "*stack parameter"], broken: Int[Tensor, " 1"]) -> Tensor:
-    """The gradient if it is finite; if not, an error, or on a GPU a mark and no gradient at all."""
-    require_finite(gradient, "a gradient")
+    """The gradient if Adam can keep its squares; if not, an error, or on a GPU a mark and no gradient at all."""
     if not gradient.is_cuda:
+        flat = gradient.flatten()
+        require_finite(flat.dot(flat), "a gradient")
         return gradient
     finite = gradient.square().sum().isfinite()
     broken |= ~finite
@@ -114,7 +113,9 @@ class Adam:
     def member(self, parameters: Float[Tensor, "*stack parameter"], index: int) -> "Adam":
         """The same optimiser of one member only, sharing its state."""
         moments = {name: self._state[name][..., index : index + 1, :] for name in ("first_moment", "second_moment")}
-        return Adam(parameters, self.learning_rate, {**moments, "steps": self._state["steps"][..., index : index + 1]})
+        alone = Adam(parameters, self.learning_rate, {**moments, "steps": self._state["steps"][..., index : index + 1]})
+        alone.broken = self.broken
+        return alone
 
     def copied(self, parameters: Float[Tensor, "*stack parameter"]) -> "Adam":
         """The same optimiser for a copy of the parameters, with state of its own."""
@@ -139,7 +140,9 @@ class SGD:
 
     def member(self, parameters: Float[Tensor, "*stack parameter"], index: int) -> "SGD":
         """The same optimiser of one member only."""
-        return SGD(parameters, self.learning_rate)
+        alone = SGD(parameters, self.learning_rate)
+        alone.broken = self.broken
+        return alone
 
     def copied(self, parameters: Float[Tensor, "*stack parameter"]) -> "SGD":
         """The same optimiser for a copy of the parameters."""

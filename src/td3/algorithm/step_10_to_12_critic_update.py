@@ -45,7 +45,8 @@ def improve_critics_(critics: TwinCritics, optimizer: Optimizer, loss: Float[Ten
     Why: a critic that predicts the target better gives the actor a better slope to climb.
     If you leave it out: the critics keep their random opinions.
     """
-    require_finite(loss.sqrt(), "the critics' loss")
     # Members do not share weights, so the gradient of the sum is each member's own gradient.
-    (gradient,) = torch.autograd.grad(loss.sum(), critics.parameters)
+    total = loss.sum()
+    require_finite(total.detach(), "the critics' loss")
+    (gradient,) = torch.autograd.grad(total, critics.parameters)
     optimizer.step_(gradient)

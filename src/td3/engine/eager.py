@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from td3.algorithm import Agent, MemberStreams, ReplayMemory, update
+from td3.algorithm.optimizer import NonFinite
 from td3.algorithm.update import Settings
 from td3.engine.losses import LossSums
 from td3.engine.threads import ThreadTuner
@@ -85,10 +86,16 @@ class EagerEngine:
 
     def mean_losses(self, updates: Sequence[int]) -> list[dict[str, float]]:
         """Each member's means over all updates since the previous call."""
+        self.check()
         return self.losses.take(updates)
 
     def settle(self) -> None:
         """Nothing: rows are in the memory as soon as they are stored."""
+
+    def check(self) -> None:
+        """Nothing on a CPU, where an update raises by itself."""
+        if self.agent.actor_optimizer.broken.item() or self.agent.critics_optimizer.broken.item():
+            raise NonFinite("a gradient is too large or not a number")
 
     def restored(self) -> None:
         """The agent stands at another count of updates: so do the random numbers."""

@@ -216,13 +216,16 @@ class GraphEngine:
 
     def mean_losses(self, updates: Sequence[int]) -> list[dict[str, float]]:
         """Each member's means over all updates since the previous call."""
-        self.settle()
+        self.check()
         return self.losses.take(updates)
 
     def settle(self) -> None:
-        """Bring what still waits into the memory; raises `NonFinite` if an update met numbers that were not."""
+        """Bring what still waits into the memory."""
         if self._rows_wait:
             self._send_rows()
+
+    def check(self) -> None:
+        """Raise `NonFinite` if an update met numbers that were not, and therefore did nothing."""
         if self.agent.actor_optimizer.broken.item() or self.agent.critics_optimizer.broken.item():
             raise NonFinite("a gradient is too large or not a number")
 
@@ -232,8 +235,7 @@ class GraphEngine:
 
     def close(self) -> None:
         """Bring what still waits into the memory."""
-        if self._rows_wait:
-            self._send_rows()
+        self.settle()
 
     def _send_rows(self) -> None:
         self._store.replay()
