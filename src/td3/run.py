@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from td3.checkpoint import SavedAgent, load_agent
+from td3.agent_file import SavedAgent, load_agent
 from td3.config import TrainConfig
 from td3.errors import RunError
 from td3.files import outside, read_json, read_plain, write_atomically

@@ -21,9 +21,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from td3.agent_file import save_agent
 from td3.algorithm import Agent, ReplayMemory, make_replay_memory
 from td3.algorithm.optimizer import NonFinite
-from td3.checkpoint import save_agent
 from td3.checkpoints import Checkpoint, Checkpoints, fill_memory
 from td3.collect import Collector, Episode
 from td3.config import TrainConfig, resolve

@@ -23,7 +23,7 @@ FILES = ["README.md", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "d
 SHELL, OTHER = ("sh", "bash", "console", "shell"), ("", "json", "toml", "text")
 
 NOT_RUN = {
-    r"make (train|test|test-long|lint|docs)": "sets up an environment and calls the tests, this one among them",
+    r"make (train|test|test-long|lint|docs|steps)": "sets up an environment and calls the tests, this one among them",
     r"(python3 -m venv \.venv && )?\. \.venv/bin/activate": "belongs to setting up",
     r"pip install .*": "installs packages",
     r"td3 push .*": "uploads; tests/export runs it against a stand-in for the hub",
@@ -40,6 +40,7 @@ SIZES = {
         "--threads": "1",
         **SMALL_NETWORKS,
     },
+    "td3 resume": {"--steps": "80"},
     "td3 evaluate": {"--episodes": "1"},
     "td3 watch": {"--max-steps": "8"},
     "td3 tune": {"--steps": "60", "--trials": "1", "--eval-episodes": "1", "--device": "cpu", "--threads": "1"},

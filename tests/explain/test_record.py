@@ -100,7 +100,7 @@ def test_the_recorded_loop_is_the_one_of_td3_train(tmp_path):
     from safetensors.numpy import load_file
 
     import td3
-    from td3.checkpoint import network_tensors
+    from td3.agent_file import network_tensors
     from td3.environments import EnvironmentRow, make_environment
 
     few = {"hidden_sizes": (16, 16), "random_steps": 60, "batch_size": 16, "exploration_noise": 0.3}

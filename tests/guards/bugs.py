@@ -16,7 +16,7 @@ import torch
 from gymnasium.vector import AutoresetMode
 from jaxtyping import TypeCheckError
 
-from td3 import checkpoint, collect, config, evaluate, policy, training
+from td3 import agent_file, collect, config, evaluate, policy, training
 from td3.algorithm import agent as agents
 from td3.algorithm import step_01_replay_memory as memories
 from td3.algorithm import step_02_actor as actors
@@ -921,7 +921,7 @@ def the_optimisers_memory_is_not_restored(plant: Plant) -> None:
 
 @bug("saved_targets_are_the_targets")
 def online_networks_are_saved_as_targets(plant: Plant) -> None:
-    right = checkpoint.network_tensors
+    right = agent_file.network_tensors
 
     def network_tensors(agent, member):
         return right(replace(agent, actor_target=agent.actor, critics_target=agent.critics), member)
@@ -931,7 +931,7 @@ def online_networks_are_saved_as_targets(plant: Plant) -> None:
 
 @bug("saved_targets_are_the_targets")
 def the_first_member_is_saved_for_all(plant: Plant) -> None:
-    right = checkpoint.network_tensors
+    right = agent_file.network_tensors
     plant(right, lambda agent, member: right(agent, 0))
 
 

@@ -22,7 +22,7 @@ from hypothesis import settings as hypothesis_settings
 from jaxtyping import TypeCheckError
 from torch import Tensor
 
-from td3 import checkpoint, collect, config, evaluate, training
+from td3 import agent_file, collect, config, evaluate, training
 from td3.algorithm import agent as agents
 from td3.algorithm import optimizer as optimizers
 from td3.algorithm import step_01_replay_memory as memories
@@ -771,7 +771,7 @@ def a_copied_agent_goes_on_bit_for_bit_in_memory_of_its_own() -> None:
 def saved_targets_are_the_targets() -> None:
     agent = small_agent((0, 1))
     learn(agent, 9, (0, 1))
-    saved = checkpoint.network_tensors(agent, 1)
+    saved = agent_file.network_tensors(agent, 1)
     for name, network in (("actor_target", agent.actor_target.network), ("actor", agent.actor.network)):
         for depth, (weight, bias) in enumerate(network.layers()):
             assert np.array_equal(saved[f"{name}.{depth}.weight"], weight[1].detach().T.numpy())
@@ -919,7 +919,7 @@ def a_short_run_really_learns() -> None:
     assert row["critic_loss"] > 0
     never = worlds.short_run(replace(settings, random_steps=1_000))
     assert last != never
-    learnt, newborn = (checkpoint.load_tensors(raw) for raw in (last, never))
+    learnt, newborn = (agent_file.load_tensors(raw) for raw in (last, never))
     assert all(not np.array_equal(learnt[name], newborn[name]) for name in newborn)
 
 

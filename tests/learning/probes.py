@@ -9,8 +9,8 @@ import numpy as np
 from gymnasium.spaces import Box
 from safetensors.numpy import load_file
 
+from td3.agent_file import network_tensors
 from td3.algorithm import Agent
-from td3.checkpoint import network_tensors
 from td3.config import resolve
 from td3.training import train_run
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import td3
+from td3.agent_file import network_tensors
 from td3.algorithm import Agent
-from td3.checkpoint import network_tensors
 
 SEEDS = (0, 1, 2)
 

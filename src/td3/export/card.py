@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from td3.checkpoint import SavedAgent
+from td3.agent_file import SavedAgent
 from td3.run import Run
 
 

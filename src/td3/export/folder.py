@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from safetensors.numpy import load_file
 
-from td3.checkpoint import SavedAgent
+from td3.agent_file import SavedAgent
 from td3.errors import RunError
 from td3.export.card import model_card
 from td3.export.module import (

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from safetensors.numpy import load_file
 
-from td3.checkpoint import load_agent
+from td3.agent_file import load_agent
 from td3.environments.make import family_of, make_environment
 from td3.errors import ConfigError, EnvironmentFault, RunError, missing_extra
 from td3.policy import Array, Policy

@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
-from td3.checkpoint import LARGEST_JSON
+from td3.agent_file import LARGEST_JSON
 from td3.errors import AgentFileError, RunError
 from td3.files import write_atomically
 from td3.policy import Array

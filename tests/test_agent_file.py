@@ -13,8 +13,8 @@ from safetensors.numpy import load_file, save
 from scripted import HIGH, LOW
 
 import td3
+from td3.agent_file import load_agent, save_agent
 from td3.algorithm import Agent
-from td3.checkpoint import load_agent, save_agent
 from td3.environments import TaskSpaces
 from td3.errors import AgentFileError
 
