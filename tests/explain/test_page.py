@@ -48,7 +48,7 @@ def test_nothing_is_asked_of_anyone_and_the_page_is_small(tab, page_file):
 def test_no_errors_over_every_step_poke_and_break(tab):
     tab.said.clear()
     for number, poke in moments():
-        tab.show(f"update=1492&step={number}&t=0.5&{poke}")
+        tab.show(f"update=1594&step={number}&t=0.5&{poke}")
         assert tab.said == [], (number, poke)
         assert "NaN" not in tab.picture(), (number, poke)
         assert "undefined" not in tab.page.locator("main").inner_html(), (number, poke)
@@ -105,7 +105,7 @@ def rows_of(tab):
     ]
 
 
-@pytest.mark.parametrize("update", [1, 1492, 7000])
+@pytest.mark.parametrize("update", [1, 1594, 7000])
 def test_shown_numbers_are_the_recorded_ones(tab, update):
     trace, index = lesson_trace(), UPDATES.index(update)
     arrays, places = trace.arrays, trace.facts["shown"][index]
@@ -165,7 +165,7 @@ INVARIANTS = """hash => {
 def test_what_must_hold_holds_under_every_poke_and_every_update(tab):
     for number in range(1, 16):
         for poke in ["", *POKES[number]]:
-            for update in (1, 1491, 1492, 7000):
+            for update in (1, 1593, 1594, 7000):
                 assert tab.evaluate(INVARIANTS, f"update={update}&step={number}&{poke}") == [], (update, number, poke)
 
 
@@ -177,22 +177,22 @@ def sums_of(tab, moment):
 
 def test_the_memory_keeps_the_newest_up_to_its_capacity(tab):
     for capacity, kept in ((400, 400), (2_000, 2_000), (8_000, 2_491)):
-        sums = sums_of(tab, f"update=1492&step=1&t=1&capacity={capacity}")
+        sums = sums_of(tab, f"update=1594&step=1&t=1&capacity={capacity}")
         assert (sums["added"], sums["kept"]) == (2_491, kept)
 
 
 def test_at_birth_targets_are_copies_and_twins_differ(tab):
-    assert sums_of(tab, "update=1492&step=2&t=1")["largest difference of a weight"] == 0
-    sums = sums_of(tab, "update=1492&step=3&t=1")
+    assert sums_of(tab, "update=1594&step=2&t=1")["largest difference of a weight"] == 0
+    sums = sums_of(tab, "update=1594&step=3&t=1")
     assert sums["critic 1 and its target"] == sums["critic 2 and its target"] == 0
     assert sums["largest difference, critic 1 and critic 2"] > 0.1
 
 
 def test_only_the_critics_move_in_step_12_and_only_the_actor_in_step_13(tab):
-    moved = sums_of(tab, "update=1492&step=12&t=1")
+    moved = sums_of(tab, "update=1594&step=12&t=1")
     assert moved["largest move, critic 1"] > 0 < moved["largest move, critic 2"]
     assert moved["largest move, all targets"] == 0
-    moved = sums_of(tab, "update=1492&step=13&t=1")
+    moved = sums_of(tab, "update=1594&step=13&t=1")
     assert moved["largest move, actor"] > 0 == moved["largest move, critics"]
     assert moved["mean Q1 after"] > moved["mean Q1 before"]
 
@@ -230,7 +230,7 @@ VIOLATED = {
 @pytest.mark.parametrize(("number", "name"), ALL_BREAKS)
 def test_every_break_it_breaks_visibly_and_says_so(tab, number, name):
     extra = "&capacity=400" if name == "oldest" else "&sigma=0.6" if name in ("noclip", "noclamp") else ""
-    update = 1491 if name == "everyupdate" else 1492
+    update = 1593 if name == "everyupdate" else 1594
     row = {"nodeath": "&row=2", "timeout": "&row=3"}.get(name, "")
     whole = f"update={update}&step={number}&t=1{row}{extra}"
     wrong = f"{whole}&break={name}"
@@ -266,7 +266,7 @@ def test_the_picture_depends_on_the_moment_alone(tab, open_tab, page_file):
 
 def test_the_address_holds_everything(tab):
     for number, poke in moments():
-        moment = f"update=1491&step={number}&t=0.25&{poke}&compare=both"
+        moment = f"update=1593&step={number}&t=0.25&{poke}&compare=both"
         made = tab.evaluate("h => explain.address(explain.parse(h))", moment)
         again = tab.evaluate("h => explain.address(explain.parse(h))", made)
         assert made == again
@@ -324,11 +324,11 @@ def test_no_text_overlaps_or_is_cut_off(open_tab, page_file, width, height):
     narrow = open_tab(page_file, width=width, height=height)
     faults = {}
     for number, poke in moments():
-        narrow.show(f"update=1492&step={number}&t=1&{poke}")
+        narrow.show(f"update=1594&step={number}&t=1&{poke}")
         if found := narrow.evaluate(OVERLAPS):
             faults[number, poke] = found
     for number in range(4, 16):
-        for update, t in ((1491, 0.6), (7000, 0.3), (1, 1)):
+        for update, t in ((1593, 0.6), (7000, 0.3), (1, 1)):
             narrow.show(f"update={update}&step={number}&t={t}")
             if found := narrow.evaluate(OVERLAPS):
                 faults[number, update, t] = found
@@ -337,7 +337,7 @@ def test_no_text_overlaps_or_is_cut_off(open_tab, page_file, width, height):
 
 
 def test_keys_go_through_steps_updates_film_and_back(tab):
-    tab.show("update=1492&step=4&t=1")
+    tab.show("update=1594&step=4&t=1")
     press = tab.page.keyboard.press
     where = lambda: tab.evaluate("() => explain.parse(location.hash)")  # noqa: E731  # asked again and again
     press("ArrowRight")
@@ -348,18 +348,18 @@ def test_keys_go_through_steps_updates_film_and_back(tab):
     press("ArrowUp")
     assert UPDATES[where()["u"]] == 3025
     press("ArrowDown")
-    assert UPDATES[where()["u"]] == 1492
+    assert UPDATES[where()["u"]] == 1594
     press("f")
     press(" ")
     assert where()["film"] is not None
     assert tab.page.locator("#caption").inner_text()
-    tab.show("update=1492&step=9&gamma=0.5")
+    tab.show("update=1594&step=9&gamma=0.5")
     press("0")
     assert where()["pokes"]["gamma"] == pytest.approx(0.99)
 
 
 def test_sliders_and_switches_do_what_they_say(tab):
-    tab.show("update=1492&step=9&t=1")
+    tab.show("update=1594&step=9&t=1")
     tab.page.locator('[data-slide="gamma"]').fill("0")
     table = rows_of(tab)
     assert all(cells[1] == cells[4] for cells in table), "with gamma 0, y is the reward"
@@ -378,7 +378,7 @@ def test_sliders_and_switches_do_what_they_say(tab):
 
 
 def test_hovering_a_symbol_lights_it_in_code_formula_drawing_and_values(tab):
-    tab.show("update=1492&step=9&t=1")
+    tab.show("update=1594&step=9&t=1")
     tab.page.locator('#formula [data-sym="r"]').first.hover()
     for place in ("#formula", "#code-9", "#stage", "#values"):
         assert tab.page.locator(f'{place} [data-sym="r"].lit').count() > 0, place
@@ -399,7 +399,7 @@ def test_every_drawing_has_a_title_and_a_description(tab):
 
 def test_dark_readers_get_a_dark_page_with_the_same_drawing(open_tab, page_file, tab):
     dark = open_tab(page_file, color_scheme="dark")
-    moment = "update=1492&step=7&t=1"
+    moment = "update=1594&step=7&t=1"
     dark.show(moment)
     tab.show(moment)
     assert dark.picture() == tab.picture()

@@ -179,40 +179,40 @@ FILM = (
 QUESTIONS = (
     Question("Is the noise of step 6 how TD3 explores?",
         "No. It blurs the target's action inside the update, and no environment ever feels it: target policy smoothing. "
-        "Exploration noise is added when acting, outside the fifteen steps.", "update=1492&step=6&t=0.5"),
+        "Exploration noise is added when acting, outside the fifteen steps.", "update=1594&step=6&t=0.5"),
     Question("An episode was stopped after 100 steps by the clock. Does its last row bootstrap?",
         "Yes. A time-out only stops watching; the task would have gone on, so y = r + γ min as in any other row. "
-        "Switch on “treat a time-out as death” and see that row's y jump.", "update=1492&step=9&t=1&row=3"),
+        "Switch on “treat a time-out as death” and see that row's y jump.", "update=1594&step=9&t=1&row=3"),
     Question("A cart fell off the rail. What is y of that row?",
         "The reward alone: (1 − terminated) is 0, so the second block falls away. Without that factor, death looks as good "
-        "as going on.", "update=1492&step=9&t=0.8&row=2"),
+        "as going on.", "update=1594&step=9&t=0.8&row=2"),
     Question("Does the actor learn from the action that is stored in the batch?",
         "No. Step 13 takes the stored states only, and the actor's own action in them. The stored action does not depend "
-        "on the actor's weights: it has no slope there.", "update=1492&step=13&t=1&break=stored"),
+        "on the actor's weights: it has no slope there.", "update=1594&step=13&t=1&break=stored"),
     Question("Which critic does the actor climb?",
         "Critic 1, and only it. The mean of both, or the smaller of both, is another algorithm.",
-        "update=1492&step=13&t=0.6"),
+        "update=1594&step=13&t=0.6"),
     Question("Is the minimum of step 8 the score of one critic, the pessimist?",
         "No. It is taken row by row; the eight rows show that now the one and now the other is lower.",
-        "update=1492&step=8&t=1"),
+        "update=1594&step=8&t=1"),
     Question("Do the two target critics see the same a′?",
         "Yes: one noise for both. With a noise for each they would differ in the question, not in the opinion.",
-        "update=1492&step=7&t=1"),
+        "update=1594&step=7&t=1"),
     Question("Who plays a′: the memory, the actor, or the target actor?",
         "The target actor, in the stored next state. The online actor would move the aim whenever it learns.",
-        "update=1492&step=5&t=1"),
+        "update=1594&step=5&t=1"),
     Question("Does minimising the loss also change y?",
         "No. y comes from the targets, and no gradient passes through them: in step 12 only the two critics move.",
-        "update=1492&step=12&t=0.5"),
+        "update=1594&step=12&t=0.5"),
     Question("Is step 12 stochastic gradient descent?",
         "Lessons say so; all published code uses Adam, and so does the recorded run (`--td3.optimizer sgd` is the lesson's).",
-        "update=1492&step=12&t=1"),
+        "update=1594&step=12&t=1"),
     Question("Do steps 14 and 15 happen at every update?",
         "No: in the same updates as step 13, every second one. In an odd update all targets wait.",
-        "update=1491&step=15"),
+        "update=1593&step=15"),
     Question("How far does a target move in one Polyak step?",
         "Half a percent of the way to its network (τ = 0.005). At true scale nothing seems to move; after 139 such steps it has "
-        "gone half of the way.", "update=1492&step=14&t=0.6"),
+        "gone half of the way.", "update=1594&step=14&t=0.6"),
 )
 # fmt: on
 
