@@ -201,6 +201,15 @@ def write_json(path: Path, values: Mapping[str, Any]) -> None:
     write_atomically(path, json.dumps(values, indent=2).encode())
 
 
+def read_status(path: Path) -> str | None:
+    """How a run stands: running (or killed), finished, interrupted, failed; None where that cannot be read."""
+    try:
+        found = read_json(path / "status.json", LARGEST_JSON)
+    except (OSError, ValueError):
+        return None
+    return found["status"] if isinstance(found, dict) and isinstance(found.get("status"), str) else None
+
+
 class Run:
     """A run directory, to be read."""
 

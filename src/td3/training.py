@@ -36,7 +36,7 @@ from td3.evaluate import Evaluation, EvaluationWorkers, Evaluator
 from td3.policy import Array
 from td3.report.live import Companions
 from td3.resources import available_threads, gigabytes, require_memory
-from td3.run import MemberWriter, Run, check_position, locked, new_directory, versions, write_json
+from td3.run import MemberWriter, Run, check_position, locked, new_directory, read_status, versions, write_json
 
 LOG_EVERY = 1_000
 """Env steps between rows of metrics.csv."""
@@ -155,13 +155,13 @@ def resume_run(path: Path, steps: int | None = None, observer: Observer | None =
         for sentence in refused:
             place = "the beginning" if checkpoint is None else f"env step {checkpoint.env_steps:,}"
             observer.warned(f"{sentence}; going on from {place}.")
-        if checkpoint is not None and checkpoint.env_steps >= config.steps:
+        if checkpoint is not None and checkpoint.env_steps >= config.steps and read_status(path) == "finished":
             raise RunError(
                 f"{path} has done its {config.steps:,} env steps: to go on, give a larger number,  "
                 f"td3 resume {path} --steps {2 * config.steps}"
             )
         if checkpoint is not None:
-            _compare_versions(checkpoint.facts["versions"], observer)
+            _compare_versions(checkpoint.facts.get("versions", {}), observer)
         spaces = _look_at(config)
         in_host_memory = _require_room(config, spaces)
         write_json(path / "config.json", config.to_json())
@@ -390,7 +390,8 @@ class Training:
                         self._save_checkpoint(observer)
                         raise KeyboardInterrupt
             self._record_evaluations(observer, wait=True)
-            self._save_checkpoint(observer)
+            if self._saved != self.env_steps:  # else it was killed after its last checkpoint
+                self._save_checkpoint(observer)
             status = {"status": "finished"}
         except KeyboardInterrupt:
             status = {"status": "interrupted"}

@@ -282,6 +282,19 @@ def test_without_checkpoints_there_are_none_and_a_resumed_run_begins_again(tmp_p
     assert run.evaluations(0)[0].tolist() == [0, 200, 400, 600]
 
 
+def test_a_run_killed_after_its_last_checkpoint_is_brought_to_its_end(tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(training.Training, "_save", lambda *arguments, **options: None)
+        patch.setattr(training.Training, "_write_status", lambda *arguments, **options: None)
+        train_run(config(tmp_path / "cut"))
+    assert not (tmp_path / "cut" / "seed_0" / "last").exists()
+    resume_run(tmp_path / "cut")
+    assert json.loads((tmp_path / "cut" / "status.json").read_text())["status"] == "finished"
+    assert (tmp_path / "cut/seed_0/last/agent.json").exists()
+    with pytest.raises(RunError, match="has done its 600 env steps"):
+        resume_run(tmp_path / "cut")
+
+
 def test_the_command_goes_on_and_reports_the_whole_run(tmp_path, capsys):
     cut = stopped(tmp_path / "cut", 350)
     assert main(["resume", str(cut), "--json"]) == 0
