@@ -474,6 +474,7 @@ class Training:
             self.engine.check()
             self._checkpoints.save(self.env_steps, *self._state(), self.memory)
             self._saved = self.env_steps
+            self._write_status("running")
         except OSError as error:
             observer.warned(
                 f"the checkpoint at env step {self.env_steps:,} could not be written ({error.strerror}); "

@@ -65,7 +65,7 @@ class RunRecords:
     @property
     def env_steps(self) -> int:
         """How far it has come."""
-        return int(self.status.get("env_steps", self.curves[0][-1]))
+        return max(int(self.status.get("env_steps", 0)), int(self.curves[0][-1]))
 
     @property
     def device(self) -> str:
