@@ -422,3 +422,10 @@ def test_ctrl_c_ends_with_130_and_what_was_learnt(capsys, monkeypatch, tmp_path)
     assert "Stopped at 30 env steps; what was learnt is saved." in output
     assert errors == ""
     assert td3.load(tmp_path / "run", which="last").facts["env_steps"] == 30
+
+
+def test_a_reader_who_has_seen_enough_is_no_error():
+    command = f"{sys.executable} -m td3 envs --json | head -c 20"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    assert len(done.stdout) == 20

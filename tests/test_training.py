@@ -17,7 +17,7 @@ from td3.checkpoints import Checkpoints
 from td3.config import resolve
 from td3.environments import make_environment
 from td3.errors import EnvironmentFault
-from td3.training import Silence, is_milestone, train_run
+from td3.training import Silence, StopSignals, is_milestone, train_run
 
 
 def trained_with(tmp_path: Path, env: str = "Scripted-v0", **fields) -> td3.Run:
@@ -150,7 +150,8 @@ def test_nothing_but_the_runs_own_files_is_left(trained):
     kept = ["best", "last", *(f"snapshots/{env_steps:09}" for env_steps in (0, 25, 50, 60))]
     agents = {f"{which}/agent.{kind}" for which in kept for kind in ("json", "safetensors")}
     seeds = {f"seed_{seed}/{name}" for seed in (0, 1) for name in own | agents}
-    checkpoint = {"000000000060/manifest.json", "000000000060/state.safetensors", "memory/000000000000.safetensors"}
+    checkpoint = {f"{at:012}/{name}" for at in (0, 60) for name in ("manifest.json", "state.safetensors")}
+    checkpoint |= {"memory/000000000000.safetensors"}
     events = {name for name in files if re.match(r"tensorboard/seed_[01]/events\.out\.tfevents\.", name)}
     assert len(events) == 2
     own = {"config.json", "versions.json", "status.json", "times.csv", "report.html", ".lock"}
@@ -296,3 +297,15 @@ def test_a_snapshot_holds_the_actor_alone_as_it_was_then(trained):
     )
     final = td3.load(trained.folder(1) / "snapshots" / "000000060")
     np.testing.assert_array_equal(final.act([1, 2, 3]), last.act([1, 2, 3]))
+
+
+def test_the_second_signal_comes_through_unless_a_save_is_being_finished():
+    with StopSignals() as stopped:
+        signal.raise_signal(signal.SIGINT)
+        assert stopped.noted
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
+        stopped.deaf = True
+        signal.raise_signal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)

@@ -284,15 +284,15 @@ def _trained(
 ) -> int:
     """Do it, and say what came of it."""
     import numpy as np
-    from rich.console import Console
 
+    from td3.checkpoints import Checkpoints
     from td3.evaluate import Evaluation
     from td3.report.live import Together
-    from td3.report.progress import ProgressDisplay, describe
+    from td3.report.progress import PatientConsole, ProgressDisplay, describe
     from td3.report.tracking import WeightsAndBiases, wandb_mode
     from td3.run import Run
 
-    display = ProgressDisplay(Console(stderr=command.json, highlight=False))
+    display = ProgressDisplay(PatientConsole(stderr=command.json, highlight=False))
     observer = Together(display, [WeightsAndBiases(command.wandb_project, first_step)] if command.track else [])
     interrupted = False
     try:
@@ -321,9 +321,14 @@ def _trained(
     say = display.say
     if interrupted:
         say(f"Stopped at {display.env_steps:,} env steps; what was learnt is saved.")
-        say(f"To go on:        td3 resume {display.path}")
+        checkpoint, _ = Checkpoints(display.path).newest()
+        if checkpoint is None:
+            say("There is no checkpoint, so it cannot be gone on with.")
+        else:
+            say(f"To go on:        td3 resume {display.path}    (from env step {checkpoint.env_steps:,})")
     say(f"Before training: return {describe(first)}")
-    say(f"After training:  return {describe(last)}")
+    moment = f"At env step {int(run.evaluations(run.seeds[0])[0][-1]):,}:" if interrupted else "After training: "
+    say(f"{moment} return {describe(last)}")
     say(f"The run is in    {display.path}")
     if capture_video and not interrupted:
         figures["video"] = str(_film(WatchCommand(display.path)).path)
@@ -372,12 +377,16 @@ def watch_command(command: WatchCommand) -> int:
     else:
         returns = ", ".join(f"{value:,.1f}" for value in film.returns)
         print(f"{film.path}: {film.frames} frames, return {returns}")
+        if command.gif and film.path.suffix == ".mp4":
+            print(film.path.with_suffix(".gif"))
     return 0
 
 
 def _film(command: WatchCommand) -> Any:
     from td3.report.video import film_run, to_gif
 
+    if command.grid and command.seed is not None:
+        raise ConfigError("--grid shows all seeds and --seed chooses one: give one of the two.")
     film = film_run(**{f.name: getattr(command, f.name) for f in fields(command) if f.name not in ("json", "gif")})
     if command.gif and film.path.suffix == ".mp4":
         to_gif(film.path, film.path.with_suffix(".gif"))
@@ -433,6 +442,7 @@ def envs_command(command: EnvsCommand) -> int:
         state = "ready" if ready else f"missing: pip install 'td3[{family.extra}]'"
         print(f"{family.title} ({state})")
         print("  " + "  ".join(family.examples))
+    print("This project's own (ready)\n  Rail-v0")
     print("Any other Gymnasium environment with continuous actions: td3 train your_module:YourEnv-v0")
     return 0
 
@@ -565,6 +575,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
 
 
 def _parsed(name: str, words: Sequence[str]) -> Any:

@@ -184,7 +184,11 @@ def locked(path: Path) -> Iterator[None]:
     except ImportError:  # not on Windows
         yield
         return
-    with (path / ".lock").open("a+") as file:
+    try:
+        lock = (path / ".lock").open("a+")
+    except OSError as error:
+        raise RunError(f"{path} cannot be written ({error.strerror}): a run is gone on with where it lies.") from None
+    with lock as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -210,6 +214,16 @@ def read_status(path: Path) -> str | None:
     return found["status"] if isinstance(found, dict) and isinstance(found.get("status"), str) else None
 
 
+def read_env_steps(path: Path) -> int:
+    """The env steps that a small file of facts speaks of; 0 where there is none."""
+    try:
+        found = read_json(path, LARGEST_JSON)
+    except (OSError, ValueError):
+        return 0
+    env_steps = found.get("env_steps") if isinstance(found, dict) else None
+    return env_steps if type(env_steps) is int else 0
+
+
 class Run:
     """A run directory, to be read."""
 
@@ -218,8 +232,10 @@ class Run:
         self._require_inside(self.path / "config.json")
         try:
             values = read_json(self.path / "config.json", LARGEST_JSON)
-        except OSError:
+        except (FileNotFoundError, NotADirectoryError):
             raise RunError(f"{self.path} is not a run: it has no config.json. `td3 train` makes one.") from None
+        except OSError as error:
+            raise RunError(f"{self.path / 'config.json'} cannot be read ({error.strerror}).") from None
         except ValueError as error:
             raise RunError(f"{self.path / 'config.json'} is damaged: it is not JSON ({error}).") from None
         if not isinstance(values, dict):

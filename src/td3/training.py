@@ -10,7 +10,7 @@ import signal
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -36,7 +36,17 @@ from td3.evaluate import Evaluation, EvaluationWorkers, Evaluator
 from td3.policy import Array
 from td3.report.live import Companions
 from td3.resources import available_threads, gigabytes, require_memory
-from td3.run import MemberWriter, Run, check_position, locked, new_directory, read_status, versions, write_json
+from td3.run import (
+    MemberWriter,
+    Run,
+    check_position,
+    locked,
+    new_directory,
+    read_env_steps,
+    read_status,
+    versions,
+    write_json,
+)
 
 LOG_EVERY = 1_000
 """Env steps between rows of metrics.csv."""
@@ -45,8 +55,8 @@ SAVING_SHARE = 0.02
 ALARM_AFTER = 5_000
 """Updates before critics are expected to know anything of the size of returns."""
 NETWORKS = ("actor", "actor_target", "critics", "critics_target")
-FIRST_SAVE = 5.0
-"""Seconds of training before the first such checkpoint."""
+SAVE_INTERVAL = 5.0
+"""Seconds between such checkpoints at least."""
 SNAPSHOTS = 10
 """Actors kept along the way, besides the newborn: enough for a film of the learning."""
 
@@ -152,14 +162,20 @@ def resume_run(path: Path, steps: int | None = None, observer: Observer | None =
                 refused += more
         else:
             config = _config_to_resume(path, Run(path).config, steps)
-        for sentence in refused:
-            place = "the beginning" if checkpoint is None else f"env step {checkpoint.env_steps:,}"
-            observer.warned(f"{sentence}; going on from {place}.")
         if checkpoint is not None and checkpoint.env_steps >= config.steps and read_status(path) == "finished":
             raise RunError(
                 f"{path} has done its {config.steps:,} env steps: to go on, give a larger number,  "
                 f"td3 resume {path} --steps {2 * config.steps}"
             )
+        if checkpoint is None and (lost := _progress(path, config)):
+            why = refused[0] if refused else "it has no checkpoint"
+            raise RunError(
+                f"{path} cannot be gone on with: {why}, and to begin again would overwrite what it learnt in {lost:,} "
+                f"env steps. To train it anew:  td3 train --config {path / 'config.json'} --out ANOTHER"
+            )
+        for sentence in refused:
+            place = "the beginning" if checkpoint is None else f"env step {checkpoint.env_steps:,}"
+            observer.warned(f"{sentence}; going on from {place}.")
         if checkpoint is not None:
             _compare_versions(checkpoint.facts.get("versions", {}), observer)
         spaces = _look_at(config)
@@ -167,6 +183,12 @@ def resume_run(path: Path, steps: int | None = None, observer: Observer | None =
         write_json(path / "config.json", config.to_json())
         _train(config, spaces, in_host_memory, observer, checkpoint)
     return Run(path)
+
+
+def _progress(path: Path, config: TrainConfig) -> int:
+    """How far a run has come, by its status and its saved agents."""
+    found = [path / "status.json", *(path / f"seed_{seed}" / "best" / "agent.json" for seed in config.member_seeds)]
+    return max(read_env_steps(file) for file in found)
 
 
 def _config_to_resume(path: Path, config: TrainConfig, steps: int | None) -> TrainConfig:
@@ -367,7 +389,7 @@ class Training:
         assert config.out is not None
         self.path, self._begun, self._time = config.out, time.monotonic(), TimeBudget()
         self._checkpoints = Checkpoints(self.path)
-        self._saving_seconds, self._last_save, self._save_cost = 0.0, time.monotonic(), FIRST_SAVE * SAVING_SHARE
+        self._saving_seconds, self._last_save, self._save_cost = 0.0, time.monotonic(), 0.0
         status: dict[str, Any] = {"status": "failed"}
         self.writers: list[MemberWriter] = []
         try:
@@ -383,10 +405,12 @@ class Training:
             observer.started(config, self.path, self._place)
             if checkpoint is None:
                 self._evaluate(observer)
-            with stop_signals() as stopped:
+                self._save_checkpoint(observer)  # so that there is one, however early the end comes
+            with StopSignals() as stopped:
                 while self.env_steps < config.steps:
                     self._round(observer)
-                    if stopped():
+                    if stopped.noted:
+                        stopped.deaf = True  # a save that was begun is finished
                         self._save_checkpoint(observer)
                         raise KeyboardInterrupt
             self._record_evaluations(observer, wait=True)
@@ -462,7 +486,7 @@ class Training:
             return False  # the end saves by itself
         if every is not None:
             return before // every < self.env_steps // every
-        return (time.monotonic() - self._last_save) * SAVING_SHARE > self._save_cost
+        return time.monotonic() - self._last_save > max(SAVE_INTERVAL, self._save_cost / SAVING_SHARE)
 
     def _save_checkpoint(self, observer: Observer) -> None:
         """Save everything; where the disk does not allow it, say so and go on."""
@@ -702,25 +726,30 @@ def _longest(config: TrainConfig) -> int:
     return -(-config.steps // config.envs) * config.envs
 
 
-@contextlib.contextmanager
-def stop_signals() -> Iterator[Callable[[], bool]]:
-    """Ctrl-C and a polite kill (SIGTERM) are noted, so that a round can be finished; the second one comes through."""
-    noted: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield lambda: False  # signals are the main thread's business
-        return
+class StopSignals:
+    """Ctrl-C and a polite kill (SIGTERM) are noted, so that a round can be finished; the second one comes through.
 
-    def note(number: int, frame: Any) -> None:
-        if noted:
-            raise KeyboardInterrupt
-        noted.append(number)
+    Unless it is `deaf`: then they are not listened to.
+    """
 
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield lambda: bool(noted)
-    finally:
-        for number, handler in before.items():
+    noted = deaf = False
+
+    def __enter__(self) -> "StopSignals":
+        """Listen; in another thread than the main one there is nothing to hear."""
+        self._before: dict[int, Any] = {}
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._note) for number in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Let others listen again."""
+        for number, handler in self._before.items():
             signal.signal(number, handler)
+
+    def _note(self, number: int, frame: Any) -> None:
+        if self.noted and not self.deaf:
+            raise KeyboardInterrupt
+        self.noted = True
 
 
 def _array(value: Tensor | Array) -> Array:

@@ -206,17 +206,15 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before_it(tmp_path):
     assert differences(tmp_path / "whole", cut) == []
 
 
-def test_a_table_that_lost_rows_is_noticed(tmp_path):
-    train_run(config(tmp_path / "whole"))
+def test_a_table_that_lost_rows_is_noticed_and_nothing_is_overwritten(tmp_path):
     cut = stopped(tmp_path / "cut", 350)
     for name in ("evaluations.csv", "monitor.csv"):
         (cut / "seed_0" / name).write_text("")
-    observer = Stopping()
-    resume_run(cut, observer=observer)
-    assert len(observer.warnings) == 2
-    assert "seed_0/evaluations.csv is shorter than it was" in observer.warnings[0]
-    assert "going on from the beginning" in observer.warnings[1]
-    assert differences(tmp_path / "whole", cut) == []
+    with pytest.raises(RunError) as caught:
+        resume_run(cut)
+    assert "checkpoint 300 cannot be used (seed_0/evaluations.csv is shorter" in str(caught.value)
+    assert "would overwrite what it learnt in 350 env steps" in str(caught.value)
+    assert td3.load(cut, which="last").facts["env_steps"] == 350
 
 
 class Unrepeatable(Scripted):
@@ -275,11 +273,30 @@ def test_two_processes_cannot_train_one_run(tmp_path):
     train_run(config(tmp_path / "run", steps=120), Intruder())
 
 
-def test_without_checkpoints_there_are_none_and_a_resumed_run_begins_again(tmp_path):
+def test_a_run_without_checkpoints_is_not_begun_again_over_what_it_learnt(tmp_path, capsys):
     cut = stopped(tmp_path / "cut", 350, save_every=0)
     assert not (cut / "checkpoints").exists()
-    run = resume_run(cut)
-    assert run.evaluations(0)[0].tolist() == [0, 200, 400, 600]
+    assert main(["resume", str(cut)]) == 2
+    assert "cannot be gone on with: it has no checkpoint, and to begin again would" in capsys.readouterr().err
+    assert td3.load(cut, which="last").facts["env_steps"] == 350
+
+
+def test_a_run_killed_before_anything_was_saved_begins_again(tmp_path):
+    run = train_run(config(tmp_path / "run", steps=300))
+    for name in ("checkpoints", "seed_0"):
+        shutil.rmtree(run.path / name)
+    (run.path / "status.json").unlink()
+    train_run(config(tmp_path / "whole", steps=300))
+    resume_run(run.path)
+    assert differences(tmp_path / "whole", run.path) == []
+
+
+def test_a_run_directory_that_cannot_be_written_is_refused(tmp_path, capsys, monkeypatch, trained):
+    shutil.copytree(trained.path, tmp_path / "run")
+    (tmp_path / "run" / ".lock").unlink()
+    (tmp_path / "run" / ".lock").mkdir()
+    assert main(["resume", str(tmp_path / "run"), "--steps", "90"]) == 2
+    assert "cannot be written (Is a directory)" in capsys.readouterr().err
 
 
 def test_a_run_killed_after_its_last_checkpoint_is_brought_to_its_end(tmp_path, monkeypatch):

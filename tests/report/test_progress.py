@@ -1,4 +1,5 @@
 import io
+import os
 import re
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from rich.console import Console
 from td3.config import resolve
 from td3.evaluate import Evaluation
 from td3.report import progress
-from td3.report.progress import ProgressDisplay, describe
+from td3.report.progress import PatientConsole, ProgressDisplay, describe
 
 LOSSES = {"critic_loss": 1.25, "actor_loss": -3.5, "mean_q": 2.0}
 
@@ -128,3 +129,12 @@ def test_one_seed_is_described_over_episodes_and_several_over_seeds():
 )
 def test_time_left_is_written_as_on_a_clock(seconds, words):
     assert progress._clock(seconds) == words
+
+
+def test_who_reads_the_output_may_leave_and_training_goes_on():
+    reader, writer = os.pipe()
+    with os.fdopen(writer, "w") as file:
+        display = ProgressDisplay(PatientConsole(file=file))
+        os.close(reader)
+        for _ in range(3):
+            display.say("a line that nobody reads")

@@ -83,6 +83,7 @@ def figures(runs: Sequence[RunRecords], margin: float = MARGIN) -> dict[str, Any
                 "env": records.config.env,
                 "status": records.status.get("status", "running"),
                 "env_steps": records.env_steps,
+                "averaged": records.averaged,
                 "last_ten": {str(s.seed): float(v) for s, v in zip(records.seeds, found.scores, strict=True)},
                 "iqm": found.iqm,
                 "iqm_interval": [found.low, found.high],
@@ -110,7 +111,7 @@ def describe_runs(found: Mapping[str, Any]) -> list[str]:
         seeds = len(run["last_ten"])
         over = f"IQM over {seeds} seeds {run['iqm']:,.1f} (95 % interval {low:,.1f} to {high:,.1f})"
         lines.append(
-            f"{run['run']}: {run['env']}, {run['env_steps']:,} env steps, {run['status']}. Last {LAST} evaluations: "
+            f"{run['run']}: {run['env']}, {run['env_steps']:,} env steps, {run['status']}. {run['averaged']}: "
             f"{over if seeds > 1 else format(run['iqm'], ',.1f')}; highest mean {run['max_average']:,.1f} at "
             f"{run['max_average_at']:,}."
         )
@@ -205,7 +206,7 @@ def _opening(runs: Sequence[RunRecords], envs: Sequence[str]) -> str:
     lead = f"{seeds}, {first.env_steps:,} of {config.steps:,} env steps, {escape(status)}, on {escape(first.device)}."
     rate = f"{config.seeds * first.env_steps / seconds:,.0f}" if seconds and first.env_steps else "&ndash;"
     tiles = [
-        (_number(found.iqm), f"return at the end (IQM, last {LAST})"),
+        (_number(found.iqm), f"return at the end (IQM; {first.averaged.lower()})"),
         (_range(found.low, found.high) if config.seeds > 1 else "&ndash;", "95 % interval"),
         (_number(found.highest), "highest mean (the paper&rsquo;s measure)"),
         (rate, "env steps a second, all seeds"),
@@ -254,7 +255,7 @@ def _curves(runs: Sequence[RunRecords], names: Sequence[str], colours: Sequence[
             said += f" after {paper.STEPS:,} env steps, far beyond this chart"
         legend.append(("var(--paper-band)", said))
         note = f"<p class='warn'>{escape(paper.engine_warning(env, runs[0].versions))}</p>"
-    episodes = runs[0].config.eval_episodes
+    episodes = " or ".join(str(count) for count in sorted({records.config.eval_episodes for records in runs}))
     caption = (
         f"Return of {episodes} noise-free episodes on environments of their own. Thin: each seed. Thick: "
         "interquartile mean over the seeds; band: its 95&nbsp;% interval."
@@ -311,7 +312,7 @@ VERDICTS = {
     "equivalent": "equivalent",
     "better": "better than the reference",
     "worse": "worse than the reference",
-    "undecided": "not decided by these seeds",
+    "undecided": "not decided (fewer than three seeds a run, or a wide interval)",
 }
 
 

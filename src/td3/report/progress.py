@@ -1,6 +1,7 @@
 """The live display of a run in a terminal; plain lines where there is none."""
 
 import math
+import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +13,15 @@ from rich.table import Column
 
 from td3.config import TrainConfig
 from td3.evaluate import Evaluation
+
+
+class PatientConsole(Console):
+    """A terminal that may go away: whoever read the output stops reading, and training goes on."""
+
+    def on_broken_pipe(self) -> None:
+        """Say nothing more."""
+        self.quiet = True
+        os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
 
 
 class ProgressDisplay:

@@ -63,6 +63,12 @@ class RunRecords:
         return np.asarray(trained[:, -LAST:].mean(1))
 
     @property
+    def averaged(self) -> str:
+        """What `last` is the mean of, in words."""
+        count = min(LAST, max(1, self.curves[1].shape[1] - 1))
+        return "Last evaluation" if count == 1 else f"Last {count} evaluations"
+
+    @property
     def env_steps(self) -> int:
         """How far it has come."""
         return max(int(self.status.get("env_steps", 0)), int(self.curves[0][-1]))
