@@ -65,8 +65,9 @@ HOW_TO_READ = """Six networks stand at fixed places: the actor and two critics a
 drawings and the film are made by `make steps`; a test fails when they differ from the code."""
 IN_README = """*Steps 12 to 15, from a real run: the gradient of the loss through both critics, the delayed actor, the
 gliding targets.* `td3 explain` opens the page it comes from: fifteen steps with the code that ran, to be scrubbed,
-poked and broken. `--run RUN` does the same with a run of your own; layers wider than 24 units are shown, and can only be
-scrubbed. [docs/fifteen_steps.md](docs/fifteen_steps.md) has all drawings and twelve questions, [the notebook](notebooks/td3_in_15_steps.ipynb) lets you call every step yourself."""
+poked and broken. `--run RUN` does the same with a run of your own; layers wider than 24 units are shown, and can only
+be scrubbed. [docs/fifteen_steps.md](docs/fifteen_steps.md) has all drawings and twelve questions,
+[the notebook](notebooks/td3_in_15_steps.ipynb) lets you call every step yourself."""
 BEGIN, END = "<!-- made by `make steps`: begin -->", "<!-- made by `make steps`: end -->"
 
 
