@@ -149,7 +149,7 @@ def test_an_unknown_option_is_told_the_nearest(capsys, typed, meant):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--steps", "many"], "--steps: invalid literal for int() with base 10: 'many'"),
+        (["--steps", "many"], "--steps: 'many' is not a whole number"),
         (["--steps"], "Missing value for argument '--steps'"),
         (["--device", "tpu"], "invalid choice 'tpu' for argument '--device'"),
         (["--td3.hidden-sizes", "64", "x"], "--td3.hidden-sizes"),

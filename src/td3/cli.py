@@ -620,7 +620,10 @@ def _first_part(box: str) -> str:
     plain = re.sub(r"\x1b\[[0-9;]*m", "", box)  # in a terminal it comes in colours
     lines = [line.strip("│ ") for line in plain.splitlines()[1:]]
     end = next((number for number, line in enumerate(lines) if set(line) <= set("─╰╯")), len(lines))
-    return " ".join(lines[:end])
+    said = re.sub(
+        r"invalid literal for int\(\) with base 10: ('[^']*')", r"\1 is not a whole number", " ".join(lines[:end])
+    )
+    return re.sub(r"could not convert string to float: ('[^']*')", r"\1 is not a number", said)
 
 
 def _no_command(word: str) -> str:

@@ -161,7 +161,11 @@ def _one_line(error: Exception) -> str:
 
 
 def _unknown(env: str) -> str:
-    known = [*gym.registry, *(name for family in FAMILIES for name in family.examples)]
+    # Gymnasium's names with a slash are variants that need JAX.
+    known = [
+        *(name for name in gym.registry if "/" not in name),
+        *(name for family in FAMILIES for name in family.examples),
+    ]
     by_lower_case = {name.lower(): name for name in known}
     near = difflib.get_close_matches(env.lower(), by_lower_case, 3, 0.6)
     if near:
