@@ -744,7 +744,8 @@ class StopSignals:
     def __exit__(self, *error: object) -> None:
         """Let others listen again."""
         for number, handler in self._before.items():
-            signal.signal(number, handler)
+            if handler is not None:  # not one of Python's own, and it cannot be put back
+                signal.signal(number, handler)
 
     def _note(self, number: int, frame: Any) -> None:
         if self.noted and not self.deaf:
