@@ -186,7 +186,7 @@ class Collector:
         for ago in range(int(self._lengths[mask].max(initial=0)), 0, -1):
             playing = [index for index in indices if self._lengths[index] >= ago]
             actions = self._history[self._remembered - ago]
-            states = self._vectors(self.environments.step_some(actions, playing)[0])  # type: ignore[attr-defined]
+            states = self._vectors(self.environments.step_some(actions, playing)[0])  # type: ignore[attr-defined]  # ours have it
         return states
 
     def _reset(self, mask: Array) -> Array:
@@ -194,7 +194,7 @@ class Collector:
         seeds = self._episode_seeds() if self._seeds_episodes else None
         for attempt in (1, 2):
             try:
-                observations, _ = self.environments.reset(seed=seeds, options={"reset_mask": mask})  # type: ignore[arg-type]
+                observations, _ = self.environments.reset(seed=seeds, options={"reset_mask": mask})  # type: ignore[arg-type]  # lists work
                 states = self._vectors(observations)
                 if np.isfinite(states).all():
                     return states
@@ -203,7 +203,7 @@ class Collector:
                 if attempt == 2 or not self._seeds_episodes:
                     raise
                 for index in np.flatnonzero(mask).tolist():
-                    self.environments.replace(index)  # type: ignore[attr-defined]
+                    self.environments.replace(index)  # type: ignore[attr-defined]  # ours have it
         raise AssertionError("a second attempt returns or raises")
 
     def _episode_seeds(self) -> list[int]:

@@ -205,23 +205,13 @@ def write_json(path: Path, values: Mapping[str, Any]) -> None:
     write_atomically(path, json.dumps(values, indent=2).encode())
 
 
-def read_status(path: Path) -> str | None:
-    """How a run stands: running (or killed), finished, interrupted, failed; None where that cannot be read."""
-    try:
-        found = read_json(path / "status.json", LARGEST_JSON)
-    except (OSError, ValueError):
-        return None
-    return found["status"] if isinstance(found, dict) and isinstance(found.get("status"), str) else None
-
-
-def read_env_steps(path: Path) -> int:
-    """The env steps that a small file of facts speaks of; 0 where there is none."""
+def read_facts(path: Path) -> dict[str, Any]:
+    """What a small file of facts says, such as status.json or an agent's; nothing where it cannot be read."""
     try:
         found = read_json(path, LARGEST_JSON)
     except (OSError, ValueError):
-        return 0
-    env_steps = found.get("env_steps") if isinstance(found, dict) else None
-    return env_steps if type(env_steps) is int else 0
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 class Run:

@@ -42,8 +42,7 @@ from td3.run import (
     check_position,
     locked,
     new_directory,
-    read_env_steps,
-    read_status,
+    read_facts,
     versions,
     write_json,
 )
@@ -162,7 +161,11 @@ def resume_run(path: Path, steps: int | None = None, observer: Observer | None =
                 refused += more
         else:
             config = _config_to_resume(path, Run(path).config, steps)
-        if checkpoint is not None and checkpoint.env_steps >= config.steps and read_status(path) == "finished":
+        if (
+            checkpoint is not None
+            and checkpoint.env_steps >= config.steps
+            and read_facts(path / "status.json").get("status") == "finished"
+        ):
             raise RunError(
                 f"{path} has done its {config.steps:,} env steps: to go on, give a larger number,  "
                 f"td3 resume {path} --steps {2 * config.steps}"
@@ -188,7 +191,8 @@ def resume_run(path: Path, steps: int | None = None, observer: Observer | None =
 def _progress(path: Path, config: TrainConfig) -> int:
     """How far a run has come, by its status and its saved agents."""
     found = [path / "status.json", *(path / f"seed_{seed}" / "best" / "agent.json" for seed in config.member_seeds)]
-    return max(read_env_steps(file) for file in found)
+    steps = [read_facts(file).get("env_steps") for file in found]
+    return max((count for count in steps if isinstance(count, int)), default=0)
 
 
 def _config_to_resume(path: Path, config: TrainConfig, steps: int | None) -> TrainConfig:

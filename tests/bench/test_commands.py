@@ -139,7 +139,7 @@ def test_env_steps_beside_stable_baselines3_and_the_author(capsys, small, withou
 
 @pytest.mark.long
 def test_env_steps_beside_sbx(capsys, small):
-    pytest.importorskip("jax")
+    pytest.importorskip("jax", reason="comes with the extra bench")
     words = ["bench", "peers", "Pendulum-v1", *TINY, "--threads", "1", "--seconds", "2"]
     assert main(words) == 0
     assert "| sbx (JAX)" in capsys.readouterr().out

@@ -7,6 +7,7 @@ from pathlib import Path
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 from scripted import Scripted
 
 import td3
@@ -87,6 +88,17 @@ def test_a_stopped_run_ends_as_the_one_that_was_not(tmp_path, kind):
     observer = Stopping()
     resume_run(tmp_path / "cut", observer=observer)
     assert observer.warnings == []
+    assert differences(tmp_path / "whole", tmp_path / "cut") == []
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("memory_on", ["gpu", "host"])
+def test_on_a_gpu_a_stopped_run_ends_as_the_one_that_was_not(tmp_path, memory_on):
+    fields = {"device": "cuda", "seeds": 3, "memory_on": memory_on}
+    train_run(config(tmp_path / "whole", **fields))
+    stopped(tmp_path / "cut", 370, **fields)
+    resume_run(tmp_path / "cut")
     assert differences(tmp_path / "whole", tmp_path / "cut") == []
 
 

@@ -171,7 +171,7 @@ def test_tracking_without_the_package_says_which_extra_it_needs(monkeypatch):
 
 @pytest.mark.long
 def test_wandb_itself_works_offline(tmp_path, monkeypatch):
-    pytest.importorskip("wandb")
+    pytest.importorskip("wandb", reason="62 MB, not among the packages of the tests")
     monkeypatch.setenv("WANDB_MODE", "offline")
     tracker = WeightsAndBiases("td3")
     fields = {**SMALL, "steps": 60, "eval_every": 25, "out": tmp_path / "run"}

@@ -679,7 +679,7 @@ def test_a_tensorboard_log_needs_its_packages(monkeypatch):
 
 
 def test_a_tensorboard_log_is_written(tmp_path):
-    pytest.importorskip("tensorboard")
+    pytest.importorskip("tensorboard", reason="an extra")
     make(tensorboard_log=str(tmp_path), learning_starts=5).learn(30, log_interval=1)
     assert list(tmp_path.glob("TD3_1/events.out.tfevents.*"))
 

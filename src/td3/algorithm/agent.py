@@ -9,7 +9,7 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from td3.algorithm.networks import StackedMLP
-from td3.algorithm.optimizer import OPTIMIZERS, Optimizer
+from td3.algorithm.optimizer import OPTIMIZERS, NonFinite, Optimizer
 from td3.algorithm.step_02_actor import ActionRange, Actor, make_actor_and_target
 from td3.algorithm.step_03_twin_critics import TwinCritics, make_twin_critics_and_targets
 
@@ -102,6 +102,11 @@ class Agent:
             self.critics_optimizer.copied(critics.parameters),
             self.updates.copy(),
         )
+
+    def require_sound(self) -> None:
+        """Raise `NonFinite` if an optimiser on a GPU met a gradient that it could not follow."""
+        if self.actor_optimizer.broken.item() or self.critics_optimizer.broken.item():
+            raise NonFinite("a gradient is too large or not a number")
 
     def tensors(self) -> dict[str, Tensor]:
         """Every tensor that learning changes, by name, the `member` axis second to last (last in `steps`)."""

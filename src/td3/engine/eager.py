@@ -8,7 +8,6 @@ import numpy as np
 import torch
 
 from td3.algorithm import Agent, MemberStreams, ReplayMemory, update
-from td3.algorithm.optimizer import NonFinite
 from td3.algorithm.update import Settings
 from td3.engine.losses import LossSums
 from td3.engine.threads import ThreadTuner
@@ -93,9 +92,8 @@ class EagerEngine:
         """Nothing: rows are in the memory as soon as they are stored."""
 
     def check(self) -> None:
-        """Nothing on a CPU, where an update raises by itself."""
-        if self.agent.actor_optimizer.broken.item() or self.agent.critics_optimizer.broken.item():
-            raise NonFinite("a gradient is too large or not a number")
+        """Raise `NonFinite` if an update met numbers that were not; on a CPU it has raised by itself."""
+        self.agent.require_sound()
 
     def restored(self) -> None:
         """The agent stands at another count of updates: so do the random numbers."""

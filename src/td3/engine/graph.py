@@ -16,7 +16,6 @@ from torch import Tensor
 
 from td3.algorithm import Agent, MemberStreams, ReplayMemory, update
 from td3.algorithm.networks import StackedMLP, serves_kernels
-from td3.algorithm.optimizer import NonFinite
 from td3.algorithm.step_02_actor import Actor
 from td3.algorithm.streams import BLOCK
 from td3.algorithm.update import Settings
@@ -226,8 +225,7 @@ class GraphEngine:
 
     def check(self) -> None:
         """Raise `NonFinite` if an update met numbers that were not, and therefore did nothing."""
-        if self.agent.actor_optimizer.broken.item() or self.agent.critics_optimizer.broken.item():
-            raise NonFinite("a gradient is too large or not a number")
+        self.agent.require_sound()
 
     def restored(self) -> None:
         """The agent stands at another count of updates: so do the random numbers."""
