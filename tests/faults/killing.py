@@ -61,7 +61,13 @@ def _die_in_save(checkpoints: Any, plan: Plan) -> None:
 
 
 def killed_often(fields: dict[str, Any], generator: random.Random) -> dict[str, int]:
-    """Kill a run again and again, every other time inside a save, until it ends; counts the kills."""
+    """Kill a run again and again, every other time inside a save, until it ends; counts the kills.
+
+    A kill may come when the run has written its last word and only its process has not yet ended: it is done then,
+    and there is nothing to resume.
+    """
+    from td3.run import read_facts
+
     kills = {"in a save": 0, "at any moment": 0}
     while True:
         kind = min(kills, key=lambda name: kills[name])
@@ -74,6 +80,8 @@ def killed_often(fields: dict[str, Any], generator: random.Random) -> dict[str, 
             return kills
         assert code == -signal.SIGKILL, code
         kills[kind] += 1
+        if read_facts(Path(fields["out"]) / "status.json").get("status") == "finished":
+            return kills
 
 
 def _run(fields: dict[str, Any], plan: Plan | None) -> int:
