@@ -355,7 +355,7 @@ def evaluate_command(command: EvaluateCommand) -> int:
     means, episodes = {}, {}
     for seed in run.seeds:
         agent = run.agent(seed, command.which)
-        evaluator = Evaluator(lambda: make_environment(run.config.env), [seed], command.episodes)
+        evaluator = Evaluator(lambda: make_environment(**run.config.making), [seed], command.episodes)
         evaluation = evaluator(agent.policy)
         evaluator.close()
         returns = evaluation.returns[0]

@@ -117,6 +117,11 @@ class TrainConfig:
         """The seed of each member."""
         return tuple(range(self.seed, self.seed + self.seeds))
 
+    @property
+    def making(self) -> dict[str, Any]:
+        """What `make_environment` is to be called with."""
+        return {"env": self.env}
+
     def warnings(self) -> list[str]:
         """What is allowed but surely not meant."""
         found = []

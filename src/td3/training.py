@@ -224,7 +224,7 @@ def _compare_versions(before: Mapping[str, str], observer: Observer) -> None:
 
 
 def _look_at(config: TrainConfig) -> TaskSpaces:
-    with contextlib.closing(make_environment(config.env)) as probe:
+    with contextlib.closing(make_environment(**config.making)) as probe:
         return check_environment(probe, config.env)
 
 
@@ -246,7 +246,7 @@ def _require_room(config: TrainConfig, spaces: TaskSpaces) -> bool:
 def _train(
     config: TrainConfig, spaces: TaskSpaces, in_host_memory: bool, observer: Observer, checkpoint: Checkpoint | None
 ) -> None:
-    make, memory_size = partial(make_environment, config.env), min(config.td3.memory_size, _longest(config))
+    make, memory_size = partial(make_environment, **config.making), min(config.td3.memory_size, _longest(config))
     try:
         training = Training(config, spaces, make, choose_device(config.device), memory_size, in_host_memory)
         companions = Companions(observer, 0 if checkpoint is None else checkpoint.env_steps)

@@ -211,7 +211,7 @@ def _their_learner(package: str, environment: Any, batch_size: int, width: int, 
 
 def make_training(config: TrainConfig, device: torch.device) -> Training:
     """A run that has not begun; it writes nothing until it does."""
-    make: Callable[[], gym.Env[Any, Any]] = partial(make_environment, config.env)
+    make: Callable[[], gym.Env[Any, Any]] = partial(make_environment, **config.making)
     probe = make()
     spaces = check_environment(probe, config.env)
     probe.close()

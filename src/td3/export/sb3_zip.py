@@ -45,7 +45,7 @@ def write_sb3(
     from stable_baselines3.common.noise import NormalActionNoise
 
     settings = config.td3
-    with contextlib.closing(make_environment(config.env)) as environment:
+    with contextlib.closing(make_environment(**config.making)) as environment:
         spaces = _Spaces(environment.observation_space, environment.action_space)
     size = len(policy.low)
     model = TD3(
