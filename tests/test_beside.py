@@ -10,7 +10,7 @@ import torch
 
 from td3 import training
 from td3.config import resolve
-from td3.environments import EnvironmentPool, make_environment
+from td3.environments import EnvironmentPool, Placing, make_environment
 from td3.evaluate import EvaluationWorkers, Evaluator
 from td3.policy import Policy
 from td3.training import train_run
@@ -61,7 +61,7 @@ def test_a_run_with_everything_in_processes_equals_the_run_in_one(tmp_path: Path
 
     def beside(make, config, threads, device):
         workers = EvaluationWorkers(make, config.member_seeds, config.eval_episodes, 2)
-        return EnvironmentPool(make, config.seeds * config.envs, 2), workers
+        return EnvironmentPool(make, config.seeds * config.envs, 2), workers, Placing("processes", 2)
 
     monkeypatch.setattr("td3.training.place_environments", beside)
     spread = train_run(config(out=tmp_path / "spread"))
@@ -84,9 +84,9 @@ def test_a_run_with_everything_in_processes_equals_the_run_in_one(tmp_path: Path
 def test_training_and_evaluation_share_the_cores(monkeypatch, seeds, threads, device, stepping, evaluating):
     """As many processes as cores, beside this one; None: in this one."""
     made = {}
-    monkeypatch.setattr(training, "EnvironmentRow", lambda environments, make: made.setdefault("stepping", None))
+    monkeypatch.setattr(training, "fastest", lambda make, count: Placing())
     monkeypatch.setattr(
-        training, "EnvironmentPool", lambda make, count, workers, patience: made.setdefault("stepping", workers)
+        training, "place", lambda make, count, placing, patience: made.setdefault("stepping", placing.workers or None)
     )
     monkeypatch.setattr(training, "Evaluator", lambda *arguments: made.setdefault("evaluating", None))
     monkeypatch.setattr(
@@ -97,3 +97,22 @@ def test_training_and_evaluation_share_the_cores(monkeypatch, seeds, threads, de
     place = inspect.unwrap(training.place_environments)  # its types are those of the real thing
     place(lambda: None, resolve("Pendulum-v1", seeds=seeds), threads, torch.device(device))
     assert made == {"stepping": stepping, "evaluating": evaluating}
+
+
+@pytest.mark.parametrize("workers", ["none", "threads", "processes"])
+def test_where_environments_are_stepped_is_as_asked_for_and_changes_no_number(tmp_path, workers):
+    config = partial(
+        resolve,
+        "Pendulum-v1",
+        steps=600,
+        envs=3,
+        random_steps=100,
+        batch_size=16,
+        hidden_sizes=(16, 16),
+        eval_every=300,
+        eval_episodes=1,
+    )
+    plain = train_run(config(out=tmp_path / "plain", workers="none"))
+    placed = train_run(config(out=tmp_path / "placed", workers=workers))
+    for name in FILES:
+        assert (plain.folder(0) / name).read_bytes() == (placed.folder(0) / name).read_bytes(), name

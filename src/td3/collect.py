@@ -12,7 +12,6 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from td3.algorithm.streams import derive_seed
-from td3.environments.pool import EnvironmentPool
 from td3.errors import EnvironmentFault
 from td3.policy import Array
 
@@ -67,6 +66,7 @@ class Collector:
         self.round = 0
         self._numbers: dict[str, tuple[int, Array]] = {}
         self._seeds_episodes = getattr(environments, "seeds_episodes", False)
+        self._begins = hasattr(environments, "begin_step")
         count = environments.num_envs
         self._awaits_reset = np.zeros(count, bool)
         self._returns, self._lengths = np.zeros(count), np.zeros(count, np.int64)
@@ -104,14 +104,14 @@ class Collector:
         """Hand out the actions; environments in worker processes start at once."""
         self.round += 1
         self._actions = actions.reshape(self.environments.num_envs, -1)
-        if isinstance(self.environments, EnvironmentPool):
-            self.environments.begin_step(self._actions)
+        if self._begins:
+            self.environments.begin_step(self._actions)  # type: ignore[attr-defined]  # ours have it
 
     def finish(self) -> tuple[Array, list[Episode]]:
         """Wait for what was begun; returns as `step` does."""
         flat_actions = self._actions
-        if isinstance(self.environments, EnvironmentPool):
-            observations, rewards, terminated, truncated, infos = self.environments.finish_step()
+        if self._begins:
+            observations, rewards, terminated, truncated, infos = self.environments.finish_step()  # type: ignore[attr-defined]  # ours have it
         else:
             observations, rewards, terminated, truncated, infos = self.environments.step(self._shaped(flat_actions))
         next_states = self._vectors(observations)

@@ -17,8 +17,9 @@ from td3.errors import ConfigError
 Preset = Literal["author", "paper", "course", "bullet"]
 Device = Literal["auto", "cpu", "cuda"]
 MemoryPlace = Literal["auto", "gpu", "host"]
+Workers = Literal["auto", "none", "threads", "processes"]
 
-ADDED_LATER = ("save_every", "env_timeout", "memory_on")
+ADDED_LATER = ("save_every", "env_timeout", "memory_on", "workers")
 """Fields of a run that the first version did not have: its runs are read as if they had the default."""
 
 
@@ -89,6 +90,8 @@ class TrainConfig:
     """The run's directory; by default runs/ENV/DATE-TIME."""
     envs: int = 1
     """Environments of each seed, all feeding its one memory."""
+    workers: Workers = "auto"
+    """Where environments are stepped: one after another here, in threads, in processes; auto tries which is fastest."""
     eval_every: int = 5_000
     """Env steps between evaluations; 0 evaluates at the start and the end only (paper: 5,000)."""
     eval_episodes: int = 10

@@ -30,7 +30,17 @@ from td3.config import TrainConfig, resolve
 from td3.diagnostics import TimeBudget, examine, value_against_return
 from td3.engine import TOLERANCE, TOLERANCE_TF32, EagerEngine, GraphEngine, disagreement, live_policy
 from td3.engine.losses import LossSums
-from td3.environments import EnvironmentPool, EnvironmentRow, TaskSpaces, check_environment, make_environment
+from td3.environments import (
+    EnvironmentPool,
+    EnvironmentRow,
+    Placing,
+    TaskSpaces,
+    as_asked,
+    check_environment,
+    fastest,
+    make_environment,
+    place,
+)
 from td3.errors import ConfigError, Diverged, EnvironmentFault, RunError
 from td3.evaluate import Evaluation, EvaluationWorkers, Evaluator
 from td3.policy import Array
@@ -272,6 +282,9 @@ def choose_device(name: str) -> torch.device:
 class Engine(Protocol):
     """How updates and actions are executed."""
 
+    runs_beside: bool
+    """Whether `update` returns at once and the updates run beside this thread, as a GPU's do."""
+
     def update(self, counts: Sequence[int]) -> None:
         """Run so many updates of each member."""
 
@@ -326,22 +339,24 @@ def make_engine(agent: Agent, memory: ReplayMemory, config: TrainConfig, threads
 
 def place_environments(
     make: Callable[[], gym.Env[Any, Any]], config: TrainConfig, threads: int, device: torch.device
-) -> tuple[EnvironmentRow | EnvironmentPool, Evaluator | EvaluationWorkers]:
-    """Environments of training and of evaluation: in this process, or, beside a GPU with cores to spare, in others."""
+) -> tuple[EnvironmentRow | EnvironmentPool, Evaluator | EvaluationWorkers, Placing]:
+    """Environments of training and of evaluation: in this process, in threads, or in others."""
     count = config.seeds * config.envs
     if device.type == "cpu" or threads < 4:
+        placing = fastest(make, count) if config.workers == "auto" else as_asked(config.workers, count)
         evaluator = Evaluator(make, config.member_seeds, config.eval_episodes, config.td3.gamma)
-        return EnvironmentRow([make() for _ in range(count)], make), evaluator
-    # One or two environments, stepped here, take less time than the GPU's update. A few have a worker each: the GPU
-    # waits for the slowest. Many are a matter of throughput: at the paper's protocol evaluation takes two env steps for
-    # each of training's. With this process that is one process more than cores; workers nap between rounds
-    # (docs/performance.md, "On one GPU").
+        return place(make, count, placing, config.env_timeout), evaluator, placing
+    # Beside a GPU with cores to spare. One or two environments, stepped here, take less time than the GPU's update. A
+    # few have a worker each: the GPU waits for the slowest. Many are a matter of throughput: at the paper's protocol
+    # evaluation takes two env steps for each of training's. With this process that is one process more than cores;
+    # workers nap between rounds (docs/performance.md, "On one GPU").
     stepping = 0 if count <= 2 else count if count <= threads * 5 // 8 else threads * 3 // 8
-    evaluating = max(1, min(2 * config.seeds, threads - stepping))
+    placing = Placing("processes", stepping) if stepping else Placing()
+    if config.workers != "auto":
+        placing = as_asked(config.workers, count)
+    evaluating = max(1, min(2 * config.seeds, threads - placing.workers))
     workers = EvaluationWorkers(make, config.member_seeds, config.eval_episodes, evaluating, config.td3.gamma)
-    if stepping == 0:
-        return EnvironmentRow([make() for _ in range(count)], make), workers
-    return EnvironmentPool(make, count, stepping, config.env_timeout), workers
+    return place(make, count, placing, config.env_timeout), workers, placing
 
 
 class Training:
@@ -376,7 +391,9 @@ class Training:
         threads = config.threads or available_threads()
         self.engine = make_engine(self.agent, self.memory, config, threads)
         bounds = (spaces.action_low, spaces.action_high)
-        environments, self.evaluator = place_environments(make, config, threads, device)
+        environments, self.evaluator, placing = place_environments(make, config, threads, device)
+        if config.seeds * config.envs > 1 or placing.kind != "none":
+            self._place += f", {placing}"
         self.collector = Collector(environments, seeds, *bounds, settings.exploration_noise)
         self.env_steps = 0
         self._alarmed: set[int] = set()
@@ -451,12 +468,19 @@ class Training:
         if not warm_up:
             self.engine.ask(self.collector.member_states)
         lap("act")
-        self.engine.update(self._owed_for_steps(before + self.collector.envs_per_member))
-        lap("update")
-        # On a GPU the update begins when the actions are on their way, and runs on while the environments step.
+        owed = self._owed_for_steps(before + self.collector.envs_per_member)
+        if self.engine.runs_beside:
+            # A GPU's update begins when the actions are on their way, and runs on while the environments step.
+            self.engine.update(owed)
+            lap("update")
         actions = self.collector.act(None) if warm_up else self.collector.explore(self.engine.answer())
         lap("act")
         self.collector.begin(actions)
+        lap("env")
+        if not self.engine.runs_beside:
+            # Environments in threads or processes step meanwhile.
+            self.engine.update(owed)
+            lap("update")
         self.engine.prepare()
         rows, episodes = self.collector.finish()
         lap("env")

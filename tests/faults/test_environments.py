@@ -17,7 +17,7 @@ from faults.test_resume import Stopping, config
 from td3 import training
 from td3.checkpoints import Checkpoints
 from td3.collect import MOST_FAULTS, Collector
-from td3.environments import EnvironmentPool, EnvironmentRow, make_environment
+from td3.environments import EnvironmentPool, EnvironmentRow, Placing, make_environment
 from td3.errors import EnvironmentFault
 from td3.evaluate import EvaluationWorkers, Evaluator
 from td3.policy import Policy
@@ -74,13 +74,15 @@ def collected(environments, rounds: int = 60) -> tuple[np.ndarray, list, Collect
 
 def environments_with(kind: str, marker: Path, where: str, count: int = 3):
     make = partial(Unlucky, str(marker), kind)
-    if where == "here":
-        return EnvironmentRow([make() for _ in range(count)], make)
+    if where != "in a worker":
+        return EnvironmentRow([make() for _ in range(count)], make, threads=count if where == "in threads" else 0)
     return EnvironmentPool(make, count, 1, patience=3.0)
 
 
 @pytest.mark.parametrize(
-    ("where", "kind"), [("here", kind) for kind in IN_PROCESS] + [("in a worker", kind) for kind in IN_WORKERS]
+    ("where", "kind"),
+    [(where, kind) for where in ("here", "in threads") for kind in IN_PROCESS]
+    + [("in a worker", kind) for kind in IN_WORKERS],
 )
 def test_only_the_faulty_environment_begins_again_and_nothing_half_seen_is_stored(tmp_path, where, kind):
     (tmp_path / "never").touch()
@@ -129,7 +131,7 @@ def test_faults_without_an_end_end_the_run_with_the_reason_and_a_whole_checkpoin
     def place(make, config, threads, device):
         ready = EnvironmentRow([Scripted()], Scripted)
         ready.seeds_episodes = True
-        return ready, Evaluator(Scripted, config.member_seeds, 1)
+        return ready, Evaluator(Scripted, config.member_seeds, 1), Placing()
 
     monkeypatch.setattr(training, "place_environments", place)
 
@@ -254,7 +256,7 @@ def _lives(pid: int) -> bool:
 def test_a_run_leaves_no_process_behind(tmp_path, monkeypatch):
     def beside(make, config, threads, device):
         workers = EvaluationWorkers(make, config.member_seeds, config.eval_episodes, 1)
-        return EnvironmentPool(make, 1, 1), workers
+        return EnvironmentPool(make, 1, 1), workers, Placing("processes", 1)
 
     monkeypatch.setattr(training, "place_environments", beside)
     train_run(config(tmp_path / "run", steps=120))

@@ -16,7 +16,7 @@ from td3 import training
 from td3.checkpoints import Checkpoints
 from td3.cli import main
 from td3.config import resolve
-from td3.environments import EnvironmentPool
+from td3.environments import EnvironmentPool, Placing
 from td3.errors import ConfigError, RunError
 from td3.evaluate import EvaluationWorkers
 from td3.run import MemberWriter
@@ -113,7 +113,7 @@ def test_evaluations_that_were_under_way_in_processes_are_not_lost(tmp_path, mon
 
     def beside(make, config, threads, device):
         workers = Slow(make, config.member_seeds, config.eval_episodes, 1)
-        return EnvironmentPool(make, config.seeds * config.envs, 1), workers
+        return EnvironmentPool(make, config.seeds * config.envs, 1), workers, Placing("processes", 1)
 
     monkeypatch.setattr(training, "place_environments", beside)
     stopped(tmp_path / "cut", 350, seeds=2)

@@ -116,7 +116,27 @@ class ScalingBench:
         _check(self)
 
 
-AnyBench = UpdateBench | LoopBench | PeersBench | ScalingBench
+@dataclass(frozen=True)
+class CollectBench:
+    """How fast environments step: here, in threads, in processes: `td3 bench collect Pendulum-v1 --step-ms 10`."""
+
+    env: EnvName = "HalfCheetah-v5"
+    """Gymnasium's name of the environment."""
+    envs: int = 8
+    """Environments, stepped together."""
+    step_ms: float = 0.0
+    """Milliseconds by which every step is made longer, as if it waited for a simulator."""
+    seconds: float = 20.0
+    """Time to measure for, all ways together."""
+    json: bool = False
+    """Print the figures as one JSON object instead of words."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work, in one sentence."""
+        _check(self)
+
+
+AnyBench = UpdateBench | LoopBench | PeersBench | ScalingBench | CollectBench
 
 
 def _at_least(low: int) -> Callable[[Any], bool]:
@@ -129,6 +149,7 @@ _RULES: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
     ("width", "a whole number of at least 1", _at_least(1)),
     ("members", "a whole number of at least 1", _at_least(1)),
     ("envs", "a whole number of at least 1", _at_least(1)),
+    ("step_ms", "a number of at least 0", lambda given: 0 <= given < float("inf")),
     ("seconds", "a positive number", lambda given: 0 < given < float("inf")),
     ("sweeps", "one or more of batch, width, members, memory, envs", lambda given: len(given) > 0),
 )

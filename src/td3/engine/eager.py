@@ -17,6 +17,8 @@ from td3.policy import Array, Policy
 class EagerEngine:
     """Runs a member's updates on a slice of the whole agent, so that members may stand at different counts."""
 
+    runs_beside = False
+
     def __init__(
         self, agent: Agent, memory: ReplayMemory, seeds: Sequence[int], settings: Settings, threads: int
     ) -> None:

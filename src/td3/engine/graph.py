@@ -151,6 +151,8 @@ class Inbox:
 class GraphEngine:
     """Runs the same number of updates of every member, and their actions, as graphs on one GPU."""
 
+    runs_beside = True
+
     def __init__(
         self, agent: Agent, memory: ReplayMemory, seeds: Sequence[int], settings: Settings, envs_per_member: int
     ) -> None:

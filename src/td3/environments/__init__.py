@@ -4,6 +4,7 @@ import gymnasium as gym
 
 from td3.environments.check import TaskSpaces, check_environment
 from td3.environments.make import families, make_environment
+from td3.environments.placing import Placing, as_asked, fastest, place
 from td3.environments.pool import EnvironmentPool, single_threaded_children
 from td3.environments.vectorise import EnvironmentRow
 
@@ -13,9 +14,13 @@ if "Rail-v0" not in gym.registry:
 __all__ = [
     "EnvironmentPool",
     "EnvironmentRow",
+    "Placing",
     "TaskSpaces",
+    "as_asked",
     "check_environment",
     "families",
+    "fastest",
     "make_environment",
+    "place",
     "single_threaded_children",
 ]

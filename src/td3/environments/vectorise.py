@@ -1,8 +1,14 @@
-"""Several environments stepped as one, in this process, without autoreset: who resets is the collector's business."""
+"""Several environments stepped as one, in this process, without autoreset: who resets is the collector's business.
+
+They are stepped one after another, or each in a thread of its own.
+"""
 
 import contextlib
 import sys
+import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -21,15 +27,20 @@ class EnvironmentRow(VectorEnv[Array, Array, Array]):
     """A row of environments; `reset` with `options={"reset_mask": mask}` resets those and leaves the others be.
 
     What a stranger's environment does wrong in a step stands in `faults`, by place: the others have done their step.
+    `step` is `begin_step` and `finish_step`; with threads, the environments step between the two.
     """
 
     seeds_episodes = True
     """Whether every reset takes a seed, so that an episode can be played again from its seed and its actions."""
 
     def __init__(
-        self, environments: Sequence[gym.Env[Any, Any]], make: Callable[[], gym.Env[Any, Any]] | None = None
+        self,
+        environments: Sequence[gym.Env[Any, Any]],
+        make: Callable[[], gym.Env[Any, Any]] | None = None,
+        threads: int = 0,
     ) -> None:
         self.environments, self._make = list(environments), make
+        self._threads = ThreadPoolExecutor(threads, "td3 environment") if threads else None
         first = self.environments[0]
         self.num_envs = len(self.environments)
         self.metadata = {"autoreset_mode": AutoresetMode.DISABLED}
@@ -63,15 +74,29 @@ class EnvironmentRow(VectorEnv[Array, Array, Array]):
 
     def step_some(self, actions: Array, indices: Sequence[int]) -> StepResult:
         """One step of the environments at these places; the others stand still (reward 0, not ended)."""
+        self.begin_step(actions, indices)
+        return self.finish_step()
+
+    def begin_step(self, actions: Array, indices: Sequence[int] | None = None) -> None:
+        """Take the actions; threads begin at once."""
+        self._begun: list[tuple[int, Callable[[], tuple[Array, float, bool, bool]]]] = []
+        for index in range(self.num_envs) if indices is None else indices:
+            if self._threads is None:
+                self._begun.append((index, partial(self.step_one, actions[index], index)))
+            else:
+                future: Future[tuple[Array, float, bool, bool]]
+                future = self._threads.submit(self.step_one, actions[index], index)
+                self._begun.append((index, future.result))
+
+    def finish_step(self) -> StepResult:
+        """Step, or wait for the threads that do."""
         observations = self._observations.copy()
         rewards = np.zeros(self.num_envs, np.float64)
         terminated, truncated = np.zeros(self.num_envs, bool), np.zeros(self.num_envs, bool)
         self.faults = {}
-        for index in indices:
+        for index, result in self._begun:
             try:
-                observations[index], rewards[index], terminated[index], truncated[index] = self.step_one(
-                    actions[index], index
-                )
+                observations[index], rewards[index], terminated[index], truncated[index] = result()
             except EnvironmentFault as fault:
                 self.faults[index] = str(fault)
         self._observations = observations
@@ -85,9 +110,8 @@ class EnvironmentRow(VectorEnv[Array, Array, Array]):
         except Exception as error:  # a stranger's code may raise anything
             raise EnvironmentFault(_sentence("step", error)) from error
         if self._complaints:
-            unstable = any("unstable" in complaint for complaint in self._complaints)
-            self._complaints.clear()
-            if unstable:
+            complaints = self._complaints.pop(threading.get_ident(), [])
+            if any("unstable" in complaint for complaint in complaints):
                 raise EnvironmentFault("MuJoCo found its simulation unstable and reset it inside a step")
         return result
 
@@ -111,6 +135,8 @@ class EnvironmentRow(VectorEnv[Array, Array, Array]):
 
     def close_extras(self, **kwargs: Any) -> None:
         """Close every environment."""
+        if self._threads:
+            self._threads.shutdown()
         for environment in self.environments:
             environment.close()
 
@@ -121,19 +147,24 @@ def _sentence(doing: str, error: Exception) -> str:
     return f"an environment failed in {doing}(): {type(error).__name__}: {' '.join(str(error).split())}"
 
 
-def _hear_mujoco() -> list[str]:
-    """Where MuJoCo's warnings arrive from now on, instead of in a file where the program was started.
+def _hear_mujoco() -> dict[int, list[str]]:
+    """Where MuJoCo's warnings arrive from now on, by the thread that caused them, instead of in a file.
 
     When its numbers explode, MuJoCo resets the simulation by itself and only warns: the step looks like any other.
     """
     mujoco = sys.modules.get("mujoco")
     if mujoco is None:
-        return []
+        return {}
     global _heard
     if _heard is None:
-        _heard = []
-        mujoco.set_mju_user_warning(_heard.append)
+        _heard = {}
+        mujoco.set_mju_user_warning(_hear)
     return _heard
 
 
-_heard: list[str] | None = None
+def _hear(complaint: str) -> None:
+    assert _heard is not None
+    _heard.setdefault(threading.get_ident(), []).append(complaint)
+
+
+_heard: dict[int, list[str]] | None = None

@@ -1,0 +1,83 @@
+"""`td3 bench collect`: how fast environments are stepped, one after another, in threads, and in processes."""
+
+import contextlib
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+
+from td3.bench import machine, timing
+from td3.bench.options import CollectBench
+from td3.collect import Collector
+from td3.environments import as_asked, check_environment, fastest, make_environment, place
+
+PATIENCE_SECONDS = 120.0
+ONE = "one environment"
+
+
+class Slow(gym.Wrapper[Any, Any, Any, Any]):
+    """A step that takes so much longer, as one that waits for a simulator or for hardware."""
+
+    def __init__(self, environment: gym.Env[Any, Any], seconds: float) -> None:
+        super().__init__(environment)
+        self._seconds = seconds
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Wait, and step."""
+        time.sleep(self._seconds)
+        return super().step(action)
+
+
+def make_slow(env: str, seconds: float) -> gym.Env[Any, Any]:
+    """The environment of this name, made slower."""
+    environment = make_environment(env)
+    return Slow(environment, seconds) if seconds else environment
+
+
+def measure(options: CollectBench) -> tuple[dict[str, Any], str]:
+    """Step the environments every way, and return figures and text."""
+    make: Callable[[], gym.Env[Any, Any]] = partial(make_slow, options.env, options.step_ms / 1_000)
+    with contextlib.closing(make()) as probe:
+        spaces = check_environment(probe, options.env)
+    chosen = fastest(make, options.envs)
+    machine.announce(f"Stepping {options.envs} environments in three ways for {options.seconds:g} s.")
+    ways = {ONE: (1, as_asked("none", 1))}
+    ways.update({kind: (options.envs, as_asked(kind, options.envs)) for kind in ("none", "threads", "processes")})
+    with contextlib.ExitStack() as stack:
+        lanes = {}
+        for name, (count, placing) in ways.items():
+            environments = stack.enter_context(contextlib.closing(place(make, count, placing, PATIENCE_SECONDS)))
+            collector = Collector(environments, [0], spaces.action_low, spaces.action_high, 0.1)
+            lanes[name] = timing.Lane(partial(_round, collector))
+        rates = timing.interleave(lanes, options.seconds, max(timing.SLICE_SECONDS, 10 * options.step_ms / 1_000))
+    figures: dict[str, Any] = {
+        "env": options.env,
+        "envs": options.envs,
+        "step_ms": options.step_ms,
+        "chosen": chosen.kind,
+        "env_steps_per_s": {name: timing.summary(found) for name, found in rates.items()},
+        "ratio_to_one": {name: timing.ratio(found, rates[ONE]) for name, found in rates.items()},
+        "machine": machine.describe_machine(torch.device("cpu")),
+    }
+    return figures, _text(figures)
+
+
+def _round(collector: Collector) -> float:
+    rows, _ = collector.step(collector.act(None))
+    return float(np.prod(rows.shape[:2]))
+
+
+def _text(figures: dict[str, Any]) -> str:
+    titles = {ONE: ONE, "none": "one after another", "threads": "in threads", "processes": "in processes"}
+    slower = f", each step {figures['step_ms']:g} ms longer" if figures["step_ms"] else ""
+    heading = f"{machine.machine_line(figures['machine'])}\n\n{figures['env']}, {figures['envs']} environments{slower}"
+    rows = [
+        [titles[name], timing.spread(rate), timing.spread(figures["ratio_to_one"][name], 2)]
+        for name, rate in figures["env_steps_per_s"].items()
+    ]
+    table = timing.table(["", "env steps/s", "times one"], rows)
+    return f"{heading}\n{table}\n`--workers auto` takes: {titles[figures['chosen']]}"

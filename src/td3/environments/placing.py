@@ -1,0 +1,109 @@
+"""Where several environments are stepped: one after another here, in threads, or in processes of their own.
+
+The transitions are the same everywhere; only the time is not. Which way is fastest depends on the task: one that is
+quick is best stepped here, one that waits (for a simulator, for hardware) or that leaves Python (MuJoCo) in threads,
+one that computes in Python in processes. So it is tried, with environments that are thrown away afterwards.
+"""
+
+import contextlib
+import time
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+
+from td3.environments.pool import EnvironmentPool
+from td3.environments.vectorise import EnvironmentRow
+
+Make = Callable[[], gym.Env[Any, Any]]
+PROBE_SECONDS, TRIAL_SECONDS = 0.2, 0.5
+"""How long one environment is looked at, and how long each way is tried."""
+WORTH_SECONDS = 0.002
+"""A round of all environments that takes no longer is not worth a trial: workers cost as much."""
+BETTER = 1.25
+"""How many times as fast a less simple way must be."""
+MOST_PROCESSES = 16
+"""Processes at most; environments beyond that share them."""
+
+
+class Placing(NamedTuple):
+    """Where environments are stepped, and by how many workers."""
+
+    kind: Literal["none", "threads", "processes"] = "none"
+    workers: int = 0
+
+    def __str__(self) -> str:
+        """In words, for the line that says what is trained."""
+        if self.kind == "none":
+            return "environments stepped one after another"
+        one, many = {"threads": ("a thread", "threads"), "processes": ("a process", "processes")}[self.kind]
+        return f"environments in {one if self.workers == 1 else f'{self.workers} {many}'}"
+
+
+def place(make: Make, count: int, placing: Placing, patience: float) -> EnvironmentRow | EnvironmentPool:
+    """So many new environments, stepped that way."""
+    if placing.kind == "processes":
+        return EnvironmentPool(make, count, placing.workers, patience)
+    return EnvironmentRow([make() for _ in range(count)], make, placing.workers if placing.kind == "threads" else 0)
+
+
+def as_asked(kind: Literal["none", "threads", "processes"], count: int) -> Placing:
+    """A way that somebody chose: a worker for each environment, as far as that is sensible."""
+    return Placing(kind, {"none": 0, "threads": count, "processes": min(count, MOST_PROCESSES)}[kind])
+
+
+def fastest(make: Make, count: int) -> Placing:
+    """The fastest way to step so many environments on this machine, by a short trial."""
+    step_seconds, busy = _look_at(make)
+    if count == 1:
+        # A lone environment that waits can do so while the update computes.
+        return as_asked("threads" if step_seconds > WORTH_SECONDS and busy < 0.5 else "none", count)
+    best, best_seconds = as_asked("none", count), count * step_seconds
+    if best_seconds <= WORTH_SECONDS:
+        return best
+    for kind in ("threads", "processes"):
+        if best_seconds < 2 * step_seconds:
+            break  # all of them at once, almost: nothing can be much faster
+        candidate = as_asked(kind, count)
+        seconds = _try(make, count, candidate)
+        if seconds * BETTER < best_seconds:
+            best, best_seconds = candidate, seconds
+    return best
+
+
+def _look_at(make: Make) -> tuple[float, float]:
+    """Seconds that a step takes, and the share of them in which it computes."""
+    with contextlib.closing(make()) as environment:
+        environment.action_space.seed(0)
+        environment.reset(seed=0)
+        spent, computed, steps, start = 0.0, 0.0, 0, time.perf_counter()
+        while time.perf_counter() - start < PROBE_SECONDS:
+            action = environment.action_space.sample()
+            began, before = time.perf_counter(), time.thread_time()
+            _, _, terminated, truncated, _ = environment.step(action)
+            computed += time.thread_time() - before
+            spent += time.perf_counter() - began
+            steps += 1
+            if terminated or truncated:
+                environment.reset()
+    return spent / steps, computed / spent
+
+
+def _try(make: Make, count: int, placing: Placing) -> float:
+    """Seconds that a round of all environments takes."""
+    with contextlib.closing(place(make, count, placing, patience=60.0)) as environments:
+        environments.reset(seed=[0] * count)
+        environments.action_space.seed(0)
+        rounds: list[float] = []
+        start = time.perf_counter()
+        while not rounds or time.perf_counter() - start < TRIAL_SECONDS:
+            actions = np.asarray(environments.action_space.sample()).reshape(count, -1)
+            began = time.perf_counter()
+            _, _, terminated, truncated, _ = environments.step(actions)
+            rounds.append(time.perf_counter() - began)
+            if environments.faults:
+                break  # the run itself will meet it and say so
+            if (ended := terminated | truncated).any():
+                environments.reset(seed=[0] * count, options={"reset_mask": ended})
+    return float(np.median(rounds))

@@ -1,0 +1,152 @@
+"""Environments in threads and processes: at the same time, with the same rows, and the faster way found by trial."""
+
+import os
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from scripted import Scripted
+
+from td3.collect import Collector
+from td3.environments import Placing, as_asked, fastest, make_environment, place, placing
+
+COUNT = 8
+PATIENT = 20.0
+
+
+class Meeting(Scripted):
+    """A step that ends only when all environments are in theirs: stepped one after another, it never would."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder, self.round = folder, 0
+
+    def step(self, action):
+        self.round += 1
+        handle, _ = tempfile.mkstemp(prefix=f"{self.round}-", dir=self.folder)
+        os.close(handle)
+        until = time.monotonic() + PATIENT
+        while len([*self.folder.glob(f"{self.round}-*")]) < COUNT:
+            assert time.monotonic() < until, "the others did not come"
+            time.sleep(0.001)
+        return super().step(action)
+
+
+@pytest.mark.parametrize("kind", ["threads", "processes"])
+def test_all_environments_step_at_the_same_time(tmp_path, kind):
+    environments = place(partial(Meeting, tmp_path), COUNT, as_asked(kind, COUNT), patience=60.0)
+    environments.reset(seed=[*range(COUNT)])
+    for _ in range(2):
+        environments.step(np.tile(np.float32([0.5, 0.3]), (COUNT, 1)))
+        assert environments.faults == {}
+    environments.close()
+
+
+@pytest.mark.parametrize("env", ["HalfCheetah-v5", "Pendulum-v1"])
+def test_threads_and_processes_give_the_same_rows_as_one_after_another(env):
+    collected = []
+    make = partial(make_environment, env)
+    for kind in ("none", "threads", "processes"):
+        environments = place(make, 3, as_asked(kind, 3), patience=60.0)
+        space = environments.single_action_space
+        collector = Collector(environments, [7], space.low.tolist(), space.high.tolist(), 0.2)
+        collected.append(np.concatenate([collector.step(collector.act(None))[0] for _ in range(30)], 1))
+        environments.close()
+    np.testing.assert_array_equal(collected[0], collected[1])
+    np.testing.assert_array_equal(collected[0], collected[2])
+
+
+class Waiting(Scripted):
+    """A step in which the processor has nothing to do."""
+
+    def step(self, action):
+        time.sleep(0.01)
+        return super().step(action)
+
+
+class Computing(Scripted):
+    """A step in which Python is busy, in one thread at a time."""
+
+    def step(self, action):
+        until = time.thread_time() + 0.01
+        while time.thread_time() < until:
+            pass
+        return super().step(action)
+
+
+def test_environments_that_wait_do_so_together_and_beside_the_update():
+    assert fastest(Waiting, 8).kind != "none"
+    assert fastest(Waiting, 1) == Placing("threads", 1)
+
+
+def test_a_quick_environment_stays_here():
+    assert fastest(Scripted, 1) == Placing()
+    assert fastest(Scripted, 4) == Placing()
+
+
+@pytest.mark.parametrize(
+    ("times", "chosen"),
+    [
+        ({"threads": 0.09, "processes": 0.02}, "processes"),
+        ({"threads": 0.02, "processes": 0.019}, "threads"),
+        ({"threads": 0.012, "processes": None}, "threads"),
+        ({"threads": 0.09, "processes": 0.07}, "none"),
+    ],
+)
+def test_a_way_that_is_less_simple_must_be_clearly_faster(monkeypatch, times, chosen):
+    """A step takes 10 ms, a round of eight 80 here; None: not tried, for all of them at once cannot be beaten."""
+    monkeypatch.setattr(placing, "_look_at", lambda make: (0.01, 1.0))
+    monkeypatch.setattr(placing, "_try", lambda make, count, candidate: times[candidate.kind])
+    assert fastest(Computing, 8).kind == chosen
+
+
+def test_the_trial_measures_a_round(monkeypatch):
+    monkeypatch.setattr(placing, "TRIAL_SECONDS", 0.1)
+    assert placing._try(Waiting, 4, as_asked("none", 4)) >= 0.04
+    assert placing._try(Waiting, 4, as_asked("threads", 4)) >= 0.01
+
+
+def test_what_an_environment_computes_and_what_it_waits_is_told_apart(monkeypatch):
+    monkeypatch.setattr(placing, "PROBE_SECONDS", 0.05)
+    (waiting, busy_waiting), (computing, busy_computing) = placing._look_at(Waiting), placing._look_at(Computing)
+    assert min(waiting, computing) >= 0.01
+    assert busy_waiting * waiting < 0.005 < 0.0099 < busy_computing * computing
+
+
+def test_in_words():
+    assert str(Placing()) == "environments stepped one after another"
+    assert str(Placing("threads", 8)) == "environments in 8 threads"
+    assert str(Placing("processes", 1)) == "environments in a process"
+
+
+class Unstable(gym.Wrapper):
+    """HalfCheetah whose numbers explode at its third step."""
+
+    steps = 0
+
+    def step(self, action):
+        self.steps += 1
+        if self.steps == 3:
+            self.env.unwrapped.data.qpos[:] = 1e20
+        return super().step(action)
+
+
+def test_threads_know_whose_simulation_exploded():
+    made = []
+
+    def make():
+        made.append(make_environment("HalfCheetah-v5"))
+        return Unstable(made[-1]) if len(made) == 2 else made[-1]
+
+    environments = place(make, 3, as_asked("threads", 3), patience=60.0)
+    environments.reset(seed=[0, 1, 2])
+    faults = []
+    for _ in range(4):
+        environments.step(np.zeros((3, 6), np.float32))
+        faults.append({*environments.faults})
+    environments.close()
+    assert faults[:3] == [set(), set(), {1}]
