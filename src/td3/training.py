@@ -321,20 +321,27 @@ class Engine(Protocol):
 
 
 def make_engine(agent: Agent, memory: ReplayMemory, config: TrainConfig, threads: int) -> Engine:
-    """Graphs on a GPU, plain execution elsewhere, or where members do not update in step."""
+    """Graphs on a GPU, tapes on a CPU, plain execution where members do not update in step or a self-check fails."""
     seeds, settings = config.member_seeds, config.td3
-    if memory.rows.is_cuda and settings.update_when == "step":
-        torch.backends.cuda.matmul.allow_tf32 = config.tf32
-        drift = disagreement(agent, seeds, settings)
-        allowed = TOLERANCE_TF32 if config.tf32 else TOLERANCE
-        if drift <= allowed:
+    by_graph = memory.rows.is_cuda and settings.update_when == "step"
+    torch.backends.cuda.matmul.allow_tf32 = config.tf32
+
+    def engine(agent: Agent, memory: ReplayMemory) -> GraphEngine | EagerEngine:
+        if by_graph:
             return GraphEngine(agent, memory, seeds, settings, config.envs)
+        return EagerEngine(agent, memory, seeds, settings, threads)
+
+    if by_graph or not memory.rows.is_cuda:
+        way, allowed = ("CUDA graphs", TOLERANCE_TF32 if config.tf32 else TOLERANCE) if by_graph else ("tapes", 0.0)
+        drift = disagreement(agent, seeds, settings, engine)
+        if drift <= allowed:
+            return engine(agent, memory)
         warnings.warn(
-            f"updates by CUDA graphs differ from plain ones by {drift:.1e} (allowed: {allowed:.0e}); "
+            f"updates by {way} differ from plain ones by {drift:.1e} (allowed: {allowed:.0e}); "
             "this run executes them plainly, which is slower.",
             stacklevel=2,
         )
-    return EagerEngine(agent, memory, seeds, settings, threads)
+    return EagerEngine(agent, memory, seeds, settings, threads, taped=False)
 
 
 def place_environments(

@@ -6,7 +6,6 @@ from typing import Protocol, runtime_checkable
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.optim.adam import adam
 
 from td3.algorithm.networks import serves_kernels
 
@@ -87,22 +86,22 @@ class Adam:
             first, second, steps = (self._state[name] for name in ("first_moment", "second_moment", "steps"))
             adam_(self.parameters, gradient, first, second, steps, self.broken, self.learning_rate)
             return
-        gradient = _sound(gradient, self.broken)
+        gradients = list(_sound(gradient, self.broken).flatten(0, -2).unbind())
+        moments = self._first_moments, self._second_moments
         with torch.no_grad():
-            adam(
+            self._state["steps"] += 1
+            torch._fused_adam_(  # what PyTorch's own Adam calls; its way there costs a tenth of a small update
                 self._networks,
-                list(gradient.flatten(0, -2).unbind()),
-                self._first_moments,
-                self._second_moments,
+                gradients,
+                *moments,
                 [],
                 self._steps,
-                fused=True,
-                amsgrad=False,
+                lr=self.learning_rate,
                 beta1=0.9,
                 beta2=0.999,
-                lr=self.learning_rate,
                 weight_decay=0.0,
                 eps=1e-8,
+                amsgrad=False,
                 maximize=False,
             )
 

@@ -16,10 +16,11 @@ import torch
 from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
-from td3.algorithm import Agent, MemberStreams, ReplayMemory, update
+from td3.algorithm import Agent, ReplayMemory
 from td3.bench.machine import on_device
 from td3.bench.timing import Lane
 from td3.config import TD3Config, TrainConfig
+from td3.engine import MemberUpdate
 from td3.engine.losses import LossSums
 from td3.environments import check_environment, make_environment
 from td3.errors import ConfigError
@@ -86,8 +87,7 @@ def our_updates(memory: ReplayMemory, width: int, batch_size: int, threads: int)
 
 def one_member_update(agent: Agent, memory: ReplayMemory, config: TrainConfig) -> Callable[[], None]:
     """What `EagerEngine` does for a lone member, less its choice of threads: here the benchmark sets them."""
-    streams, losses = MemberStreams(config.member_seeds), LossSums(1)
-    return lambda: losses.add_(update(agent, memory, streams, config.td3))
+    return MemberUpdate(agent, memory, config.seed, config.td3, LossSums(1))
 
 
 def author_updates(checkout: Path, batch_size: int, device: torch.device, threads: int) -> Lane:

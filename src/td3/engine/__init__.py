@@ -1,6 +1,15 @@
 """How updates are executed. An engine wraps `update()`; it never rewrites it."""
 
-from td3.engine.eager import EagerEngine, live_policy
-from td3.engine.graph import TOLERANCE, TOLERANCE_TF32, GraphEngine, disagreement
+from td3.engine.check import TOLERANCE, TOLERANCE_TF32, disagreement
+from td3.engine.eager import EagerEngine, MemberUpdate, live_policy
+from td3.engine.graph import GraphEngine
 
-__all__ = ["TOLERANCE", "TOLERANCE_TF32", "EagerEngine", "GraphEngine", "disagreement", "live_policy"]
+__all__ = [
+    "TOLERANCE",
+    "TOLERANCE_TF32",
+    "EagerEngine",
+    "GraphEngine",
+    "MemberUpdate",
+    "disagreement",
+    "live_policy",
+]

@@ -1,4 +1,7 @@
-"""Updates run as they are written, one member after another or, on a CPU with several members, a thread for each."""
+"""Updates run as they are written, one member after another or, on a CPU with several members, a thread for each.
+
+On a CPU each is written down while it first runs, and played from then on (`tape.py`).
+"""
 
 import time
 from collections.abc import Sequence
@@ -10,6 +13,7 @@ import torch
 from td3.algorithm import Agent, MemberStreams, ReplayMemory, update
 from td3.algorithm.update import Settings
 from td3.engine.losses import LossSums
+from td3.engine.tape import HeldStreams, Tape
 from td3.engine.threads import ThreadTuner
 from td3.policy import Array, Policy
 
@@ -20,18 +24,20 @@ class EagerEngine:
     runs_beside = False
 
     def __init__(
-        self, agent: Agent, memory: ReplayMemory, seeds: Sequence[int], settings: Settings, threads: int
+        self,
+        agent: Agent,
+        memory: ReplayMemory,
+        seeds: Sequence[int],
+        settings: Settings,
+        threads: int,
+        taped: bool = True,
     ) -> None:
-        self.agent, self.memory, self.settings = agent, memory, settings
+        self.agent, self.memory = agent, memory
         self.device = agent.actor.parameters.device
         self.losses = LossSums(len(seeds), self.device)
+        taped = taped and self.device.type == "cpu"
         self._members = [
-            (
-                agent.member(i),
-                memory.member(i),
-                MemberStreams([seed], self.device, memory.rows.dtype),
-                self.losses.member(i),
-            )
+            MemberUpdate(agent.member(i), memory.member(i), seed, settings, self.losses.member(i), taped)
             for i, seed in enumerate(seeds)
         ]
         self._policy = live_policy(agent) if self.device.type == "cpu" else None
@@ -51,17 +57,17 @@ class EagerEngine:
             list(self._pool.map(self._update_member, range(len(counts)), counts))
 
     def _update_member(self, index: int, count: int) -> None:
-        agent, memory, streams, losses = self._members[index]
+        update_once = self._members[index]
         for _ in range(count):
             started = time.perf_counter()
-            losses.add_(update(agent, memory, streams, self.settings))
+            update_once()
             if self._tuner:
                 self._tuner(time.perf_counter() - started)
 
     def set_learning_rate(self, rate: float) -> None:
         """Learn at this rate from the next update on."""
-        for agent, *_ in self._members:
-            agent.actor_optimizer.learning_rate = agent.critics_optimizer.learning_rate = rate
+        for member in self._members:
+            member.set_learning_rate(rate)
 
     def act(self, states: Array) -> Array:
         """The actors' actions `[member, count, action]` for states `[member, count, state]`."""
@@ -99,13 +105,56 @@ class EagerEngine:
 
     def restored(self) -> None:
         """The agent stands at another count of updates: so do the random numbers."""
-        for agent, _, streams, _ in self._members:
-            streams.seek(int(agent.updates[0]))
+        for member in self._members:
+            member.seek()
 
     def close(self) -> None:
         """End the threads."""
         if self._pool:
             self._pool.shutdown()
+
+
+class MemberUpdate:
+    """One member's updates, one with every call; of each kind (does the actor move?) the first is the pattern."""
+
+    def __init__(
+        self, agent: Agent, memory: ReplayMemory, seed: int, settings: Settings, losses: LossSums, taped: bool = True
+    ) -> None:
+        self._agent, self._memory, self._settings, self._losses = agent, memory, settings, losses
+        dtype, action_size = memory.rows.dtype, agent.actor.network.sizes[-1]
+        self._streams = (
+            HeldStreams([seed], settings.batch_size, action_size, dtype)
+            if taped
+            else MemberStreams([seed], agent.actor.parameters.device, dtype)
+        )
+        self._tapes: dict[bool, Tape] = {}
+
+    def __call__(self) -> None:
+        """Update once."""
+        if not isinstance(self._streams, HeldStreams):
+            self._update()
+            return
+        self._streams.advance()
+        moves_actor = (int(self._agent.updates[0]) + 1) % self._settings.policy_delay == 0
+        if moves_actor in self._tapes:
+            self._tapes[moves_actor].play()
+            self._agent.updates += 1
+        else:
+            self._tapes[moves_actor] = Tape(self._update)
+
+    def _update(self) -> None:
+        self._losses.add_(update(self._agent, self._memory, self._streams, self._settings))
+
+    def set_learning_rate(self, rate: float) -> None:
+        """Learn at this rate from now on; it is part of what a tape repeats."""
+        for optimizer in (self._agent.actor_optimizer, self._agent.critics_optimizer):
+            if optimizer.learning_rate != rate:
+                optimizer.learning_rate = rate
+                self._tapes.clear()
+
+    def seek(self) -> None:
+        """The agent stands at another count of updates: so do the random numbers."""
+        self._streams.seek(int(self._agent.updates[0]))
 
 
 def live_policy(agent: Agent) -> Policy:

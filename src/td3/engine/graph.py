@@ -22,8 +22,6 @@ from td3.algorithm.update import Settings
 from td3.engine.losses import LossSums
 from td3.policy import Array
 
-TOLERANCE, TOLERANCE_TF32 = 1e-5, 1e-3
-"""Largest disagreement with plain execution that a run accepts: the same kernels in the same order."""
 WARM_UP = 3
 """Runs outside a graph before it is recorded, as PyTorch asks for: libraries allocate on first use."""
 
@@ -299,32 +297,3 @@ class GraphEngine:
         self.memory.rows[:, :1] = first_row
         self.losses.sums.zero_()
         self._streams.seek(int(counts[0]))
-
-
-def disagreement(agent: Agent, seeds: Sequence[int], settings: Settings) -> float:
-    """How far a few updates by graphs and by plain execution drift apart, relative to the size of the weights.
-
-    Both start from copies of the same learners, the same made-up transitions and the same random numbers.
-    """
-    device, sizes = agent.actor.parameters.device, agent.actor.network.sizes
-    results = []
-    for by_graph in (True, False):
-        learner = agent.copied(device)
-        learner.updates[:] = 0
-        memory = ReplayMemory(len(seeds), 512, sizes[0], sizes[-1], device)
-        rows = torch.randn(memory.rows.shape, generator=torch.Generator().manual_seed(0))
-        rows[..., -1] = (rows[..., -1] > 1).float()
-        memory.add_(rows.to(device))
-        updates = 2 * settings.policy_delay + 1
-        if by_graph:
-            GraphEngine(learner, memory, seeds, settings, 1).update([updates] * len(seeds))
-        else:
-            streams = MemberStreams(seeds, device)
-            for _ in range(updates):
-                update(learner, memory, streams, settings)
-        results.append({name: tensor.double() for name, tensor in learner.tensors().items()})
-    graph, plain = results
-    return max(
-        float((graph[name] - plain[name]).norm() / plain[name].norm().clamp(min=1e-12))
-        for name in ("actor", "actor_target", "critics", "critics_target")
-    )

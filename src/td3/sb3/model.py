@@ -258,8 +258,8 @@ class TD3:
             seed = derive_seed(self._seed, "engine", self._n_updates)
             config = TrainConfig("td3.sb3", seed=seed, td3=self._settings, envs=self.n_envs)
             threads = available_threads()
-            if callable(self.learning_rate):  # a graph on a GPU would keep the first rate
-                self._engine = EagerEngine(self.agent, self.replay_buffer, [seed], self._settings, threads)
+            if callable(self.learning_rate):  # a graph or a tape would keep the first rate
+                self._engine = EagerEngine(self.agent, self.replay_buffer, [seed], self._settings, threads, taped=False)
             else:
                 self._engine = make_engine(self.agent, self.replay_buffer, config, threads)
         return self._engine

@@ -1,0 +1,53 @@
+"""Does an engine compute what plain execution computes? Asked when a run starts."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from td3.algorithm import Agent, MemberStreams, ReplayMemory, update
+from td3.algorithm.update import Settings
+
+TOLERANCE, TOLERANCE_TF32 = 1e-5, 1e-3
+"""Largest disagreement of a graph with plain execution that a run accepts: the same kernels in the same order."""
+
+
+def disagreement(
+    agent: Agent, seeds: Sequence[int], settings: Settings, make_engine: Callable[[Agent, ReplayMemory], Any]
+) -> float:
+    """How far a few updates by an engine and by plain execution drift apart, relative to the size of the weights.
+
+    Both start from copies of the same learners, the same made-up transitions and the same random numbers.
+    """
+    device, sizes = agent.actor.parameters.device, agent.actor.network.sizes
+    results = []
+    for plainly in (False, True):
+        learner = agent.copied(device)
+        learner.updates[:] = 0
+        memory = ReplayMemory(len(seeds), 512, sizes[0], sizes[-1], device)
+        rows = torch.randn(memory.rows.shape, generator=torch.Generator().manual_seed(0))
+        rows[..., -1] = (rows[..., -1] > 1).float()
+        memory.add_(rows.to(device))
+        updates = 2 * settings.policy_delay + 1
+        if plainly:
+            _update_plainly(learner, memory, seeds, settings, updates)
+        else:
+            engine = make_engine(learner, memory)
+            engine.update([updates] * len(seeds))
+            engine.close()
+        results.append({name: tensor.double() for name, tensor in learner.tensors().items()})
+    by_engine, plain = results
+    return max(
+        float((by_engine[name] - plain[name]).norm() / plain[name].norm().clamp(min=1e-12))
+        for name in ("actor", "actor_target", "critics", "critics_target")
+    )
+
+
+def _update_plainly(agent: Agent, memory: ReplayMemory, seeds: Sequence[int], settings: Settings, count: int) -> None:
+    device = agent.actor.parameters.device
+    together = device.type != "cpu"  # where members share a kernel, so they do here
+    for index in [None] if together else range(len(seeds)):
+        learner, rows = (agent, memory) if index is None else (agent.member(index), memory.member(index))
+        streams = MemberStreams(seeds if index is None else [seeds[index]], device)
+        for _ in range(count):
+            update(learner, rows, streams, settings)

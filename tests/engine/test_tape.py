@@ -1,0 +1,162 @@
+"""Tapes: the very numbers of plain execution, whatever an update is made of."""
+
+import numpy as np
+import pytest
+import torch
+
+from td3.algorithm import Agent, MemberStreams, make_replay_memory, update
+from td3.algorithm.optimizer import NonFinite
+from td3.config import TD3Config
+from td3.engine import EagerEngine, disagreement, tape
+from td3.engine.losses import LossSums
+from td3.engine.tape import HeldStreams, Tape
+
+SETTINGS = {
+    "as by default": {},
+    "one layer": {"hidden_sizes": (24,)},
+    "three layers": {"hidden_sizes": (24, 16, 8)},
+    "gradient descent": {"optimizer": "sgd"},
+    "the actor every time": {"policy_delay": 1},
+    "the actor every third time": {"policy_delay": 3},
+    "an odd batch": {"batch_size": 7},
+}
+
+
+def settings_of(**changed):
+    return TD3Config(**{"hidden_sizes": (32, 32), "batch_size": 16, "memory_size": 200, **changed})
+
+
+def learner(settings, seeds=(5,), action_size=2):
+    low, high = [-1.0] * action_size, [1.0] * action_size
+    agent = Agent.create(seeds, 4, low, high, settings.hidden_sizes, 1e-3, 1e-3, settings.optimizer)
+    memory = make_replay_memory(len(seeds), 200, 4, action_size)
+    rows = torch.randn(len(seeds), 150, 10 + action_size, generator=torch.Generator().manual_seed(1))
+    rows[..., -1] = (rows[..., -1] > 1).float()
+    memory.add_(rows)
+    return agent, memory
+
+
+def equal(agent, other):
+    return all(torch.equal(tensor, other.tensors()[name]) for name, tensor in agent.tensors().items())
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_updates_are_those_of_plain_execution_bit_for_bit(name):
+    settings, updates = settings_of(**SETTINGS[name]), 1_000 if name == "as by default" else 40
+    (agent, memory), (plain_agent, plain_memory) = learner(settings), learner(settings)
+    engine = EagerEngine(agent, memory, [5], settings, 1)
+    streams, losses = MemberStreams([5]), LossSums(1)
+    more = torch.randn(1, 1, 12, generator=torch.Generator().manual_seed(2))
+    for number in range(updates):
+        if number % 10 == 0:  # the memory grows, and later forgets
+            engine.store(more.numpy() + number / 1_000)
+            plain_memory.add_(more + number / 1_000)
+        engine.update([1])
+        losses.add_(update(plain_agent, plain_memory, streams, settings))
+    assert equal(agent, plain_agent)
+    assert int(agent.updates[0]) == updates
+    assert engine.mean_losses([updates]) == losses.take([updates])
+
+
+def test_after_a_return_to_an_earlier_moment_the_same_updates_follow():
+    settings = settings_of()
+    agent, memory = learner(settings)
+    engine = EagerEngine(agent, memory, [5], settings, 1)
+    engine.update([31])
+    saved = {name: tensor.clone() for name, tensor in agent.tensors().items()}
+    engine.update([50])
+    expected = {name: tensor.clone() for name, tensor in agent.tensors().items()}
+    for name, tensor in agent.tensors().items():
+        tensor.copy_(saved[name])
+    agent.updates[:] = 31
+    engine.restored()
+    engine.update([50])
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in agent.tensors().items())
+
+
+def test_a_new_learning_rate_is_learnt_at():
+    settings = settings_of()
+    (agent, memory), (plain_agent, plain_memory) = learner(settings), learner(settings)
+    engine = EagerEngine(agent, memory, [5], settings, 1)
+    plain = EagerEngine(plain_agent, plain_memory, [5], settings, 1, taped=False)
+    for rate in (1e-3, 1e-2, 1e-2):
+        engine.set_learning_rate(rate)
+        plain.set_learning_rate(rate)
+        engine.update([6])
+        plain.update([6])
+    assert equal(agent, plain_agent)
+
+
+@pytest.mark.parametrize("where", ["reward", "actor"])
+def test_numbers_that_break_down_are_caught_before_an_optimiser_follows_them(where):
+    settings = settings_of(policy_delay=1)
+    agent, memory = learner(settings)
+    engine = EagerEngine(agent, memory, [5], settings, 1)
+    engine.update([4])
+    if where == "reward":
+        memory.rows[..., -2] = torch.inf
+    else:
+        agent.critics.parameters.data[0, 0, -1] = torch.inf
+    before = {name: tensor.clone() for name, tensor in agent.tensors().items()}
+    with pytest.raises(NonFinite, match="too large or not a number"):
+        engine.update([1])
+    assert all(torch.equal(tensor, before[name]) for name, tensor in agent.tensors().items())
+
+
+def test_the_self_check_sees_a_tape_that_repeats_something_else(monkeypatch):
+    settings = settings_of()
+    agent, _ = learner(settings)
+
+    def engine(agent, memory):
+        return EagerEngine(agent, memory, [5], settings, 1)
+
+    assert disagreement(agent, [5], settings, engine) == 0
+    monkeypatch.setattr(HeldStreams, "advance", lambda self: None)
+    assert disagreement(agent, [5], settings, engine) > 0
+
+
+def test_a_tape_repeats_views_copies_and_results_of_several_parts():
+    source, total = torch.arange(6.0).reshape(2, 3), torch.zeros(())
+
+    def work():
+        largest = source.T.reshape(-1).max(dim=0)  # a copy, then values and indices
+        ones = torch.ones_like(source)
+        ones.mul_(2)
+        total.add_(largest.values + largest.indices + (source * ones).sum())
+
+    noted = Tape(work)
+    assert float(total) == 5 + 5 + 30
+    source[0, 0] = 7
+    noted.play()
+    assert float(total) == 40 + 7 + 0 + 44
+
+
+def test_numbers_stay_where_they_are_and_are_those_of_the_plain_streams():
+    held, plain = HeldStreams([3], 4, 2), MemberStreams([3])
+    filled = torch.tensor(50)
+    place = None
+    for _ in range(70):  # beyond the first block
+        held.advance()
+        numbers = held.normal(4, 2)
+        place = place or numbers.data_ptr()
+        assert numbers.data_ptr() == place
+        assert torch.equal(held.rows(filled, 4), plain.rows(filled, 4))
+        assert torch.equal(numbers, plain.normal(4, 2))
+    held.seek(5)
+    plain.seek(5)
+    held.advance()
+    assert torch.equal(held.rows(filled, 4), plain.rows(filled, 4))
+
+
+def test_most_operations_are_called_by_pytorchs_own_functions():
+    settings = settings_of()
+    agent, memory = learner(settings)
+    streams = HeldStreams([5], 16, 2)
+    streams.advance()
+    noted = Tape(lambda: LossSums(1).add_(update(agent, memory, streams, settings)))
+    functions = [call.func for call in noted._calls]
+    quick = [function for function in functions if type(function).__name__ == "builtin_function_or_method"]
+    copied = [function for function in functions if function is tape._copy_again]
+    assert len(quick) > len(functions) / 2
+    assert len(copied) < len(functions) / 10
+    assert np.all([callable(function) for function in functions])
