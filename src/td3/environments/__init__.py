@@ -3,7 +3,7 @@
 import gymnasium as gym
 
 from td3.environments.check import TaskSpaces, check_environment
-from td3.environments.make import families, make_environment
+from td3.environments.make import families, make_environment, note_on
 from td3.environments.pool import EnvironmentPool, single_threaded_children
 from td3.environments.vectorise import EnvironmentRow
 
@@ -17,5 +17,6 @@ __all__ = [
     "check_environment",
     "families",
     "make_environment",
+    "note_on",
     "single_threaded_children",
 ]

@@ -7,6 +7,7 @@ import numpy as np
 from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
+from td3.environments.observations import flattened_from, holds_image
 from td3.errors import EnvironmentFault
 
 
@@ -18,6 +19,8 @@ class TaskSpaces(NamedTuple):
     action_high: tuple[float, ...]
     observation_shape: tuple[int, ...]
     action_shape: tuple[int, ...]
+    flattened: str = ""
+    """What the observations were before they became a vector, in words."""
 
     @property
     def action_size(self) -> int:
@@ -44,6 +47,9 @@ def check_environment(environment: gym.Env[Any, Any], name: str) -> TaskSpaces:
         raise EnvironmentFault(
             f"{name} has an action dimension without width ({_short(low)}..{_short(high)}): remove that dimension."
         )
+    if holds_image(observation_space) and not isinstance(observation_space, Box):
+        kind = type(observation_space).__name__
+        raise EnvironmentFault(f"{name} has {kind} observations with images among them: give one or the other.")
     if not isinstance(observation_space, Box):
         kind = type(observation_space).__name__
         raise EnvironmentFault(f"{name} has {kind} observations: wrap it so that it gives an array (a Box).")
@@ -57,6 +63,7 @@ def check_environment(environment: gym.Env[Any, Any], name: str) -> TaskSpaces:
         tuple(high.tolist()),
         observation_space.shape,
         action_space.shape,
+        flattened_from(environment),
     )
 
 
