@@ -28,8 +28,10 @@ ENV_SPELLINGS = ("--env", "--env-id")
 def _kwargs(words: Sequence[str]) -> dict[str, Any]:
     """KEY=VALUE words as a dictionary, values as JSON has them and else as text; or all of it as one JSON object."""
     if len(words) == 1 and words[0].lstrip().startswith("{"):
-        found = json.loads(words[0])
-        return dict(found)
+        try:
+            return dict(json.loads(words[0]))
+        except ValueError:
+            raise ValueError(f"{words[0]} is not JSON") from None
     pairs = [word.partition("=") for word in words]
     if wrong := [word for word, (key, equals, _) in zip(words, pairs, strict=True) if not (key and equals)]:
         raise ValueError(f"{wrong[0]!r} is neither KEY=VALUE nor a JSON object")

@@ -52,7 +52,8 @@ class Policy:
         except (TypeError, ValueError):
             raise UserError(
                 f"the agent was trained on observations of shape {self.observation_shape}, one or a batch of them, "
-                f"but {type(observation).__name__} was given, which is no array of numbers."
+                f"but {type(observation).__name__} was given, which is no array of numbers: give what training saw, "
+                "such as gymnasium.spaces.flatten(env.observation_space, observation)."
             ) from None
         depth = len(self.observation_shape)
         if array.shape[array.ndim - depth :] != self.observation_shape or array.ndim - depth not in (0, 1):

@@ -5,6 +5,7 @@ environments do it, the update draws from the memory as it was before that step.
 """
 
 import contextlib
+import json
 import shutil
 import signal
 import threading
@@ -440,6 +441,8 @@ class Training:
                     raise RunError(f"{self.path} has a checkpoint that does not fit its run ({error}).") from error
             self._write_status("running")
             observer.started(config, self.path, self._place)
+            if config.env_kwargs:
+                observer.noted(f"Made with {json.dumps(config.env_kwargs)}.")
             if self.spaces.flattened:
                 observer.noted(f"Observations: {self.spaces.flattened}, flattened to {self.spaces.state_size} numbers.")
             if checkpoint is None:

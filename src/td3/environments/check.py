@@ -1,5 +1,6 @@
 """Look at an environment before training: whether TD3 can serve it, and whether it keeps its word."""
 
+import inspect
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -34,8 +35,12 @@ def check_environment(environment: gym.Env[Any, Any], name: str) -> TaskSpaces:
     if not isinstance(action_space, Box):
         kind = type(action_space).__name__
         raise EnvironmentFault(
-            f"{name} has {kind} actions, and TD3 needs continuous ones (a Box): choose another task, "
-            "or for Discrete actions another algorithm."
+            f"{name} has {kind} actions, and TD3 needs continuous ones (a Box): "
+            + (
+                "make it with  --env-kwargs continuous=true"
+                if "continuous" in inspect.signature(type(environment.unwrapped)).parameters
+                else "choose another task, or for Discrete actions another algorithm."
+            )
         )
     low, high = (np.asarray(bound, np.float64).ravel() for bound in (action_space.low, action_space.high))
     if low.size == 0 or not np.all(np.isfinite([low, high])):

@@ -4,6 +4,7 @@ import contextlib
 import difflib
 import importlib
 import importlib.util
+import io
 import sys
 import warnings
 from collections.abc import Mapping
@@ -12,7 +13,7 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 
 from td3.environments.observations import as_vector
-from td3.environments.own import Maker, class_named, name_of, not_found
+from td3.environments.own import GIVEN, Maker, class_named, name_of, not_found
 from td3.environments.quiet import without_noise
 from td3.environments.repeat import forgetful
 from td3.errors import EnvironmentFault, MissingExtra, UserError, missing_extra
@@ -137,9 +138,8 @@ def make_environment(env: str | Maker, env_kwargs: Mapping[str, Any] | None = No
     name, arguments = env if isinstance(env, str) else name_of(env), {**(env_kwargs or {}), **kwargs}
     with without_noise() if family and family.extra == "pybullet" else contextlib.nullcontext():
         try:
-            if family and family.registers:
-                # Importing the package is what registers its environments.
-                gym.register_envs(importlib.import_module(family.registers))
+            if family and family.registers and family.registers not in sys.modules:
+                _register(family.registers, aloud=name.startswith("Adroit"))
             made = _made(env, arguments)
             if not isinstance(made, gym.Env):
                 raise EnvironmentFault(f"{name} turned out to be {made!r}, and not an environment of Gymnasium.")
@@ -148,13 +148,13 @@ def make_environment(env: str | Maker, env_kwargs: Mapping[str, Any] | None = No
             raise
         except ModuleNotFoundError as error:
             module = error.name or name.partition(":")[0]
+            if module == GIVEN:
+                raise not_found(name) from None
             raise EnvironmentFault(f"{name} needs the module {module!r}, which cannot be found.") from None
         except gym.error.DependencyNotInstalled as error:
             raise EnvironmentFault(f"{name} needs a package that is not installed: {_one_line(error)}") from None
         except (gym.error.UnregisteredEnv, gym.error.DeprecatedEnv):
-            if ":" in name and "-v" not in name:
-                raise not_found(name) from None
-            raise EnvironmentFault(_unknown(name)) from None
+            raise (not_found(name) if ":" in name and "-v" not in name else EnvironmentFault(_unknown(name))) from None
         except Exception as error:  # a stranger's code, or arguments that it does not like
             raise EnvironmentFault(f"{name} cannot be made: {_one_line(error)}") from error
 
@@ -162,14 +162,25 @@ def make_environment(env: str | Maker, env_kwargs: Mapping[str, Any] | None = No
 def _made(env: str | Maker, arguments: dict[str, Any]) -> Any:
     maker = class_named(env) if isinstance(env, str) else env
     if maker is not None:
-        return maker(**arguments)
+        limit = arguments.pop("max_episode_steps", None)  # which `gym.make` understands for all that are registered
+        made = maker(**arguments)
+        return made if limit is None else gym.wrappers.TimeLimit(made, limit)
     with warnings.catch_warnings():
         # That a version is old is no news where it is asked for by name, and unknown ones get a sentence above.
         warnings.simplefilter("ignore", DeprecationWarning)
-        # Who trains needs no window, and drawing is prepared where it is asked for.
         warnings.filterwarnings("ignore", module="glfw")
         # Gymnasium's own checker only prints; what matters is checked once, with a sentence (check.py).
         return gym.make(env, disable_env_checker=True, **arguments)  # type: ignore[arg-type]  # a name, here
+
+
+def _register(package: str, aloud: bool) -> None:
+    """Import the package, which is what registers its environments; what it says then is about Adroit's alone."""
+    said = io.StringIO()
+    with warnings.catch_warnings(), contextlib.redirect_stderr(said):
+        warnings.filterwarnings("ignore", module="glfw")  # that there is no window is no news to who needs none
+        gym.register_envs(importlib.import_module(package))
+    if aloud:
+        print(said.getvalue(), end="", file=sys.stderr)
 
 
 def missing_family(purpose: str, family: Family) -> MissingExtra:

@@ -15,6 +15,8 @@ from gymnasium.vector.utils import CloudpickleWrapper
 from td3.errors import EnvironmentFault
 
 Maker = Callable[..., gym.Env[Any, Any]]
+GIVEN = "given"
+"""What stands before the name of an instance with wrappers, which that name alone would not bring back."""
 
 
 class Given(NamedTuple):
@@ -25,6 +27,14 @@ class Given(NamedTuple):
     maker: Maker | None
 
 
+class Carried(CloudpickleWrapper[Any]):
+    """A function that reaches worker processes also if nobody could import it there, as Gymnasium itself does it."""
+
+    def __call__(self, **kwargs: Any) -> Any:
+        """What the function makes of these arguments."""
+        return self.fn(**kwargs)
+
+
 def understood(env: Any) -> Given:
     """A name, a class, a function that makes an environment, or an instance whose copies can be made."""
     if isinstance(env, str):
@@ -33,8 +43,7 @@ def understood(env: Any) -> Given:
         return _of_instance(env)
     if callable(env):
         name = name_of(env)
-        # Cloudpickle hands functions to worker processes that nobody could import there, as Gymnasium itself does.
-        return Given(name, {}, None if class_named(name) is env else CloudpickleWrapper(env))
+        return Given(name, {}, None if class_named(name) is env else Carried(env))
     raise EnvironmentFault(
         f"an environment is given by its name, its class or a function that makes it, but {env!r} was given."
     )
@@ -51,10 +60,12 @@ def _of_instance(env: Any) -> Given:
     spec = copy.deepcopy(env.spec)
     spec.kwargs.pop("render_mode", None)
     usual = gym.registry.get(spec.id)
-    plain = not spec.additional_wrappers and _is_plain(spec.kwargs)
-    if plain and usual is not None and usual.max_episode_steps == spec.max_episode_steps:
-        return Given(spec.id, {name: v for name, v in spec.kwargs.items() if usual.kwargs.get(name, ...) != v}, None)
-    return Given(spec.id, {}, CloudpickleWrapper(partial(gym.make, spec, disable_env_checker=True)))
+    if usual is not None and not spec.additional_wrappers and _is_plain(spec.kwargs):
+        changed = {name: value for name, value in spec.kwargs.items() if usual.kwargs.get(name, ...) != value}
+        if spec.max_episode_steps not in (None, usual.max_episode_steps):
+            changed["max_episode_steps"] = spec.max_episode_steps
+        return Given(spec.id, changed, None)
+    return Given(f"{GIVEN}:{spec.id}", {}, Carried(partial(gym.make, spec, disable_env_checker=True)))
 
 
 def _is_plain(values: Any) -> bool:
@@ -93,7 +104,11 @@ def class_named(env: str) -> type[gym.Env[Any, Any]] | None:
 def not_found(env: str) -> EnvironmentFault:
     """The sentence for `module:name` that names no environment that can be made from here."""
     module, _, name = env.partition(":")
+    if module == GIVEN:
+        return EnvironmentFault(
+            f"{name} was given from Python, with more than its name: give it again there,  td3.resume(RUN, env=...)"
+        )
     return EnvironmentFault(
-        f"{module} has no environment class {name!r} and registers no such environment. If the run was trained from "
-        f"Python on a function of its own, give that again there:  td3.resume(RUN, env={name.rpartition('.')[2]})"
+        f"{module} has no environment class {name!r}, nor registers one. A run that was trained from Python on a "
+        "function of yours goes on there, with that function:  td3.resume(RUN, env=...)"
     )
