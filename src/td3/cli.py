@@ -514,6 +514,8 @@ def export_command(command: ExportCommand) -> int:
         return 0
     for name, difference in export.files.items():
         print(f"{export.path / name}: differs from the agent by {difference:.1e} of half the action range at most")
+    if "sb3.zip" in export.files and export.normalised:
+        print(f"{export.path / 'sb3.zip'}: what normalises observations is in its first layers, its clip at 10 is not")
     print(f"Model card: {export.path / 'README.md'}")
     print(f"Next: python {export.path / 'infer.py'}")
     return 0

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from td3.agent_file import save_agent
-from td3.algorithm import Agent, ReplayMemory, make_replay_memory
+from td3.algorithm import Agent, NormalisedMemory, ReplayMemory, make_replay_memory
 from td3.algorithm.optimizer import NonFinite
 from td3.checkpoints import Checkpoint, Checkpoints, fill_memory
 from td3.collect import Collector, Episode
@@ -55,7 +55,8 @@ SAVING_SHARE = 0.02
 """Share of the time that checkpoints may take where their interval is left to us."""
 ALARM_AFTER = 5_000
 """Updates before critics are expected to know anything of the size of returns."""
-NETWORKS = ("actor", "actor_target", "critics", "critics_target")
+NETWORKS = ("actor", "actor_target", "critics", "critics_target", "observations.mean", "observations.scale")
+"""What an evaluation that is under way needs of its snapshot."""
 SAVE_INTERVAL = 5.0
 """Seconds between such checkpoints at least."""
 SNAPSHOTS = 10
@@ -402,10 +403,13 @@ class Training:
             settings.critic_learning_rate,
             settings.optimizer,
             device,
+            normalised=config.normalize_observations,
         )
         self.memory = make_replay_memory(
             len(seeds), memory_size, spaces.state_size, spaces.action_size, device, in_host_memory=in_host_memory
         )
+        if self.agent.normaliser is not None:
+            self.memory = NormalisedMemory(self.memory, self.agent.normaliser)
         self._place = f"{self.memory.rows.device}" + (", replay memory in the host's RAM" if in_host_memory else "")
         threads = config.threads or available_threads()
         self.engine = make_engine(self.agent, self.memory, config, threads)
@@ -443,6 +447,8 @@ class Training:
             observer.started(config, self.path, self._place)
             if config.env_kwargs:
                 observer.noted(f"Made with {json.dumps(config.env_kwargs)}.")
+            if config.normalize_observations:
+                observer.noted("Observations are normalised by their running mean and standard deviation.")
             if self.spaces.flattened:
                 observer.noted(f"Observations: {self.spaces.flattened}, flattened to {self.spaces.state_size} numbers.")
             if checkpoint is None:
@@ -577,7 +583,7 @@ class Training:
         }
         for number, env_steps in enumerate(sorted(self._snapshots)):
             networks = self._snapshots[env_steps].tensors()
-            tensors |= {f"pending.{number}.{name}": networks[name] for name in NETWORKS}
+            tensors |= {f"pending.{number}.{name}": networks[name] for name in NETWORKS if name in networks}
             tensors[f"pending.{number}.updates"] = self._snapshots[env_steps].updates
         return {name: _array(value) for name, value in tensors.items()}
 
@@ -706,6 +712,8 @@ class Training:
 
     def _evaluate(self, observer: Observer) -> None:
         beside = isinstance(self.evaluator, EvaluationWorkers)
+        if self.agent.normaliser is not None:
+            self.engine.settle()  # rows that still wait count in what normalises, whichever the engine
         # What is evaluated while training goes on must be a copy.
         snapshot = self.agent.copied() if beside or self.memory.rows.is_cuda else self.agent
         self._snapshots[self.env_steps] = snapshot

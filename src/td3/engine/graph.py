@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from td3.algorithm import Agent, MemberStreams, ReplayMemory, update
+from td3.algorithm import Agent, MemberStreams, NormalisedMemory, ReplayMemory, update
 from td3.algorithm.networks import StackedMLP, serves_kernels
 from td3.algorithm.step_02_actor import Actor
 from td3.algorithm.streams import BLOCK
@@ -246,10 +246,13 @@ class GraphEngine:
         self._inbox.bring()
         self.memory.rows.flatten(0, 1).index_copy_(0, self._inbox.places, self._inbox.rows)
         self.memory.filled.copy_(self._inbox.filled)
+        if self.agent.normaliser is not None:  # as `NormalisedMemory.add_` does, in the same order
+            members, count, size = self._inbox.states.shape
+            self.agent.normaliser.observe_(self._inbox.rows.view(members, count, -1)[..., :size])
 
     def _do_act(self) -> None:
         with torch.no_grad():
-            self._actions.copy_(self._acting(self._inbox.states), non_blocking=True)
+            self._actions.copy_(self._acting(self.agent.normalised(self._inbox.states)), non_blocking=True)
 
     def _do_bring_and_act(self) -> None:
         self._inbox.bring()
@@ -310,6 +313,8 @@ def disagreement(agent: Agent, seeds: Sequence[int], settings: Settings) -> floa
         learner = agent.copied(device)
         learner.updates[:] = 0
         memory = ReplayMemory(len(seeds), 512, sizes[0], sizes[-1], device)
+        if learner.normaliser is not None:
+            memory = NormalisedMemory(memory, learner.normaliser)
         rows = torch.randn(memory.rows.shape, generator=torch.Generator().manual_seed(0))
         rows[..., -1] = (rows[..., -1] > 1).float()
         memory.add_(rows.to(device))

@@ -183,7 +183,7 @@ def film_run(
 
 def _player(run: Run, seed: int, which: str) -> Player:
     agent = run.agent(seed, which)
-    return Player(agent.policy, saved_critic(run.folder(seed) / which), f"seed {seed}")
+    return Player(agent.policy, saved_critic(run.folder(seed) / which, agent.policy), f"seed {seed}")
 
 
 def _along_the_way(run: Run, seed: int) -> list[Player]:
@@ -285,8 +285,8 @@ def to_gif(film: Path, path: Path) -> None:
     subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
 
 
-def saved_critic(folder: Path) -> Callable[[Array, Array], float] | None:
-    """Critic 1 of a saved agent, in numpy; None where only the actor was kept."""
+def saved_critic(folder: Path, policy: Policy | None = None) -> Callable[[Array, Array], float] | None:
+    """Critic 1 of a saved agent, in numpy; None where only the actor was kept. It reads states as the policy does."""
     tensors = load_file(folder / "agent.safetensors")
     layers: list[tuple[Array, Array]] = []
     while f"critic_1.{len(layers)}.weight" in tensors:
@@ -296,7 +296,8 @@ def saved_critic(folder: Path) -> Callable[[Array, Array], float] | None:
         return None
 
     def score(state: Array, action: Array) -> float:
-        hidden = np.concatenate((state, action)).astype(np.float32)
+        known = state if policy is None else policy.normalised(state[None])[0]
+        hidden = np.concatenate((known, action)).astype(np.float32)
         for weight, bias in layers[:-1]:
             hidden = np.maximum(weight @ hidden + bias, 0)
         weight, bias = layers[-1]
