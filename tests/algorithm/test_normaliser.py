@@ -13,8 +13,8 @@ SEEDS, STATE, ACTION = (0, 1), 3, 2
 SIZES = np.array([1e-3, 1.0, 5e3])
 
 
-def rows_of(generator, members=len(SEEDS), count=1):
-    rows = generator.normal(size=(members, count, 2 * STATE + ACTION + 2))
+def rows_of(generator, count=1):
+    rows = generator.normal(size=(len(SEEDS), count, 2 * STATE + ACTION + 2))
     rows[..., :STATE] = 3 * SIZES + SIZES * rows[..., :STATE]
     rows[..., STATE + ACTION : -2] = 3 * SIZES + SIZES * rows[..., STATE + ACTION : -2]
     rows[..., -1] = 0
@@ -22,7 +22,7 @@ def rows_of(generator, members=len(SEEDS), count=1):
 
 
 def new_agent(normalised=True, seeds=SEEDS):
-    return Agent.create(seeds, STATE, [-1] * ACTION, [1] * ACTION, (8, 8), 1e-3, 1e-3, normalised=normalised)
+    return Agent.create(seeds, STATE, [-1.0] * ACTION, [1.0] * ACTION, (8, 8), 1e-3, 1e-3, normalised=normalised)
 
 
 def new_memory(agent, capacity=64):
@@ -113,11 +113,9 @@ def test_every_engine_learns_the_same_and_acts_alike():
         generator, agent = np.random.default_rng(3), new_agent()
         memory = new_memory(agent)
         streams = MemberStreams(SEEDS)
-        engine = {
-            "plain": lambda: None,
-            "eager": lambda: EagerEngine(agent, memory, SEEDS, SETTINGS, 1),
-            "graph": lambda: GraphEngine(agent, memory, SEEDS, SETTINGS, 1),
-        }[kind]()
+        engine = None
+        if kind != "plain":
+            engine = (EagerEngine if kind == "eager" else GraphEngine)(agent, memory, SEEDS, SETTINGS, 1)
         for _ in range(30):
             rows, states = rows_of(generator), rows_of(generator)[..., :STATE]
             if engine is None:
@@ -153,7 +151,7 @@ def test_making_the_engine_leaves_no_trace():
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_recorded_graphs_follow_the_statistics():
     generator = np.random.default_rng(5)
-    make = [STATE, [-1] * ACTION, [1] * ACTION, (8, 8), 1e-3, 1e-3, "adam"]
+    make = [STATE, [-1.0] * ACTION, [1.0] * ACTION, (8, 8), 1e-3, 1e-3, "adam"]
     there, here = Agent.create(SEEDS, *make, "cuda", normalised=True), new_agent()
     memory = NormalisedMemory(ReplayMemory(2, 64, STATE, ACTION, "cuda"), there.normaliser)
     engine = GraphEngine(there, memory, SEEDS, SETTINGS, 1)

@@ -1,6 +1,7 @@
 """Environments given from Python, arguments, and observations of every kind."""
 
 import json
+import re
 import sys
 from functools import partial
 
@@ -217,8 +218,6 @@ def test_a_search_keeps_its_arguments_in_its_result(tmp_path):
 def test_wrong_arguments_get_a_sentence(words, sentence, tmp_path, capsys):
     assert main(["train", "Pendulum-v1", "--env-kwargs", *words, "--out", str(tmp_path / "run"), *SMALL_OPTIONS]) == 2
     error = capsys.readouterr().err
-    import re
-
     assert re.search(re.escape(sentence) if "{" in sentence else sentence, error), error
     assert not (tmp_path / "run").exists()
 
