@@ -16,8 +16,8 @@ CLIP = 10.0
 class Policy:
     """state -> action, without noise, for one actor or for a stack of them (one per member).
 
-    The arrays may be views of an actor that is still learning: then the policy is always up to date. `normaliser` is the
-    mean taken from every state and the scale that the rest is multiplied by, where the actor learnt from such.
+    The arrays may be views of an actor that is still learning: then the policy is always up to date. An actor that
+    learnt from normalised states has a `normaliser`: the mean taken from each of them, and the scale that follows.
     """
 
     def __init__(
