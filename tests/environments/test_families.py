@@ -3,7 +3,7 @@
 import gymnasium as gym
 import numpy as np
 import pytest
-from scripted import SMALL
+from scripted import SMALL, needs
 
 import td3
 from td3.environments import make_environment
@@ -22,7 +22,7 @@ FAMILIES = {
 @pytest.mark.parametrize("env", FAMILIES)
 def test_every_family_trains_and_is_read_again(env, tmp_path):
     package, env_kwargs, flattened = FAMILIES[env]
-    pytest.importorskip(package)
+    needs(package)
     fields = {**SMALL, "eval_every": 0, "eval_episodes": 1, "random_steps": 150, "env_kwargs": env_kwargs}
     # Episodes of 1,000 steps are for those who learn from them.
     fields["env_kwargs"] = {"max_episode_steps": 60, **env_kwargs}
@@ -77,7 +77,7 @@ def episode(environment, seed, steps):
 
 
 def test_a_bullet_environment_without_a_seed_stays_random():
-    pytest.importorskip("pybullet_envs_gymnasium")
+    needs("pybullet_envs_gymnasium")
     starts = [make_environment("HopperBulletEnv-v0").reset()[0] for _ in range(2)]
     assert not np.array_equal(*starts)
 

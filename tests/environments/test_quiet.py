@@ -8,6 +8,7 @@ import threading
 
 import numpy as np
 import pytest
+from scripted import needs
 
 from td3.environments import make_environment
 from td3.environments.quiet import without_noise
@@ -63,7 +64,7 @@ def test_a_closed_output_is_no_trouble():
 
 
 def test_pybullet_is_not_heard_when_made_reset_stepped_or_drawn(capfd):
-    pytest.importorskip("pybullet_envs_gymnasium")
+    needs("pybullet_envs_gymnasium")
     environment = make_environment("HopperBulletEnv-v0", render_mode="rgb_array")
     for seed in (1, 2):
         environment.reset(seed=seed)
@@ -92,7 +93,7 @@ if __name__ == "__main__":
 
 
 def test_a_run_prints_clean_json_from_a_fresh_process_and_its_workers(tmp_path):
-    pytest.importorskip("pybullet_envs_gymnasium")
+    needs("pybullet_envs_gymnasium")
     (tmp_path / "program.py").write_text(PROGRAM)
     done = subprocess.run(
         [sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120
