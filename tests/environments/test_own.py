@@ -13,7 +13,7 @@ from gymnasium.wrappers import TimeLimit, TransformReward
 from scripted import SMALL, SMALL_OPTIONS, Changed, Scripted, needs
 
 import td3
-from td3.cli import main
+from td3.cli import _kwargs, main
 from td3.config import TrainConfig, read_config, resolve
 from td3.environments import EnvironmentPool, check_environment, make_environment
 from td3.environments.own import understood
@@ -176,9 +176,16 @@ def test_a_dictionary_given_to_an_agent_gets_a_sentence(trained):
         td3.load(trained.path).act({"a": 1})
 
 
-@pytest.mark.parametrize("words", [["g=5.0", "max_episode_steps=30"], ['{"g": 5.0, "max_episode_steps": 30}']])
-def test_arguments_are_kept_and_used_by_every_command(words, tmp_path, capsys):
-    out = tmp_path / "run"
+@pytest.mark.parametrize(
+    "words", [["a=5.0", "b=true", "c=text"], ['{"a": 5.0, "b": true, "c": "text"}'], ["c=x=y"], []]
+)
+def test_arguments_are_read_as_pairs_or_as_json(words):
+    expected = {"a": 5.0, "b": True, "c": "text"} if len(words) == 3 or "{" in "".join(words) else {}
+    assert _kwargs(words) == (expected or {word[0]: word[2:] for word in words})
+
+
+def test_arguments_are_kept_and_used_by_every_command(tmp_path, capsys):
+    out, words = tmp_path / "run", ["g=5.0", "max_episode_steps=30"]
     options = ["--steps", "60", "--out", str(out), "--eval-every", "0", *SMALL_OPTIONS]
     # The environment's name after its arguments is found as well.
     assert main(["train", "--env-kwargs", *words, *options, "Pendulum-v1"]) == 0

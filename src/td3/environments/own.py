@@ -81,7 +81,11 @@ def name_of(maker: Any) -> str:
     while isinstance(maker, partial):
         maker = maker.func
     named = maker if hasattr(maker, "__qualname__") else type(maker)
-    return f"{named.__module__}:{named.__qualname__}".replace("<locals>.", "").replace("<", "").replace(">", "")
+    return (
+        f"{named.__module__ or '__main__'}:{named.__qualname__}".replace("<locals>.", "")
+        .replace("<", "")
+        .replace(">", "")
+    )
 
 
 def class_named(env: str) -> type[gym.Env[Any, Any]] | None:
