@@ -1,10 +1,12 @@
 """Environments with a known script: what they give follows from their seed, the episode, the step and the action."""
 
+import importlib.util
 from itertools import pairwise
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import pytest
 from gymnasium.spaces import Box, Dict, Discrete
 
 from td3.policy import Policy
@@ -127,6 +129,12 @@ def linear_policy(seed: int = 0, hidden: int = 8) -> Policy:
         for shape in pairwise(sizes)
     ]
     return Policy(layers, LOW, HIGH, (3,), (2,))
+
+
+def needs(package: str) -> None:
+    """Skip a test where this is not installed; not imported, for importing Box2D under strict warnings is a crash."""
+    if importlib.util.find_spec(package) is None:
+        pytest.skip(f"needs {package}")
 
 
 SMALL = {

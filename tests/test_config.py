@@ -72,6 +72,8 @@ BAD_TRAIN = [
     ("threads", -1),
     ("tf32", 1),
     ("memory_on", "disk"),
+    ("env_kwargs", {"render_mode": "human"}),
+    ("normalize_observations", "yes"),
     ("td3", None),
 ]
 

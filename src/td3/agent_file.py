@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     import td3.algorithm  # only to write: an agent is read, and acts, without PyTorch
 
 FORMAT = "td3-agent"
-VERSION = 1
+VERSION, NORMALISED_VERSION = 1, 2
+"""What reads the first only does not know of normalised observations, and would act on raw ones."""
 LARGEST_JSON, LARGEST_AGENT = 1 << 20, 1 << 28
 """Bytes beyond which a file is not looked at: networks of 3,000 units a layer are smaller."""
 
@@ -55,6 +56,9 @@ def network_tensors(agent: "td3.algorithm.Agent", member: int) -> dict[str, Arra
             for depth, (weight, bias) in enumerate(layer_views(parameters, network.sizes)):
                 named[f"{label}.{depth}.weight"] = weight.T.contiguous().numpy()
                 named[f"{label}.{depth}.bias"] = bias.numpy()
+    if agent.normaliser is not None:
+        named["observation.mean"] = agent.normaliser.mean[member].cpu().numpy()
+        named["observation.scale"] = agent.normaliser.scale[member].cpu().numpy()
     return named
 
 
@@ -69,10 +73,12 @@ def save_agent(
     """Write one member's networks and the facts about them; a reader sees the old pair or the new one."""
     folder.mkdir(parents=True, exist_ok=True)
     named = network_tensors(agent, member)
-    tensors = save_tensors({name: named[name] for name in named if not actor_only or name.startswith("actor.")})
+    tensors = save_tensors(
+        {name: named[name] for name in named if not actor_only or name.startswith(("actor.", "obs"))}
+    )
     described = {
         "format": FORMAT,
-        "version": VERSION,
+        "version": VERSION if agent.normaliser is None else NORMALISED_VERSION,
         "sha256": hashlib.sha256(tensors).hexdigest(),
         **spaces._asdict(),
         **facts,
@@ -103,7 +109,8 @@ def load_agent(folder: Path) -> SavedAgent:
         widths = (math.prod(observation_shape), math.prod(action_shape))
         if (layers[0][0].shape[0], layers[-1][0].shape[1]) != widths or not len(low) == len(high) == widths[1]:
             raise ValueError("the networks do not fit the spaces")
-        policy = Policy(layers, low, high, observation_shape, action_shape)
+        normaliser = _normaliser(tensors, widths[0]) if facts["version"] == NORMALISED_VERSION else None
+        policy = Policy(layers, low, high, observation_shape, action_shape, normaliser)
         policy(np.zeros((1, widths[0]), np.float32))
     except (SafetensorError, KeyError, ValueError, TypeError, IndexError) as error:
         raise AgentFileError(f"{folder} does not hold a usable agent ({error}).") from None
@@ -120,6 +127,13 @@ def _actor_layers(tensors: Mapping[str, Array]) -> list[tuple[Array, Array]]:
     if any(weight.ndim != 2 or bias.shape != weight.shape[1:] for weight, bias in layers):
         raise ValueError("the actor's layers are not linear ones")
     return layers
+
+
+def _normaliser(tensors: Mapping[str, Array], size: int) -> tuple[Array, Array]:
+    mean, scale = tensors["observation.mean"], tensors["observation.scale"]
+    if any(array.shape != (size,) or not np.isfinite(array).all() for array in (mean, scale)) or (scale <= 0).any():
+        raise ValueError("what normalises observations does not fit them")
+    return mean, scale
 
 
 def _bound(values: Any) -> Sequence[float]:
@@ -143,8 +157,9 @@ def _read_facts(path: Path) -> dict[str, Any]:
         raise AgentFileError(f"{path} is damaged or foreign: it is not JSON ({error}).") from None
     if not isinstance(facts, dict) or facts.get("format") != FORMAT:
         raise AgentFileError(f"{path} was not written by td3.")
-    if facts.get("version") != VERSION:
+    if facts.get("version") not in (VERSION, NORMALISED_VERSION):
         raise AgentFileError(
-            f"{path} has version {facts.get('version')!r} of the format, and this td3 reads {VERSION}."
+            f"{path} has version {facts.get('version')!r} of the format, and this td3 reads {VERSION} and "
+            f"{NORMALISED_VERSION}."
         )
     return facts

@@ -8,7 +8,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -24,6 +24,37 @@ from td3.errors import ConfigError, UserError
 SPELLINGS = {"-n": "--steps", "--total-timesteps": "--steps", "--n-timesteps": "--steps", "--num-envs": "--envs"}
 ENV_SPELLINGS = ("--env", "--env-id")
 
+
+def _kwargs(words: Sequence[str]) -> dict[str, Any]:
+    """KEY=VALUE words as a dictionary, values as JSON has them and else as text; or all of it as one JSON object."""
+    if len(words) == 1 and words[0].lstrip().startswith("{"):
+        try:
+            return dict(json.loads(words[0]))
+        except ValueError:
+            raise ValueError(f"{words[0]} is not JSON") from None
+    pairs = [word.partition("=") for word in words]
+    if wrong := [word for word, (key, equals, _) in zip(words, pairs, strict=True) if not (key and equals)]:
+        raise ValueError(f"{wrong[0]!r} is neither KEY=VALUE nor a JSON object")
+    return {key: _as_json(value) for key, _, value in pairs}
+
+
+def _as_json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+EnvKwargs = Annotated[
+    dict[str, Any],
+    tyro.constructors.PrimitiveConstructorSpec(
+        nargs="*",
+        metavar="KEY=VALUE",
+        instance_from_str=_kwargs,
+        is_instance=lambda given: isinstance(given, dict),
+        str_from_instance=lambda given: [f"{key}={json.dumps(value)}" for key, value in given.items()],
+    ),
+]
 RunPath = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
 
 
@@ -32,6 +63,8 @@ class TrainCommand(TrainConfig):
     """Train TD3: `td3 train HalfCheetah-v5 --steps 100000 --seeds 3 --td3.random-steps 10000`."""
 
     env: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENV")] = tyro.MISSING
+    env_kwargs: EnvKwargs = field(default_factory=dict)
+    """What the environment is made with, as KEY=VALUE (continuous=true gravity=-5.0) or one JSON object."""
     config: Path | None = None
     """A TOML or JSON file of these settings, such as a run's config.json; what is given here goes before it."""
     capture_video: bool = False
@@ -236,6 +269,10 @@ class TuneCommand:
     """The first seed, the same in every trial."""
     preset: Preset = "author"
     """Where all that is not searched comes from; its own numbers are the first trial."""
+    env_kwargs: EnvKwargs = field(default_factory=dict)
+    """What the environment is made with, as KEY=VALUE (continuous=true gravity=-5.0) or one JSON object."""
+    normalize_observations: bool = False
+    """Learn from observations less their running mean, over their running standard deviation, within +-10."""
     fields: tuple[str, ...] = (
         *("learning_rate", "gamma", "hidden_sizes", "batch_size", "exploration_noise", "tau", "random_share"),
     )
@@ -428,7 +465,7 @@ def doctor_command(command: DoctorCommand) -> int:
 
 def envs_command(command: EnvsCommand) -> int:
     """List the families of environments."""
-    from td3.environments import families
+    from td3.environments import families, note_on
 
     found = families()
     if command.json:
@@ -440,10 +477,11 @@ def envs_command(command: EnvsCommand) -> int:
         return 0
     for family, ready in found:
         state = "ready" if ready else f"missing: pip install 'td3[{family.extra}]'"
+        state += f"; {note}" if not ready and (note := note_on(family)) else ""
         print(f"{family.title} ({state})")
         print("  " + "  ".join(family.examples))
     print("This project's own (ready)\n  Rail-v0")
-    print("Any other Gymnasium environment with continuous actions: td3 train your_module:YourEnv-v0")
+    print("Any other Gymnasium environment with continuous actions: td3 train your_module:YourEnv-v0, or :YourClass")
     return 0
 
 
@@ -476,6 +514,8 @@ def export_command(command: ExportCommand) -> int:
         return 0
     for name, difference in export.files.items():
         print(f"{export.path / name}: differs from the agent by {difference:.1e} of half the action range at most")
+    if "sb3.zip" in export.files and export.normalised:
+        print(f"{export.path / 'sb3.zip'}: what normalises observations is in its first layers, its clip at 10 is not")
     print(f"Model card: {export.path / 'README.md'}")
     print(f"Next: python {export.path / 'infer.py'}")
     return 0
@@ -688,10 +728,11 @@ def _defaults_of_file(path: Path, words: Sequence[str]) -> TrainCommand:
 
 def _environment_in(words: Sequence[str]) -> str:
     """The word that is neither an option nor an option's value; numbers can only be values."""
-    flags = [f"--{name}" for name in ("json", "no-json", "capture-video", "no-capture-video", "track", "no-track")]
+    names = ("json", "capture-video", "track", "tf32", "normalize-observations")
+    flags = [f"--{no}{name}" for name in names for no in ("", "no-")]
     for before, word in pairwise(["", *words]):
         takes_value = before.startswith("--") and "=" not in before and before.replace("_", "-") not in flags
-        if not word.startswith("-") and not word.isdigit() and not takes_value:
+        if not word.startswith("-") and not word.isdigit() and "=" not in word and not takes_value:
             return word
     return ""
 

@@ -19,7 +19,7 @@ Device = Literal["auto", "cpu", "cuda"]
 MemoryPlace = Literal["auto", "gpu", "host"]
 Workers = Literal["auto", "none", "threads", "processes"]
 
-ADDED_LATER = ("save_every", "env_timeout", "memory_on", "workers")
+ADDED_LATER = ("save_every", "env_timeout", "memory_on", "workers", "env_kwargs", "normalize_observations")
 """Fields of a run that the first version did not have: its runs are read as if they had the default."""
 
 
@@ -106,6 +106,10 @@ class TrainConfig:
     """On a GPU, multiply matrices in TF32: faster, with 10 bits of mantissa instead of 23."""
     memory_on: MemoryPlace = "auto"
     """Where a GPU's replay memory lies: on the GPU if it fits, else in the host's RAM; or as you say."""
+    env_kwargs: dict[str, Any] = field(default_factory=dict)
+    """What the environment is made with, as KEY=VALUE (continuous=true gravity=-5.0) or one JSON object."""
+    normalize_observations: bool = False
+    """Learn from observations less their running mean, over their running standard deviation, within +-10."""
     td3: TD3Config = field(default_factory=TD3Config)
     """The algorithm's own numbers."""
 
@@ -123,7 +127,7 @@ class TrainConfig:
     @property
     def making(self) -> dict[str, Any]:
         """What `make_environment` is to be called with."""
-        return {"env": self.env}
+        return {"env": self.env, "env_kwargs": self.env_kwargs}
 
     def warnings(self) -> list[str]:
         """What is allowed but surely not meant."""
@@ -145,7 +149,8 @@ class TrainConfig:
     def from_json(cls, values: Mapping[str, Any]) -> "TrainConfig":
         """The configuration that `to_json` wrote."""
         try:
-            values = {**{f.name: f.default for f in fields(cls) if f.name in ADDED_LATER}, **values}
+            usual = cls(env="any")
+            values = {**{name: getattr(usual, name) for name in ADDED_LATER}, **values}
             missing = {f.name for f in fields(cls)} - set(values)
             if missing:
                 raise ConfigError(f"the configuration is damaged: it lacks {', '.join(sorted(missing))}.")
@@ -261,6 +266,15 @@ def _one_of(kind: Any) -> Callable[[Any], bool]:
     return lambda given: given in get_args(kind)
 
 
+def _are_kwargs(given: Any) -> bool:
+    if not isinstance(given, dict) or not all(isinstance(name, str) and name.isidentifier() for name in given):
+        return False
+    try:
+        return "render_mode" not in given and bool(json.loads(json.dumps(given)) == given)
+    except ValueError:
+        return False
+
+
 def _require(config: Any, rules: Sequence[Rule]) -> None:
     for name, rule, holds in rules:
         given = getattr(config, name)
@@ -313,5 +327,7 @@ _TRAIN_RULES: tuple[Rule, ...] = (
     ("threads", "a whole number of at least 0", _whole(0)),
     ("tf32", "True or False", lambda given: isinstance(given, bool)),
     ("memory_on", f"one of {', '.join(get_args(MemoryPlace))}", _one_of(MemoryPlace)),
+    ("env_kwargs", "plain values by name, and not render_mode, which each command chooses", _are_kwargs),
+    ("normalize_observations", "True or False", lambda given: isinstance(given, bool)),
     ("td3", "a TD3Config", lambda given: isinstance(given, TD3Config)),
 )

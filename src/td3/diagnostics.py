@@ -142,7 +142,7 @@ def value_against_return(agent: Agent, visits: Array) -> list[dict[str, float]]:
     rows = []
     for member in range(agent.members):
         learner = agent.member(member)
-        both = torch.cat((states[member, :, :width], states[member, :, width:]))[None].to(device)
+        both = learner.normalised(torch.cat((states[member, :, :width], states[member, :, width:]))[None].to(device))
         with torch.no_grad():
             squashed, _ = _forward(learner.actor.parameters, learner.actor.network, both, torch.tanh)
             action = learner.actor.action_range.middle + learner.actor.action_range.half * squashed

@@ -9,12 +9,15 @@ from numpy.typing import NDArray
 from td3.errors import UserError
 
 Array = NDArray[Any]
+CLIP = 10.0
+"""Normalised observations stay within this many standard deviations (as in `td3.algorithm.normaliser`)."""
 
 
 class Policy:
     """state -> action, without noise, for one actor or for a stack of them (one per member).
 
-    The arrays may be views of an actor that is still learning: then the policy is always up to date.
+    The arrays may be views of an actor that is still learning: then the policy is always up to date. An actor that
+    learnt from normalised states has a `normaliser`: the mean taken from each of them, and the scale that follows.
     """
 
     def __init__(
@@ -24,15 +27,17 @@ class Policy:
         action_high: Sequence[float],
         observation_shape: Sequence[int],
         action_shape: Sequence[int],
+        normaliser: tuple[Array, Array] | None = None,
     ) -> None:
         self.layers = [(weight, bias[..., None, :]) for weight, bias in layers]
         self.low, self.high = (np.asarray(bound, np.float32) for bound in (action_low, action_high))
         self._middle, self._half = (self.low + self.high) / 2, (self.high - self.low) / 2
         self.observation_shape, self.action_shape = tuple(observation_shape), tuple(action_shape)
+        self.normaliser = normaliser
 
     def __call__(self, states: Array) -> Array:
         """Actions `[*members, count, action]` for states `[*members, count, state]`."""
-        hidden = states
+        hidden = states if self.normaliser is None else self.normalised(states)
         for weight, bias in self.layers[:-1]:
             hidden = hidden @ weight
             hidden += bias
@@ -40,10 +45,19 @@ class Policy:
         weight, bias = self.layers[-1]
         return np.asarray(self._middle + self._half * np.tanh(hidden @ weight + bias))
 
+    def normalised(self, states: Array) -> Array:
+        """States `[*members, count, state]` as the networks read them."""
+        if self.normaliser is None:
+            return states
+        mean, scale = (array[..., None, :] for array in self.normaliser)
+        return np.asarray(np.clip((states - mean) * scale, -CLIP, CLIP))
+
     def member(self, index: int) -> "Policy":
         """The policy of one member of a stack."""
         layers = [(weight[index], bias[index, ..., 0, :]) for weight, bias in self.layers]
-        return Policy(layers, self.low.tolist(), self.high.tolist(), self.observation_shape, self.action_shape)
+        mean_and_scale = None if self.normaliser is None else (self.normaliser[0][index], self.normaliser[1][index])
+        bounds = self.low.tolist(), self.high.tolist()
+        return Policy(layers, *bounds, self.observation_shape, self.action_shape, mean_and_scale)
 
     def act(self, observation: Any) -> Array:
         """The action for one observation, or the actions for a batch of them."""
@@ -52,7 +66,8 @@ class Policy:
         except (TypeError, ValueError):
             raise UserError(
                 f"the agent was trained on observations of shape {self.observation_shape}, one or a batch of them, "
-                f"but {type(observation).__name__} was given, which is no array of numbers."
+                f"but {type(observation).__name__} was given, which is no array of numbers: give what training saw, "
+                "such as gymnasium.spaces.flatten(env.observation_space, observation)."
             ) from None
         depth = len(self.observation_shape)
         if array.shape[array.ndim - depth :] != self.observation_shape or array.ndim - depth not in (0, 1):

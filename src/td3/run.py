@@ -73,7 +73,9 @@ def new_directory(config: TrainConfig) -> Path:
 def versions() -> dict[str, str]:
     """What the results depend on besides the configuration; the physics engine changes the tasks."""
     found = {"python": platform.python_version(), "machine": platform.machine()}
-    for package in ("td3", "torch", "numpy", "gymnasium", "mujoco", "pybullet"):
+    packages = ("td3", "torch", "numpy", "gymnasium", "mujoco", "pybullet")
+    tasks = ("pybullet_envs_gymnasium", "box2d", "dm-control", "gymnasium-robotics")
+    for package in (*packages, *tasks):
         try:
             found[package] = metadata.version(package)
         except metadata.PackageNotFoundError:

@@ -5,6 +5,7 @@ environments do it, the update draws from the memory as it was before that step.
 """
 
 import contextlib
+import json
 import shutil
 import signal
 import threading
@@ -22,7 +23,7 @@ import torch
 from torch import Tensor
 
 from td3.agent_file import save_agent
-from td3.algorithm import Agent, ReplayMemory, make_replay_memory
+from td3.algorithm import Agent, NormalisedMemory, ReplayMemory, make_replay_memory
 from td3.algorithm.optimizer import NonFinite
 from td3.checkpoints import Checkpoint, Checkpoints, fill_memory
 from td3.collect import Collector, Episode
@@ -41,6 +42,7 @@ from td3.environments import (
     make_environment,
     place,
 )
+from td3.environments.own import Maker, understood
 from td3.errors import ConfigError, Diverged, EnvironmentFault, RunError
 from td3.evaluate import Evaluation, EvaluationWorkers, Evaluator
 from td3.policy import Array
@@ -63,7 +65,8 @@ SAVING_SHARE = 0.02
 """Share of the time that checkpoints may take where their interval is left to us."""
 ALARM_AFTER = 5_000
 """Updates before critics are expected to know anything of the size of returns."""
-NETWORKS = ("actor", "actor_target", "critics", "critics_target")
+NETWORKS = ("actor", "actor_target", "critics", "critics_target", "observations.mean", "observations.scale")
+"""What an evaluation that is under way needs of its snapshot."""
 SAVE_INTERVAL = 5.0
 """Seconds between such checkpoints at least."""
 SNAPSHOTS = 10
@@ -98,6 +101,9 @@ class Observer(Protocol):
     def hinted(self, text: str) -> None:
         """Something looks wrong: a sentence that was not said before."""
 
+    def noted(self, text: str) -> None:
+        """Something worth knowing about how this run is done, as it starts."""
+
 
 class Silence:
     """The observer who looks away."""
@@ -127,34 +133,52 @@ class Silence:
     def hinted(self, text: str) -> None:
         """Nothing."""
 
+    def noted(self, text: str) -> None:
+        """Nothing."""
 
-def train(env: str, *, preset: str = "author", **fields: Any) -> Run:
-    """Train and return the run: `td3.train("HalfCheetah-v5", steps=100_000, seeds=3, batch_size=128)`."""
-    config = resolve(env, preset, **fields)
+
+def train(env: Any, *, preset: str = "author", **fields: Any) -> Run:
+    """Train and return the run: `td3.train("HalfCheetah-v5", steps=100_000, seeds=3, batch_size=128)`.
+
+    Instead of a name, `env` may be a class of environments or a function that makes one.
+    """
+    given = understood(env)
+    if given.env_kwargs:
+        fields["env_kwargs"] = given.env_kwargs | fields.get("env_kwargs", {})
+    config = resolve(given.env, preset, **fields)
     for warning in config.warnings():
         warnings.warn(warning, stacklevel=2)
-    return train_run(config)
+    return train_run(config, maker=given.maker)
 
 
-def train_run(config: TrainConfig, observer: Observer | None = None) -> Run:
-    """Train as configured; Ctrl-C saves what was learnt, and then goes on up as KeyboardInterrupt."""
-    spaces = _look_at(config)
+def train_run(config: TrainConfig, observer: Observer | None = None, maker: Maker | None = None) -> Run:
+    """Train as configured; Ctrl-C saves what was learnt, and then goes on up as KeyboardInterrupt.
+
+    `maker` makes the environment where its name alone cannot.
+    """
+    making = _making(config, maker)
+    spaces = _look_at(config, making)
     in_host_memory = _require_room(config, spaces)
     path = new_directory(config)
     config = replace(config, out=path)
     with locked(path):
         write_json(path / "config.json", config.to_json())
         write_json(path / "versions.json", versions())
-        _train(config, spaces, in_host_memory, observer or Silence(), None)
+        _train(config, making, spaces, in_host_memory, observer or Silence(), None)
     return Run(path)
 
 
-def resume(path: Path | str, *, steps: int | None = None) -> Run:
-    """Go on with a run that was interrupted, or, with more steps, with a finished one."""
-    return resume_run(Path(path), steps)
+def resume(path: Path | str, *, steps: int | None = None, env: Any = None) -> Run:
+    """Go on with a run that was interrupted, or, with more steps, with a finished one.
+
+    `env` is needed where the run was trained on a function of yours: the same one again.
+    """
+    return resume_run(Path(path), steps, maker=None if env is None else understood(env).maker)
 
 
-def resume_run(path: Path, steps: int | None = None, observer: Observer | None = None) -> Run:
+def resume_run(
+    path: Path, steps: int | None = None, observer: Observer | None = None, maker: Maker | None = None
+) -> Run:
     """Go on from the newest whole checkpoint, or from the beginning where there is none."""
     observer = observer or Silence()
     checkpoints = Checkpoints(path)
@@ -191,10 +215,11 @@ def resume_run(path: Path, steps: int | None = None, observer: Observer | None =
             observer.warned(f"{sentence}; going on from {place}.")
         if checkpoint is not None:
             _compare_versions(checkpoint.facts.get("versions", {}), observer)
-        spaces = _look_at(config)
+        making = _making(config, maker)
+        spaces = _look_at(config, making)
         in_host_memory = _require_room(config, spaces)
         write_json(path / "config.json", config.to_json())
-        _train(config, spaces, in_host_memory, observer, checkpoint)
+        _train(config, making, spaces, in_host_memory, observer, checkpoint)
     return Run(path)
 
 
@@ -228,13 +253,18 @@ def _check_rows(config: TrainConfig, checkpoint: Checkpoint) -> None:
 
 def _compare_versions(before: Mapping[str, str], observer: Observer) -> None:
     now = versions()
-    changed = [f"{name} {before.get(name)} is now {now.get(name)}" for name in now if before.get(name) != now[name]]
+    known = [name for name in now if name in before]  # another package that came since changes nothing
+    changed = [f"{name} {before[name]} is now {now[name]}" for name in known if before[name] != now[name]]
     if changed:
         observer.warned(f"{'; '.join(changed)}: the run goes on, but not as it would have.")
 
 
-def _look_at(config: TrainConfig) -> TaskSpaces:
-    with contextlib.closing(make_environment(**config.making)) as probe:
+def _making(config: TrainConfig, maker: Maker | None) -> dict[str, Any]:
+    return config.making if maker is None else {**config.making, "env": maker}
+
+
+def _look_at(config: TrainConfig, making: Mapping[str, Any]) -> TaskSpaces:
+    with contextlib.closing(make_environment(**making)) as probe:
         return check_environment(probe, config.env)
 
 
@@ -254,9 +284,14 @@ def _require_room(config: TrainConfig, spaces: TaskSpaces) -> bool:
 
 
 def _train(
-    config: TrainConfig, spaces: TaskSpaces, in_host_memory: bool, observer: Observer, checkpoint: Checkpoint | None
+    config: TrainConfig,
+    making: Mapping[str, Any],
+    spaces: TaskSpaces,
+    in_host_memory: bool,
+    observer: Observer,
+    checkpoint: Checkpoint | None,
 ) -> None:
-    make, memory_size = partial(make_environment, **config.making), min(config.td3.memory_size, _longest(config))
+    make, memory_size = partial(make_environment, **making), min(config.td3.memory_size, _longest(config))
     try:
         training = Training(config, spaces, make, choose_device(config.device), memory_size, in_host_memory)
         companions = Companions(observer, 0 if checkpoint is None else checkpoint.env_steps)
@@ -390,10 +425,13 @@ class Training:
             settings.critic_learning_rate,
             settings.optimizer,
             device,
+            normalised=config.normalize_observations,
         )
         self.memory = make_replay_memory(
             len(seeds), memory_size, spaces.state_size, spaces.action_size, device, in_host_memory=in_host_memory
         )
+        if self.agent.normaliser is not None:
+            self.memory = NormalisedMemory(self.memory, self.agent.normaliser)
         self._place = f"{self.memory.rows.device}" + (", replay memory in the host's RAM" if in_host_memory else "")
         threads = config.threads or available_threads()
         self.engine = make_engine(self.agent, self.memory, config, threads)
@@ -431,6 +469,12 @@ class Training:
                     raise RunError(f"{self.path} has a checkpoint that does not fit its run ({error}).") from error
             self._write_status("running")
             observer.started(config, self.path, self._place)
+            if config.env_kwargs:
+                observer.noted(f"Made with {json.dumps(config.env_kwargs)}.")
+            if config.normalize_observations:
+                observer.noted("Observations are normalised by their running mean and standard deviation.")
+            if self.spaces.flattened:
+                observer.noted(f"Observations: {self.spaces.flattened}, flattened to {self.spaces.state_size} numbers.")
             if checkpoint is None:
                 self._evaluate(observer)
                 self._save_checkpoint(observer)  # so that there is one, however early the end comes
@@ -570,7 +614,7 @@ class Training:
         }
         for number, env_steps in enumerate(sorted(self._snapshots)):
             networks = self._snapshots[env_steps].tensors()
-            tensors |= {f"pending.{number}.{name}": networks[name] for name in NETWORKS}
+            tensors |= {f"pending.{number}.{name}": networks[name] for name in NETWORKS if name in networks}
             tensors[f"pending.{number}.updates"] = self._snapshots[env_steps].updates
         return {name: _array(value) for name, value in tensors.items()}
 
@@ -699,6 +743,8 @@ class Training:
 
     def _evaluate(self, observer: Observer) -> None:
         beside = isinstance(self.evaluator, EvaluationWorkers)
+        if self.agent.normaliser is not None:
+            self.engine.settle()  # rows that still wait count in what normalises, whichever the engine
         # What is evaluated while training goes on must be a copy.
         snapshot = self.agent.copied() if beside or self.memory.rows.is_cuda else self.agent
         self._snapshots[self.env_steps] = snapshot

@@ -1,6 +1,7 @@
 """TD3 in fifteen steps. Knows tensors and nothing else of this package; read the files in the order of their names."""
 
 from td3.algorithm.agent import Agent
+from td3.algorithm.normaliser import NormalisedMemory
 from td3.algorithm.registry import STEPS, Step
 from td3.algorithm.step_01_replay_memory import Batch, ReplayMemory, make_replay_memory
 from td3.algorithm.streams import MemberStreams, RandomStreams, derive_seed
@@ -12,6 +13,7 @@ __all__ = [
     "Batch",
     "Losses",
     "MemberStreams",
+    "NormalisedMemory",
     "RandomStreams",
     "ReplayMemory",
     "Step",

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Int64
+from jaxtyping import Float, Int64
 from torch import Tensor
 
 from td3.algorithm.networks import StackedMLP
+from td3.algorithm.normaliser import Normaliser
 from td3.algorithm.optimizer import OPTIMIZERS, NonFinite, Optimizer
 from td3.algorithm.step_02_actor import ActionRange, Actor, make_actor_and_target
 from td3.algorithm.step_03_twin_critics import TwinCritics, make_twin_critics_and_targets
@@ -25,6 +26,8 @@ class Agent:
     actor_optimizer: Optimizer
     critics_optimizer: Optimizer
     updates: Int64[np.ndarray, " member"]
+    normaliser: Normaliser | None = None
+    """What the networks read is normalised by it; None where they read observations as they are."""
 
     @classmethod
     def create(
@@ -39,6 +42,7 @@ class Agent:
         optimizer: str = "adam",
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
+        normalised: bool = False,
     ) -> "Agent":
         """Newborn learners, one per seed (steps 2 and 3); a member's weights depend on its own seed alone."""
         low, high = (torch.tensor(bound, dtype=dtype, device=device) for bound in (action_low, action_high))
@@ -55,6 +59,7 @@ class Agent:
             make_optimizer(actor.parameters, actor_learning_rate),
             make_optimizer(critics.parameters, critic_learning_rate),
             np.zeros(len(seeds), np.int64),
+            Normaliser(len(seeds), state_size, device, dtype) if normalised else None,
         )
 
     @property
@@ -80,6 +85,7 @@ class Agent:
             self.actor_optimizer.member(actor.parameters, index),
             self.critics_optimizer.member(critics.parameters, index),
             self.updates[index : index + 1],
+            self.normaliser and self.normaliser.member(index),
         )
 
     def copied(self, device: torch.device | str = "cpu") -> "Agent":
@@ -101,7 +107,12 @@ class Agent:
             self.actor_optimizer.copied(actor.parameters),
             self.critics_optimizer.copied(critics.parameters),
             self.updates.copy(),
+            self.normaliser and self.normaliser.copied(device),
         )
+
+    def normalised(self, states: Float[Tensor, "member count state"]) -> Float[Tensor, "member count state"]:
+        """States as the networks read them."""
+        return states if self.normaliser is None else self.normaliser(states)
 
     def require_sound(self) -> None:
         """Raise `NonFinite` if an optimiser on a GPU met a gradient that it could not follow."""
@@ -117,4 +128,5 @@ class Agent:
             "critics_target": self.critics_target.parameters,
             **{f"actor_optimizer.{name}": tensor for name, tensor in self.actor_optimizer.state().items()},
             **{f"critics_optimizer.{name}": tensor for name, tensor in self.critics_optimizer.state().items()},
+            **{f"observations.{name}": t for name, t in (self.normaliser.tensors() if self.normaliser else {}).items()},
         }

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from td3.algorithm import Agent, MemberStreams, ReplayMemory, update
+from td3.algorithm import Agent, MemberStreams, NormalisedMemory, ReplayMemory, update
 from td3.algorithm.update import Settings
 
 TOLERANCE, TOLERANCE_TF32 = 1e-5, 1e-3
@@ -25,6 +25,8 @@ def disagreement(
         learner = agent.copied(device)
         learner.updates[:] = 0
         memory = ReplayMemory(len(seeds), 512, sizes[0], sizes[-1], device)
+        if learner.normaliser is not None:
+            memory = NormalisedMemory(memory, learner.normaliser)
         rows = torch.randn(memory.rows.shape, generator=torch.Generator().manual_seed(0))
         rows[..., -1] = (rows[..., -1] > 1).float()
         memory.add_(rows.to(device))

@@ -74,7 +74,8 @@ class EagerEngine:
         if self._policy is not None:
             return self._policy(states)
         with torch.no_grad():
-            return np.asarray(self.agent.actor(torch.from_numpy(states).to(self.device)).cpu().numpy())
+            known = self.agent.normalised(torch.from_numpy(states).to(self.device))
+            return np.asarray(self.agent.actor(known).cpu().numpy())
 
     def ask(self, states: Array) -> None:
         """Choose actions at once: a later update must not change them."""
@@ -162,4 +163,6 @@ def live_policy(agent: Agent) -> Policy:
     action_range = agent.actor.action_range
     layers = [(weight.detach().numpy(), bias.detach().numpy()) for weight, bias in agent.actor.network.layers()]
     low, high = action_range.low.tolist(), action_range.high.tolist()
-    return Policy(layers, low, high, (agent.actor.network.sizes[0],), (len(low),))
+    known = agent.normaliser
+    normaliser = None if known is None else (known.mean.numpy(), known.scale.numpy())
+    return Policy(layers, low, high, (agent.actor.network.sizes[0],), (len(low),), normaliser)

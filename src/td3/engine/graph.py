@@ -246,10 +246,13 @@ class GraphEngine:
         self._inbox.bring()
         self.memory.rows.flatten(0, 1).index_copy_(0, self._inbox.places, self._inbox.rows)
         self.memory.filled.copy_(self._inbox.filled)
+        if self.agent.normaliser is not None:  # as `NormalisedMemory.add_` does, in the same order
+            members, count, size = self._inbox.states.shape
+            self.agent.normaliser.observe_(self._inbox.rows.view(members, count, -1)[..., :size])
 
     def _do_act(self) -> None:
         with torch.no_grad():
-            self._actions.copy_(self._acting(self._inbox.states), non_blocking=True)
+            self._actions.copy_(self._acting(self.agent.normalised(self._inbox.states)), non_blocking=True)
 
     def _do_bring_and_act(self) -> None:
         self._inbox.bring()

@@ -3,7 +3,7 @@
 import gymnasium as gym
 
 from td3.environments.check import TaskSpaces, check_environment
-from td3.environments.make import families, make_environment
+from td3.environments.make import families, make_environment, note_on
 from td3.environments.placing import Placing, as_asked, fastest, place
 from td3.environments.pool import EnvironmentPool, single_threaded_children
 from td3.environments.vectorise import EnvironmentRow
@@ -21,6 +21,7 @@ __all__ = [
     "families",
     "fastest",
     "make_environment",
+    "note_on",
     "place",
     "single_threaded_children",
 ]

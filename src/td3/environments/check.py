@@ -1,5 +1,6 @@
 """Look at an environment before training: whether TD3 can serve it, and whether it keeps its word."""
 
+import inspect
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -7,6 +8,7 @@ import numpy as np
 from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
+from td3.environments.observations import flattened_from, holds_image
 from td3.errors import EnvironmentFault
 
 
@@ -18,6 +20,8 @@ class TaskSpaces(NamedTuple):
     action_high: tuple[float, ...]
     observation_shape: tuple[int, ...]
     action_shape: tuple[int, ...]
+    flattened: str = ""
+    """What the observations were before they became a vector, in words."""
 
     @property
     def action_size(self) -> int:
@@ -31,8 +35,12 @@ def check_environment(environment: gym.Env[Any, Any], name: str) -> TaskSpaces:
     if not isinstance(action_space, Box):
         kind = type(action_space).__name__
         raise EnvironmentFault(
-            f"{name} has {kind} actions, and TD3 needs continuous ones (a Box): choose another task, "
-            "or for Discrete actions another algorithm."
+            f"{name} has {kind} actions, and TD3 needs continuous ones (a Box): "
+            + (
+                "make it with  --env-kwargs continuous=true"
+                if "continuous" in inspect.signature(type(environment.unwrapped)).parameters
+                else "choose another task, or for Discrete actions another algorithm."
+            )
         )
     low, high = (np.asarray(bound, np.float64).ravel() for bound in (action_space.low, action_space.high))
     if low.size == 0 or not np.all(np.isfinite([low, high])):
@@ -44,6 +52,9 @@ def check_environment(environment: gym.Env[Any, Any], name: str) -> TaskSpaces:
         raise EnvironmentFault(
             f"{name} has an action dimension without width ({_short(low)}..{_short(high)}): remove that dimension."
         )
+    if holds_image(observation_space) and not isinstance(observation_space, Box):
+        kind = type(observation_space).__name__
+        raise EnvironmentFault(f"{name} has {kind} observations with images among them: give one or the other.")
     if not isinstance(observation_space, Box):
         kind = type(observation_space).__name__
         raise EnvironmentFault(f"{name} has {kind} observations: wrap it so that it gives an array (a Box).")
@@ -57,6 +68,7 @@ def check_environment(environment: gym.Env[Any, Any], name: str) -> TaskSpaces:
         tuple(high.tolist()),
         observation_space.shape,
         action_space.shape,
+        flattened_from(environment),
     )
 
 

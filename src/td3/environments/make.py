@@ -4,13 +4,19 @@ import contextlib
 import difflib
 import importlib
 import importlib.util
+import io
+import sys
 import warnings
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import gymnasium as gym
-from gymnasium.wrappers import FlattenObservation
 
-from td3.errors import EnvironmentFault, missing_extra
+from td3.environments.observations import as_vector
+from td3.environments.own import GIVEN, Maker, class_named, name_of, not_found
+from td3.environments.quiet import without_noise
+from td3.environments.repeat import forgetful
+from td3.errors import EnvironmentFault, MissingExtra, UserError, missing_extra
 
 
 class Family(NamedTuple):
@@ -74,10 +80,13 @@ FAMILIES = (
             "HalfCheetahBullet",
             "HopperBullet",
             "HumanoidBullet",
+            "HumanoidFlagrun",
             "InvertedDoublePendulumBullet",
             "InvertedPendulumBullet",
             "InvertedPendulumSwingupBullet",
+            "PusherBullet",
             "ReacherBullet",
+            "ThrowerBullet",
             "Walker2DBullet",
         ),
         ("Walker2DBulletEnv-v0", "AntBulletEnv-v0", "HalfCheetahBulletEnv-v0", "HopperBulletEnv-v0"),
@@ -87,7 +96,7 @@ FAMILIES = (
         "box2d",
         "Box2D",
         None,
-        ("LunarLander", "BipedalWalker"),
+        ("LunarLander", "BipedalWalker", "CarRacing"),
         ("LunarLanderContinuous-v3", "BipedalWalker-v3"),
     ),
     Family(
@@ -121,32 +130,72 @@ def families() -> list[tuple[Family, bool]]:
     return [(family, _installed(family) or family.extra in RUNS_BARE) for family in FAMILIES]
 
 
-def make_environment(env: str, **kwargs: Any) -> gym.Env[Any, Any]:
-    """The environment of this name, its observations flattened to a vector; faults come in one sentence."""
-    family = family_of(env)
+def make_environment(env: str | Maker, env_kwargs: Mapping[str, Any] | None = None, **kwargs: Any) -> gym.Env[Any, Any]:
+    """The environment of this name, or what a function makes, its observations one vector; faults are one sentence."""
+    family = family_of(env) if isinstance(env, str) else None
     if family and not _installed(family) and (family.extra not in RUNS_BARE or "render_mode" in kwargs):
-        raise missing_extra(env, family.extra)
-    if family and family.registers:
-        # Importing the package is what registers its environments.
-        gym.register_envs(importlib.import_module(family.registers))
-    try:
-        with warnings.catch_warnings():
-            # That a version is old is no news where it is asked for by name, and unknown ones get a sentence below.
-            warnings.simplefilter("ignore", DeprecationWarning)
-            # Gymnasium's own checker only prints; what matters is checked once, with a sentence (check.py).
-            made = gym.make(env, disable_env_checker=True, **kwargs)
-    except ModuleNotFoundError as error:
-        module = error.name or env.partition(":")[0]
-        raise EnvironmentFault(f"{env} needs the module {module!r}, which cannot be found.") from None
-    except gym.error.DependencyNotInstalled as error:
-        raise EnvironmentFault(f"{env} needs a package that is not installed: {_one_line(error)}") from None
-    except (gym.error.UnregisteredEnv, gym.error.DeprecatedEnv):
-        raise EnvironmentFault(_unknown(env)) from None
-    except (gym.error.Error, TypeError) as error:
-        raise EnvironmentFault(f"{env} cannot be made: {_one_line(error)}") from error
-    if isinstance(made.observation_space, gym.spaces.Dict | gym.spaces.Tuple):
-        made = FlattenObservation(made)
-    return made
+        raise missing_family(str(env), family)
+    name, arguments = env if isinstance(env, str) else name_of(env), {**(env_kwargs or {}), **kwargs}
+    with without_noise() if family and family.extra == "pybullet" else contextlib.nullcontext():
+        try:
+            if family and family.registers and family.registers not in sys.modules:
+                _register(family.registers, aloud=name.startswith("Adroit"))
+            made = _made(env, arguments)
+            if not isinstance(made, gym.Env):
+                raise EnvironmentFault(f"{name} turned out to be {made!r}, and not an environment of Gymnasium.")
+            return as_vector(forgetful(made, family.extra if family else ""))
+        except UserError:
+            raise
+        except ModuleNotFoundError as error:
+            module = error.name or name.partition(":")[0]
+            if module == GIVEN:
+                raise not_found(name) from None
+            raise EnvironmentFault(f"{name} needs the module {module!r}, which cannot be found.") from None
+        except gym.error.DependencyNotInstalled as error:
+            raise EnvironmentFault(f"{name} needs a package that is not installed: {_one_line(error)}") from None
+        except (gym.error.UnregisteredEnv, gym.error.DeprecatedEnv):
+            raise (not_found(name) if ":" in name and "-v" not in name else EnvironmentFault(_unknown(name))) from None
+        except Exception as error:  # a stranger's code, or arguments that it does not like
+            raise EnvironmentFault(f"{name} cannot be made: {_one_line(error)}") from error
+
+
+def _made(env: str | Maker, arguments: dict[str, Any]) -> Any:
+    maker = class_named(env) if isinstance(env, str) else env
+    if maker is not None:
+        limit = arguments.pop("max_episode_steps", None)  # which `gym.make` understands for all that are registered
+        made = maker(**arguments)
+        return made if limit is None else gym.wrappers.TimeLimit(made, limit)
+    with warnings.catch_warnings():
+        # That a version is old is no news where it is asked for by name, and unknown ones get a sentence above.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        warnings.filterwarnings("ignore", module="glfw")
+        # Gymnasium's own checker only prints; what matters is checked once, with a sentence (check.py).
+        return gym.make(env, disable_env_checker=True, **arguments)  # type: ignore[arg-type]  # a name, here
+
+
+def _register(package: str, aloud: bool) -> None:
+    """Import the package, which is what registers its environments; what it says then is about Adroit's alone."""
+    said = io.StringIO()
+    with warnings.catch_warnings(), contextlib.redirect_stderr(said):
+        warnings.filterwarnings("ignore", module="glfw")  # that there is no window is no news to who needs none
+        gym.register_envs(importlib.import_module(package))
+    if aloud:
+        print(said.getvalue(), end="", file=sys.stderr)
+
+
+def missing_family(purpose: str, family: Family) -> MissingExtra:
+    """The error for a family whose packages are not here."""
+    error = missing_extra(purpose, family.extra)
+    note = note_on(family)
+    return MissingExtra(f"{error} ({note})") if note else error
+
+
+def note_on(family: Family) -> str:
+    """What stands in the way of installing a family on this Python, if anything does."""
+    if family.extra == "pybullet" and sys.version_info[:2] != (3, 11):
+        here = ".".join(map(str, sys.version_info[:2]))
+        return f"PyBullet has a ready package for Python 3.11 only, and this is {here}: pip would have to compile it"
+    return ""
 
 
 def _installed(family: Family) -> bool:
@@ -157,7 +206,8 @@ def _installed(family: Family) -> bool:
 
 
 def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
+    said = " ".join(str(error).split())
+    return said if isinstance(error, gym.error.Error | TypeError) else f"{type(error).__name__}: {said}"
 
 
 def _unknown(env: str) -> str:

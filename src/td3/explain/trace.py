@@ -10,8 +10,11 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import torch
+from gymnasium.spaces import Box
+from gymnasium.wrappers import TransformObservation
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
@@ -28,7 +31,7 @@ from td3.errors import AgentFileError, RunError
 from td3.explain.record import Recorder, ddpg_update, flat, newborn, practise, record_updates
 from td3.ladder.climb import EPISODE, STATES, optimum, play_rail
 from td3.ladder.exact import solve
-from td3.policy import Array
+from td3.policy import CLIP, Array, Policy
 from td3.run import Run
 
 SHOWN = 8
@@ -160,9 +163,9 @@ def record_run(path: Path, seed: int | None = None, steps: int = 2_000) -> Trace
     """
     run = Run(path)
     chosen = run.best_seed() if seed is None else seed
-    saved = run.agent(chosen, "last").facts
+    policy, saved = run.agent(chosen, "last")
     settings, env = run.config.td3, run.config.env
-    environments = EnvironmentRow([make_environment(**run.config.making)])
+    environments = EnvironmentRow([_as_the_networks_see_it(make_environment(**run.config.making), policy)])
     spaces, steps = check_environment(environments.environments[0], env), min(steps, settings.memory_size)
     agent, memory = newborn(settings, chosen, environments, steps)
     _load_networks(agent, run.folder(chosen) / "last" / "agent.safetensors")
@@ -196,6 +199,19 @@ def record_run(path: Path, seed: int | None = None, steps: int = 2_000) -> Trace
     arrays = {"memory": rows, "timed_out": timed_out.astype(np.float32)}
     arrays |= {"curve.env_steps": env_steps.astype(float), "curve.td3_return": returns.mean(1)}
     return _assembled(arrays, facts, kept, timed_out)
+
+
+def _as_the_networks_see_it(environment: gym.Env[Any, Any], policy: Policy) -> gym.Env[Any, Any]:
+    """With observations normalised, if the agent learnt from such: the page shows what its networks read."""
+    if policy.normaliser is None:
+        return environment
+    space = Box(-CLIP, CLIP, environment.observation_space.shape)
+
+    def seen(observation: Array) -> Array:
+        flat = np.asarray(observation, np.float32).reshape(1, -1)
+        return policy.normalised(flat).reshape(space.shape).astype(np.float32)
+
+    return TransformObservation(environment, seen, space)
 
 
 def _load_networks(agent: Agent, file: Path) -> None:

@@ -22,7 +22,7 @@ from td3.export.module import (
 )
 from td3.export.sb3_zip import actions_by_sb3, require_sb3, write_sb3
 from td3.files import write_atomically
-from td3.policy import Array
+from td3.policy import CLIP, Array
 from td3.run import Run, write_json
 
 CHECKED = 1_000
@@ -50,6 +50,8 @@ class Export(NamedTuple):
     path: Path
     files: dict[str, float]
     """File -> largest difference of an action, as a share of half the action range."""
+    normalised: bool = False
+    """Whether the agent normalises its observations."""
 
 
 def export_run(
@@ -74,8 +76,13 @@ def export_run(
     if sb3:
         tensors = load_file(source / "agent.safetensors")
         write_sb3(folder / "sb3.zip", tensors, agent.policy, run.config, agent.facts)
-        answers["sb3.zip"] = actions_by_sb3(folder / "sb3.zip", observations)
-    files = {name: _difference(agent, observations, actions) for name, actions in answers.items()}
+        # Their networks have no place for a clip, so that they are compared where it does nothing.
+        unclipped = random_observations(agent, within=CLIP)
+        answers["sb3.zip"] = actions_by_sb3(folder / "sb3.zip", unclipped)
+    files = {
+        name: _difference(agent, unclipped if name == "sb3.zip" else observations, actions)
+        for name, actions in answers.items()
+    }
     _refuse_wrong(folder, files)
     for file in (source / "agent.safetensors", source / "agent.json"):
         shutil.copyfile(file, folder / file.name)
@@ -86,15 +93,24 @@ def export_run(
     if (run.path / "video.mp4").exists():
         shutil.copyfile(run.path / "video.mp4", folder / "replay.mp4")
     write_atomically(folder / "README.md", model_card(run, agent, chosen, which, folder).encode())
-    return Export(folder, files)
+    return Export(folder, files, agent.policy.normaliser is not None)
 
 
-def random_observations(agent: SavedAgent) -> Array:
-    """Standard normal numbers, in rows from a tenth of their size to ten times it; always the same ones."""
+def random_observations(agent: SavedAgent, within: float = np.inf) -> Array:
+    """Standard normal numbers, in rows from a tenth of their size to ten times it; always the same ones.
+
+    Where the agent normalises observations, they are turned round: as many standard deviations from the mean, and on
+    request none of them farther than `within`.
+    """
     generator = np.random.default_rng(0)
-    shape = agent.policy.observation_shape
+    policy = agent.policy
+    shape = policy.observation_shape
     sizes = 10 ** generator.uniform(-1, 1, (CHECKED, *(1 for _ in shape)))
-    return (sizes * generator.standard_normal((CHECKED, *shape))).astype(np.float32)
+    numbers = sizes * generator.standard_normal((CHECKED, *shape))
+    if policy.normaliser is not None:
+        mean, scale = (array.astype(np.float64).reshape(shape) for array in policy.normaliser)
+        numbers = mean + np.clip(numbers, -0.99 * within, 0.99 * within) / scale
+    return numbers.astype(np.float32)
 
 
 OURS = (
@@ -141,6 +157,7 @@ def _facts(run: Run, agent: SavedAgent, seed: int, which: str, files: dict[str, 
         "env_steps": agent.facts.get("env_steps"),
         "input": {"name": INPUT, "shape": ["batch", *policy.observation_shape], "type": "float32"},
         "output": {"name": "action", "shape": ["batch", *policy.action_shape], "type": "float32"},
+        "normalises_observations": policy.normaliser is not None,
         "action_low": policy.low.tolist(),
         "action_high": policy.high.tolist(),
         "checked_on": f"{CHECKED} random observations",

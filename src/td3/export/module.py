@@ -8,11 +8,12 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from td3.errors import missing_extra
-from td3.policy import Array, Policy
+from td3.policy import CLIP, Array, Policy
 
 INPUT, OUTPUT = "observation", "action"
 
@@ -20,8 +21,8 @@ INPUT, OUTPUT = "observation", "action"
 class ExportedActor(nn.Module):
     """A batch of observations, as the environment gives them -> actions, as it takes them.
 
-    `observation_mean` and `observation_scale` are the place of an observation normaliser. Agents of this package learn
-    from observations as they are, so that they hold 0 and 1.
+    Where the agent learnt from normalised observations, that is a part of it (`observation_mean`, `observation_scale`,
+    and the clip); else these hold 0 and 1.
     """
 
     observation_mean: Tensor
@@ -42,10 +43,12 @@ class ExportedActor(nn.Module):
                 layer.bias.copy_(torch.tensor(bias.reshape(-1)))
             self.layers.append(layer)
         size = policy.layers[0][0].shape[0]
+        self.normalised = policy.normaliser is not None
+        mean, scale = policy.normaliser or (np.zeros(size, np.float32), np.ones(size, np.float32))
         low, high = torch.tensor(policy.low), torch.tensor(policy.high)
         for name, tensor in (
-            ("observation_mean", torch.zeros(size)),
-            ("observation_scale", torch.ones(size)),
+            ("observation_mean", torch.tensor(mean)),
+            ("observation_scale", torch.tensor(scale)),
             ("action_low", low),
             ("action_high", high),
             ("action_middle", (low + high) / 2),
@@ -57,6 +60,8 @@ class ExportedActor(nn.Module):
     def forward(self, observation: Tensor) -> Tensor:
         """The action for each observation."""
         hidden = (observation.flatten(1) - self.observation_mean) * self.observation_scale
+        if self.normalised:
+            hidden = hidden.clamp(-CLIP, CLIP)
         for layer in self.layers[:-1]:
             hidden = torch.relu(layer(hidden))
         action = self.action_middle + self.action_half * torch.tanh(self.layers[-1](hidden))

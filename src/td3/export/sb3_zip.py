@@ -1,7 +1,8 @@
 """An agent as a Stable-Baselines3 model, written by Stable-Baselines3 itself: `TD3.load("sb3.zip", env=env)`.
 
 Their critics see actions scaled to [-1, 1], ours in true units; the difference is folded into the first layer, so that
-both compute the same numbers.
+both compute the same numbers. So is what normalises observations, where an agent has that; only its clip, at ten
+standard deviations from the mean, has no place in their networks.
 """
 
 import contextlib
@@ -106,6 +107,11 @@ def _copy_weights(model: "stable_baselines3.TD3", tensors: Mapping[str, Array], 
         linears = [layer for layer in network.modules() if isinstance(layer, torch.nn.Linear)]
         for depth, linear in enumerate(linears):
             weight, bias = (tensors[f"{name}.{depth}.{part}"].astype(np.float64) for part in ("weight", "bias"))
+            if depth == 0 and policy.normaliser is not None:
+                mean, scale = (array.astype(np.float64) for array in policy.normaliser)
+                of_state = weight[:, : len(mean)]
+                of_state *= scale  # a view: the weight itself changes
+                bias -= of_state @ mean
             if name.startswith("critic") and depth == 0:
                 of_action = weight[:, -len(half) :]
                 bias += of_action @ middle

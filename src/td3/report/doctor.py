@@ -313,7 +313,7 @@ RULES = (
         1_000.0,
         True,
         "Observations are huge: one dimension has a root mean square of {number:,.0f} (limit {threshold:,.0f}).",
-        "Scale them: gymnasium.wrappers.NormalizeObservation, or divide by known ranges in the environment.",
+        "Scale them: train with --normalize-observations, or divide by known ranges in the environment.",
     ),
     Rule(
         "small_observations",
@@ -322,7 +322,7 @@ RULES = (
         False,
         "Observations hardly vary: the liveliest dimension has a standard deviation of {number:.1e} (limit "
         "{threshold:g}).",
-        "Scale them up: subtract the usual value and divide by the usual spread.",
+        "Scale them up: train with --normalize-observations, or divide by the usual spread in the environment.",
     ),
     Rule(
         "large_rewards",

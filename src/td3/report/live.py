@@ -56,6 +56,10 @@ class Together:
         """Something looks wrong."""
         self._tell("hinted", text)
 
+    def noted(self, text: str) -> None:
+        """Something worth knowing."""
+        self._tell("noted", text)
+
     def warned(self, text: str) -> None:
         """Something went wrong that training survives."""
         self._tell("warned", text)

@@ -102,6 +102,10 @@ class ProgressDisplay:
         """Print the hint on a line of its own."""
         self.say(f"Hint: {text}", style="yellow")
 
+    def noted(self, text: str) -> None:
+        """Print it below the first line."""
+        self.say(text)
+
     def say(self, text: str, style: str | None = None) -> None:
         """One line, as it is: a log file is not wrapped, and brackets in a path are no markup."""
         self.console.print(text, style=style, markup=False, highlight=False, emoji=False, soft_wrap=True)

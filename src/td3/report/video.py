@@ -6,7 +6,7 @@ import math
 import os
 import subprocess
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -74,14 +74,16 @@ def record(
     seed: int = 0,
     max_steps: int = LONGEST_EPISODE,
     player: Player | None = None,
+    making: Mapping[str, Any] | None = None,
 ) -> Film:
     """Play episodes and write them one after another, in real time as far as the frame rate allows.
 
-    With a `player` (of the same policy) reward and Q run along below the picture.
+    With a `player` (of the same policy) reward and Q run along below the picture. `making` says how the environment is
+    made where its name does not say all (`TrainConfig.making`).
     """
     _require_positive(episodes=episodes, max_steps=max_steps)
     returns = []
-    with Screen(env, path) as screen:
+    with Screen(env, path, making) as screen:
         stage = screen.stage(player or Player(policy))
         for episode in range(episodes):
             stage.reset(seed + episode)
@@ -94,11 +96,16 @@ def record(
 
 
 def record_grid(
-    players: Sequence[Player], env: str, path: Path, seed: int = 0, max_steps: int = LONGEST_EPISODE
+    players: Sequence[Player],
+    env: str,
+    path: Path,
+    seed: int = 0,
+    max_steps: int = LONGEST_EPISODE,
+    making: Mapping[str, Any] | None = None,
 ) -> Film:
     """One episode of each player, all at once in a grid; who is done stays, darkened, until all are."""
     _require_positive(max_steps=max_steps)
-    with Screen(env, path) as screen:
+    with Screen(env, path, making) as screen:
         stages = [screen.stage(player) for player in players]
         for stage in stages:
             stage.reset(seed)
@@ -118,10 +125,17 @@ def record_grid(
     return Film(path, screen.frames, [stage.strip.total for stage in stages])
 
 
-def record_learning(players: Sequence[Player], env: str, path: Path, seconds: float = 10.0, seed: int = 0) -> Film:
+def record_learning(
+    players: Sequence[Player],
+    env: str,
+    path: Path,
+    seconds: float = 10.0,
+    seed: int = 0,
+    making: Mapping[str, Any] | None = None,
+) -> Film:
     """The same agent from its birth to the end of its training, each moment for an equal part of the time."""
     returns = []
-    with Screen(env, path) as screen:
+    with Screen(env, path, making) as screen:
         stage = screen.stage(players[0])
         frames_each = max(1, round(seconds * screen.frames_per_second / len(players)))
         for player in players:
@@ -154,19 +168,22 @@ def film_run(
         raise ConfigError("--grid shows seeds side by side and --learning one of them over time: give one of the two.")
     found = Run(run)
     name = "grid.mp4" if grid else "learning.mp4" if learning else "video.mp4"
-    path, env = out or found.path / name, found.config.env
+    path, env, making = out or found.path / name, found.config.env, found.config.making
     if grid:
         seeds = found.seeds[:MOST_TILES] if seed is None else (seed,)
-        return record_grid([_player(found, one, which) for one in seeds], env, path, max_steps=max_steps)
+        players = [_player(found, one, which) for one in seeds]
+        return record_grid(players, env, path, max_steps=max_steps, making=making)
     if learning:
-        return record_learning(_along_the_way(found, found.best_seed() if seed is None else seed), env, path)
+        players = _along_the_way(found, found.best_seed() if seed is None else seed)
+        return record_learning(players, env, path, making=making)
     player = _player(found, found.best_seed() if seed is None else seed, which)
-    return record(player.policy, env, path, episodes, max_steps=max_steps, player=None if plain else player)
+    shown = None if plain else player
+    return record(player.policy, env, path, episodes, max_steps=max_steps, player=shown, making=making)
 
 
 def _player(run: Run, seed: int, which: str) -> Player:
     agent = run.agent(seed, which)
-    return Player(agent.policy, saved_critic(run.folder(seed) / which), f"seed {seed}")
+    return Player(agent.policy, saved_critic(run.folder(seed) / which, agent.policy), f"seed {seed}")
 
 
 def _along_the_way(run: Run, seed: int) -> list[Player]:
@@ -182,9 +199,9 @@ def _along_the_way(run: Run, seed: int) -> list[Player]:
 class Stage:
     """An environment that is drawn, and the player in it."""
 
-    def __init__(self, env: str, player: Player) -> None:
+    def __init__(self, env: str, player: Player, making: Mapping[str, Any] | None = None) -> None:
         self.env, self.player, self.strip = env, player, Strip()
-        self.environment = _make_drawing(env)
+        self.environment = _make_drawing(env, making or {"env": env})
 
     def reset(self, seed: int) -> None:
         """A new episode."""
@@ -212,10 +229,10 @@ class Stage:
 class Screen:
     """A film that is being written; what cannot work is told before anything is played."""
 
-    def __init__(self, env: str, path: Path) -> None:
+    def __init__(self, env: str, path: Path, making: Mapping[str, Any] | None = None) -> None:
         prepare_film(env)
         _require_writable(path)
-        self.env, self.path, self.frames = env, path, 0
+        self.env, self.path, self.frames, self.making = env, path, 0, making
         self.stages: list[Stage] = []
         self._writer: Any = None
         # A GIF has 256 colours for the whole film: they are chosen when all of it is known.
@@ -223,7 +240,7 @@ class Screen:
 
     def stage(self, player: Player) -> Stage:
         """An environment for one player; the first one settles the speed."""
-        self.stages.append(Stage(self.env, player))
+        self.stages.append(Stage(self.env, player, self.making))
         steps_per_second = self.stages[0].environment.metadata.get("render_fps") or FRAMES_PER_SECOND
         self.every = max(1, round(steps_per_second / FRAMES_PER_SECOND))
         self.frames_per_second = steps_per_second / self.every
@@ -268,8 +285,8 @@ def to_gif(film: Path, path: Path) -> None:
     subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
 
 
-def saved_critic(folder: Path) -> Callable[[Array, Array], float] | None:
-    """Critic 1 of a saved agent, in numpy; None where only the actor was kept."""
+def saved_critic(folder: Path, policy: Policy | None = None) -> Callable[[Array, Array], float] | None:
+    """Critic 1 of a saved agent, in numpy; None where only the actor was kept. It reads states as the policy does."""
     tensors = load_file(folder / "agent.safetensors")
     layers: list[tuple[Array, Array]] = []
     while f"critic_1.{len(layers)}.weight" in tensors:
@@ -279,7 +296,8 @@ def saved_critic(folder: Path) -> Callable[[Array, Array], float] | None:
         return None
 
     def score(state: Array, action: Array) -> float:
-        hidden = np.concatenate((state, action)).astype(np.float32)
+        known = state if policy is None else policy.normalised(state[None])[0]
+        hidden = np.concatenate((known, action)).astype(np.float32)
         for weight, bias in layers[:-1]:
             hidden = np.maximum(weight @ hidden + bias, 0)
         weight, bias = layers[-1]
@@ -304,15 +322,15 @@ def _require_writable(path: Path) -> None:
         raise RunError(f"the video {path} cannot be written ({error.strerror}): give another --out.") from None
 
 
-def _make_drawing(env: str) -> Any:
+def _make_drawing(env: str, making: Mapping[str, Any]) -> Any:
     family = family_of(env)
     # The camera that follows the body, where the model has one; MuJoCo falls back to its free camera.
     is_mujoco = family is not None and family.extra == "mujoco"
-    view = {"width": 320, "height": 240, "camera_name": "track"} if is_mujoco else {}
+    view: dict[str, Any] = {"width": 320, "height": 240, "camera_name": "track"} if is_mujoco else {}
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that there is no such renderer is said below, as an error
-            environment = make_environment(env, render_mode="rgb_array", **view)
+            environment = make_environment(**making, render_mode="rgb_array", **view)
     except EnvironmentFault as fault:
         if "render_mode" in str(fault):
             raise _no_renderer(env) from None

@@ -6,6 +6,7 @@ command goes on where it was stopped.
 
 import contextlib
 import importlib.util
+import json
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -52,6 +53,8 @@ class TuneOptions(NamedTuple):
     eval_every: int
     eval_episodes: int
     fields: tuple[str, ...]
+    env_kwargs: dict[str, Any] = {}  # noqa: RUF012  # never changed
+    normalize_observations: bool = False
 
 
 class Tuning(NamedTuple):
@@ -137,6 +140,8 @@ def config_of(options: TuneOptions, parameters: dict[str, Any]) -> TrainConfig:
         seeds=options.seeds,
         eval_every=options.eval_every,
         eval_episodes=options.eval_episodes,
+        env_kwargs=options.env_kwargs,
+        normalize_observations=options.normalize_observations,
         **_settings(options, parameters),
     )
 
@@ -175,8 +180,8 @@ def _check(options: TuneOptions, trials: int) -> None:
             raise ConfigError(f"--fields names what to search, of {', '.join(SEARCH)}; {name!r} is none of them.")
     if not options.fields:
         raise ConfigError(f"--fields names what to search, of {', '.join(SEARCH)}; nothing was given.")
-    config_of(options, {})  # refuses what cannot work
-    with contextlib.closing(make_environment(options.env)) as probe:
+    config = config_of(options, {})  # refuses what cannot work
+    with contextlib.closing(make_environment(**config.making)) as probe:
         check_environment(probe, options.env)
 
 
@@ -211,6 +216,7 @@ def _same_study(study: "optuna.Study", options: TuneOptions, out: Path) -> None:
         study.set_user_attr("options", asked)
         study.enqueue_trial(_usual(options))
         return
+    kept = {**TuneOptions._field_defaults, **kept}  # what a study of an earlier version did not know
     for name, value in asked.items():
         if kept.get(name) != value:
             raise ConfigError(
@@ -281,12 +287,23 @@ def config_file(options: TuneOptions, parameters: dict[str, Any], number: int, v
         f'env = "{options.env}"',
         f"steps = {options.steps}",
         f'preset = "{options.preset}"',
+        *([f"env_kwargs = {_toml(options.env_kwargs)}"] if options.env_kwargs else []),
+        *(["normalize_observations = true"] if options.normalize_observations else []),
         "",
         "[td3]",
     ]
     for name, found in _settings(options, parameters).items():
         lines.append(f"{name} = {list(found) if isinstance(found, tuple) else repr(found)}")
     return "\n".join(lines) + "\n"
+
+
+def _toml(value: Any) -> str:
+    """A plain value on one line; JSON and TOML differ in tables alone (and in null, which TOML does not have)."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key} = {_toml(inner)}" for key, inner in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    return json.dumps(value)
 
 
 def _result(study: "optuna.Study", out: Path, interrupted: bool) -> Tuning:

@@ -1,0 +1,65 @@
+"""Keep a C library's chatter out of the output: what it is known to print is left out, all else is passed on.
+
+PyBullet prints past Python, to the file descriptors: its build time when it is imported, `argv[0]=` when a simulation
+is made. A step never does (tests/environments/test_quiet.py), so that nothing stands in the way of training.
+"""
+
+import contextlib
+import ctypes
+import os
+import re
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from typing import IO, Any
+
+NOISE = re.compile(
+    rb"^(pybullet build time: .*|argv\[0\]=.*|b3Warning\[.*|.*\.xml:\d+: unknown field .*)\n?", re.MULTILINE
+)
+_one_at_a_time = threading.RLock()
+
+
+@contextlib.contextmanager
+def without_noise() -> Iterator[None]:
+    """What is printed inside, by whichever thread, appears at the end, less the noise."""
+    with _one_at_a_time:
+        _flush()
+        kept = [diversion for number in (1, 2) if (diversion := _diverted(number)) is not None]
+        try:
+            yield
+        finally:
+            _flush()
+            for number, original, file in kept:
+                os.dup2(original, number)
+                os.close(original)
+                _pass_on(file, number)
+
+
+def _diverted(number: int) -> tuple[int, int, IO[bytes]] | None:
+    """Have what goes to this descriptor go to a file; None where it is closed."""
+    try:
+        original = os.dup(number)
+    except OSError:
+        return None
+    file = tempfile.TemporaryFile()  # noqa: SIM115  # closed by `_pass_on`
+    os.dup2(file.fileno(), number)
+    return number, original, file
+
+
+def _pass_on(file: IO[bytes], number: int) -> None:
+    with file, contextlib.suppress(OSError):  # whoever read it may have gone
+        file.seek(0)
+        rest = NOISE.sub(b"", file.read())
+        while rest:
+            rest = rest[os.write(number, rest) :]
+
+
+def _flush() -> None:
+    """Have every buffer written out, Python's and C's: else it ends up on the wrong side of a diversion."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, OSError, ValueError):  # there may be none, or it is closed
+            stream.flush()
+    with contextlib.suppress(AttributeError, OSError, TypeError):  # not every system has C's library so
+        library: Any = ctypes.CDLL(None)
+        library.fflush(None)
