@@ -687,7 +687,7 @@ def _defaults_of_file(path: Path, words: Sequence[str]) -> TrainCommand:
 
 def _environment_in(words: Sequence[str]) -> str:
     """The word that is neither an option nor an option's value; numbers can only be values."""
-    flags = [f"--{name}" for name in ("json", "no-json", "capture-video", "no-capture-video", "track", "no-track")]
+    flags = [f"--{no}{name}" for name in ("json", "capture-video", "track", "pixels") for no in ("", "no-")]
     for before, word in pairwise(["", *words]):
         takes_value = before.startswith("--") and "=" not in before and before.replace("_", "-") not in flags
         if not word.startswith("-") and not word.isdigit() and not takes_value:

@@ -57,8 +57,8 @@ def examine(
             for seed in seeds
         ]
     )
-    places = torch.from_numpy((memory.added - 1 - waiting - ages) % memory.capacity).to(memory.rows.device)
-    if memory.rows.is_cuda:
+    places = torch.from_numpy(memory.places_of(waiting + ages)).to(memory.rows.device)
+    if memory.rows.is_cuda and agent.critics.encoder is None:
         found = _figures(agent, memory, places)
     else:  # one by one: a product over several members may round differently from that of one alone
         each = range(len(seeds))
@@ -74,6 +74,7 @@ def _as_row(values: list[float]) -> dict[str, Any]:
 
 def _figures(agent: Agent, memory: ReplayMemory, places: Tensor) -> Float[Tensor, "member figure"]:
     batch = memory.gather(places)
+    batch = batch._replace(state=agent.features(batch.state))
     state, action_range = batch.state[:, :ROWS], agent.actor.action_range
     weights = agent.actor.parameters.detach().requires_grad_()
     with torch.enable_grad():
@@ -137,13 +138,14 @@ def value_against_return(agent: Agent, visits: Array) -> list[dict[str, float]]:
     What came is the discounted sum of rewards. An episode that was cut off (not ended) is continued by critic 1's value
     of its last state, as the Bellman target does; else a time limit would look like overestimation.
     """
-    states, width = torch.from_numpy(visits[..., 2:].astype(np.float32)), agent.actor.network.sizes[0]
+    states, width = torch.from_numpy(visits[..., 2:].astype(np.float32)), agent.state_size
     device = agent.actor.parameters.device
     rows = []
     for member in range(agent.members):
         learner = agent.member(member)
         both = torch.cat((states[member, :, :width], states[member, :, width:]))[None].to(device)
         with torch.no_grad():
+            both = learner.features(both)
             squashed, _ = _forward(learner.actor.parameters, learner.actor.network, both, torch.tanh)
             action = learner.actor.action_range.middle + learner.actor.action_range.half * squashed
             scores, _ = _forward(learner.critics.parameters, learner.critics.network, torch.cat((both, action), -1))

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from td3.errors import UserError
+from td3.pictures import PictureReader
 
 Array = NDArray[Any]
 
@@ -24,15 +25,17 @@ class Policy:
         action_high: Sequence[float],
         observation_shape: Sequence[int],
         action_shape: Sequence[int],
+        encoder: PictureReader | None = None,
     ) -> None:
         self.layers = [(weight, bias[..., None, :]) for weight, bias in layers]
         self.low, self.high = (np.asarray(bound, np.float32) for bound in (action_low, action_high))
         self._middle, self._half = (self.low + self.high) / 2, (self.high - self.low) / 2
         self.observation_shape, self.action_shape = tuple(observation_shape), tuple(action_shape)
+        self.encoder = encoder
 
     def __call__(self, states: Array) -> Array:
         """Actions `[*members, count, action]` for states `[*members, count, state]`."""
-        hidden = states
+        hidden = states if self.encoder is None else self.encoder(states)
         for weight, bias in self.layers[:-1]:
             hidden = hidden @ weight
             hidden += bias
@@ -43,7 +46,9 @@ class Policy:
     def member(self, index: int) -> "Policy":
         """The policy of one member of a stack."""
         layers = [(weight[index], bias[index, ..., 0, :]) for weight, bias in self.layers]
-        return Policy(layers, self.low.tolist(), self.high.tolist(), self.observation_shape, self.action_shape)
+        encoder = self.encoder and self.encoder.member(index)
+        bounds = self.low.tolist(), self.high.tolist()
+        return Policy(layers, *bounds, self.observation_shape, self.action_shape, encoder)
 
     def act(self, observation: Any) -> Array:
         """The action for one observation, or the actions for a batch of them."""

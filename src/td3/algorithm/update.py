@@ -31,7 +31,7 @@ class Losses(NamedTuple):
 
 def update(agent: Agent, memory: ReplayMemory, random: RandomStreams, settings: "Settings") -> Losses:
     """Improve the agent once, in place."""
-    batch = sample_batch(memory, random, settings.batch_size)  # 4
+    batch = agent.look_at(sample_batch(memory, random, settings.batch_size), random)  # 4
 
     next_action = next_action_of_target(agent.actor_target, batch.next_state)  # 5
     smoothed_action = smooth_next_action(  # 6
@@ -48,7 +48,7 @@ def update(agent: Agent, memory: ReplayMemory, random: RandomStreams, settings: 
     agent.updates += 1
     actor_loss = None
     if agent.updates[0] % settings.policy_delay == 0:  # members that are updated together count alike
-        actor_loss = improve_actor_(agent.actor, agent.critics, agent.actor_optimizer, batch.state)  # 13
+        actor_loss = improve_actor_(agent.actor, agent.critics, agent.actor_optimizer, batch.state.detach())  # 13
         polyak_actor_target_(agent.actor_target, agent.actor, settings.tau)  # 14
         polyak_critics_target_(agent.critics_target, agent.critics, settings.tau)  # 15
 

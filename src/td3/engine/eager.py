@@ -11,6 +11,7 @@ from td3.algorithm import Agent, MemberStreams, ReplayMemory, update
 from td3.algorithm.update import Settings
 from td3.engine.losses import LossSums
 from td3.engine.threads import ThreadTuner
+from td3.pictures import Layout, PictureReader
 from td3.policy import Array, Policy
 
 
@@ -38,6 +39,10 @@ class EagerEngine:
         if workers > 1:
             # One thread of arithmetic for each member beats sharing all threads on one member after another.
             self._pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,))
+        if agent.critics.encoder is not None:
+            # The gradient of a convolution is another one, in its last digits, on another number of threads.
+            torch.set_num_threads(1)
+            threads = 1
         self._tuner = ThreadTuner(threads) if self._pool is None and self.device.type == "cpu" else None
 
     def update(self, counts: Sequence[int]) -> None:
@@ -66,7 +71,8 @@ class EagerEngine:
         if self._policy is not None:
             return self._policy(states)
         with torch.no_grad():
-            return np.asarray(self.agent.actor(torch.from_numpy(states).to(self.device)).cpu().numpy())
+            features = self.agent.features(torch.from_numpy(states).to(self.device))
+            return np.asarray(self.agent.actor(features).cpu().numpy())
 
     def ask(self, states: Array) -> None:
         """Choose actions at once: a later update must not change them."""
@@ -111,4 +117,14 @@ def live_policy(agent: Agent) -> Policy:
     action_range = agent.actor.action_range
     layers = [(weight.detach().numpy(), bias.detach().numpy()) for weight, bias in agent.actor.network.layers()]
     low, high = action_range.low.tolist(), action_range.high.tolist()
-    return Policy(layers, low, high, (agent.actor.network.sizes[0],), (len(low),))
+    return Policy(layers, low, high, (agent.state_size,), (len(low),), live_reader(agent))
+
+
+def live_reader(agent: Agent) -> PictureReader | None:
+    """The encoders in numpy, sharing their weights, where states are pictures."""
+    if agent.critics.encoder is None:
+        return None
+    plan, parameters = agent.critics.encoder.plan, agent.critics.encoder.parameters.detach()
+    parts = zip(torch.split(parameters, plan.sizes, -1), plan.shapes, strict=True)
+    arrays = [part.view(len(part), *shape).numpy() for part, shape in parts]
+    return PictureReader(Layout(*plan[:5]), plan.strides, arrays)

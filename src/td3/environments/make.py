@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 from gymnasium.wrappers import FlattenObservation
 
+from td3.environments.pixels import RepeatAction, prepare_headless_rendering, seen_in_pixels
 from td3.errors import EnvironmentFault, missing_extra
 
 
@@ -121,9 +122,17 @@ def families() -> list[tuple[Family, bool]]:
     return [(family, _installed(family) or family.extra in RUNS_BARE) for family in FAMILIES]
 
 
-def make_environment(env: str, **kwargs: Any) -> gym.Env[Any, Any]:
-    """The environment of this name, its observations flattened to a vector; faults come in one sentence."""
+def make_environment(
+    env: str, *, pixels: bool = False, frames: int = 3, picture_size: int = 84, action_repeat: int = 1, **kwargs: Any
+) -> gym.Env[Any, Any]:
+    """The environment of this name, its observations flattened to a vector; faults come in one sentence.
+
+    With `pixels`, its observations are its last few pictures instead (pixels.py).
+    """
     family = family_of(env)
+    if pixels:
+        prepare_headless_rendering(family and family.package)
+        kwargs = {"render_mode": "rgb_array", **_small_view(family, picture_size), **kwargs}
     if family and not _installed(family) and (family.extra not in RUNS_BARE or "render_mode" in kwargs):
         raise missing_extra(env, family.extra)
     if family and family.registers:
@@ -144,9 +153,20 @@ def make_environment(env: str, **kwargs: Any) -> gym.Env[Any, Any]:
         raise EnvironmentFault(_unknown(env)) from None
     except (gym.error.Error, TypeError) as error:
         raise EnvironmentFault(f"{env} cannot be made: {_one_line(error)}") from error
+    if action_repeat > 1:
+        made = RepeatAction(made, action_repeat)
+    if pixels:
+        return seen_in_pixels(made, env, picture_size, frames)
     if isinstance(made.observation_space, gym.spaces.Dict | gym.spaces.Tuple):
         made = FlattenObservation(made)
     return made
+
+
+def _small_view(family: Family | None, picture_size: int) -> dict[str, Any]:
+    """Gymnasium's MuJoCo tasks draw at the size that is asked for: twice as fine as needed, with the camera that follows."""
+    if family is None or family.extra != "mujoco":
+        return {}
+    return {"width": 2 * picture_size, "height": 2 * picture_size, "camera_name": "track"}
 
 
 def _installed(family: Family) -> bool:

@@ -1,9 +1,7 @@
 """Films of agents: played without noise, rendered without a screen, written as mp4 or GIF."""
 
-import ctypes.util
 import importlib.util
 import math
-import os
 import subprocess
 import warnings
 from collections.abc import Callable, Sequence
@@ -14,6 +12,7 @@ import numpy as np
 from safetensors.numpy import load_file
 
 from td3.agent_file import load_agent
+from td3.environments import pixels
 from td3.environments.make import family_of, make_environment
 from td3.errors import ConfigError, EnvironmentFault, RunError, missing_extra
 from td3.policy import Array, Policy
@@ -44,18 +43,8 @@ def prepare_film(env: str) -> None:
 
 def prepare_headless_rendering(env: str) -> None:
     """Let MuJoCo and pygame draw without a screen; must come before mujoco is imported."""
-    if not os.environ.get("DISPLAY") and not os.environ.get("WAYLAND_DISPLAY"):
-        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     family = family_of(env)
-    needs_gl = family is not None and family.package in ("mujoco", "dm_control", "gymnasium_robotics")
-    if not needs_gl or "MUJOCO_GL" in os.environ or os.environ.get("DISPLAY"):
-        return
-    if ctypes.util.find_library("EGL") is None:
-        raise EnvironmentFault(
-            "drawing MuJoCo without a screen needs the EGL library: on Debian and Ubuntu, "
-            "apt-get install libegl1 libgl1-mesa-dri"
-        )
-    os.environ["MUJOCO_GL"] = "egl"
+    pixels.prepare_headless_rendering(family and family.package)
 
 
 class Player(NamedTuple):
@@ -308,7 +297,7 @@ def _make_drawing(env: str) -> Any:
     family = family_of(env)
     # The camera that follows the body, where the model has one; MuJoCo falls back to its free camera.
     is_mujoco = family is not None and family.extra == "mujoco"
-    view = {"width": 320, "height": 240, "camera_name": "track"} if is_mujoco else {}
+    view: dict[str, Any] = {"width": 320, "height": 240, "camera_name": "track"} if is_mujoco else {}
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that there is no such renderer is said below, as an error
