@@ -55,8 +55,8 @@ class FrameMemory(ReplayMemory):
         kept = frames_kept(capacity, frames)
         self.rows = empty(members, capacity, action_size + 2, dtype=dtype, device=device)
         self.pictures = empty(members, kept, frame_size, dtype=torch.uint8, device=device)
-        self.numbers = np.empty((members, capacity, 2 * frames), np.int64)
-        self._shown_by = np.empty((members, kept), np.int64)  # the newest row that shows the frame in this place
+        self.numbers = np.zeros((members, capacity, 2 * frames), np.int64)
+        self._shown_by = np.full((members, kept), -1, np.int64)  # the newest row that shows the frame in this place
         self._added = np.zeros(1, np.int64)
         self._frames_added, self._oldest = np.zeros(members, np.int64), np.zeros(members, np.int64)
         self._filled = torch.zeros(members, dtype=torch.int64, device=device)

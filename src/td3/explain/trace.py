@@ -162,6 +162,8 @@ def record_run(path: Path, seed: int | None = None, steps: int = 2_000) -> Trace
     chosen = run.best_seed() if seed is None else seed
     saved = run.agent(chosen, "last").facts
     settings, env = run.config.td3, run.config.env
+    if saved.get("frames"):
+        raise RunError(f"{path} learnt from pictures, and the page draws states of a few numbers: explain another run.")
     environments = EnvironmentRow([make_environment(**run.config.making)])
     spaces, steps = check_environment(environments.environments[0], env), min(steps, settings.memory_size)
     agent, memory = newborn(settings, chosen, environments, steps)

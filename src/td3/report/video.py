@@ -4,7 +4,7 @@ import importlib.util
 import math
 import subprocess
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +22,8 @@ from td3.run import Run
 FRAMES_PER_SECOND = 30
 LONGEST_EPISODE = 2_000
 """Env steps shown of an episode, unless told otherwise."""
+SMALLEST_WIDTH = 200
+"""Pixels across, below which a picture is shown twice as large."""
 MOST_TILES = 16
 """Seeds in a grid: each needs a renderer of its own."""
 
@@ -57,7 +59,7 @@ class Player(NamedTuple):
 
 def record(
     policy: Policy,
-    env: str,
+    env: str | Mapping[str, Any],
     path: Path,
     episodes: int = 1,
     seed: int = 0,
@@ -66,6 +68,7 @@ def record(
 ) -> Film:
     """Play episodes and write them one after another, in real time as far as the frame rate allows.
 
+    `env` is a name, or all that `make_environment` is called with.
     With a `player` (of the same policy) reward and Q run along below the picture.
     """
     _require_positive(episodes=episodes, max_steps=max_steps)
@@ -83,7 +86,7 @@ def record(
 
 
 def record_grid(
-    players: Sequence[Player], env: str, path: Path, seed: int = 0, max_steps: int = LONGEST_EPISODE
+    players: Sequence[Player], env: str | Mapping[str, Any], path: Path, seed: int = 0, max_steps: int = LONGEST_EPISODE
 ) -> Film:
     """One episode of each player, all at once in a grid; who is done stays, darkened, until all are."""
     _require_positive(max_steps=max_steps)
@@ -107,7 +110,9 @@ def record_grid(
     return Film(path, screen.frames, [stage.strip.total for stage in stages])
 
 
-def record_learning(players: Sequence[Player], env: str, path: Path, seconds: float = 10.0, seed: int = 0) -> Film:
+def record_learning(
+    players: Sequence[Player], env: str | Mapping[str, Any], path: Path, seconds: float = 10.0, seed: int = 0
+) -> Film:
     """The same agent from its birth to the end of its training, each moment for an equal part of the time."""
     returns = []
     with Screen(env, path) as screen:
@@ -143,7 +148,7 @@ def film_run(
         raise ConfigError("--grid shows seeds side by side and --learning one of them over time: give one of the two.")
     found = Run(run)
     name = "grid.mp4" if grid else "learning.mp4" if learning else "video.mp4"
-    path, env = out or found.path / name, found.config.env
+    path, env = out or found.path / name, found.config.making
     if grid:
         seeds = found.seeds[:MOST_TILES] if seed is None else (seed,)
         return record_grid([_player(found, one, which) for one in seeds], env, path, max_steps=max_steps)
@@ -171,9 +176,9 @@ def _along_the_way(run: Run, seed: int) -> list[Player]:
 class Stage:
     """An environment that is drawn, and the player in it."""
 
-    def __init__(self, env: str, player: Player) -> None:
-        self.env, self.player, self.strip = env, player, Strip()
-        self.environment = _make_drawing(env)
+    def __init__(self, making: Mapping[str, Any], player: Player) -> None:
+        self.env, self.player, self.strip = making["env"], player, Strip()
+        self.environment = _make_drawing(**making)
 
     def reset(self, seed: int) -> None:
         """A new episode."""
@@ -192,6 +197,8 @@ class Stage:
     def picture(self, with_strip: bool) -> Array:
         """What is seen now."""
         frame = _frame(self.environment, self.env)
+        if frame.shape[1] < SMALLEST_WIDTH:  # what an agent learns from may be drawn too small for the strip
+            frame = frame.repeat(2, 0).repeat(2, 1)
         if not with_strip:
             return frame
         label = f"{self.player.label}   return {few_digits(self.strip.total)}".lstrip()
@@ -201,10 +208,11 @@ class Stage:
 class Screen:
     """A film that is being written; what cannot work is told before anything is played."""
 
-    def __init__(self, env: str, path: Path) -> None:
-        prepare_film(env)
+    def __init__(self, env: str | Mapping[str, Any], path: Path) -> None:
+        self.making: dict[str, Any] = {"env": env} if isinstance(env, str) else dict(env)
+        prepare_film(self.making["env"])
         _require_writable(path)
-        self.env, self.path, self.frames = env, path, 0
+        self.path, self.frames = path, 0
         self.stages: list[Stage] = []
         self._writer: Any = None
         # A GIF has 256 colours for the whole film: they are chosen when all of it is known.
@@ -212,8 +220,9 @@ class Screen:
 
     def stage(self, player: Player) -> Stage:
         """An environment for one player; the first one settles the speed."""
-        self.stages.append(Stage(self.env, player))
-        steps_per_second = self.stages[0].environment.metadata.get("render_fps") or FRAMES_PER_SECOND
+        self.stages.append(Stage(self.making, player))
+        drawn_per_second = self.stages[0].environment.metadata.get("render_fps") or FRAMES_PER_SECOND
+        steps_per_second = drawn_per_second / int(self.making.get("action_repeat", 1))
         self.every = max(1, round(steps_per_second / FRAMES_PER_SECOND))
         self.frames_per_second = steps_per_second / self.every
         return self.stages[-1]
@@ -266,9 +275,11 @@ def saved_critic(folder: Path) -> Callable[[Array, Array], float] | None:
         layers.append((tensors[f"{name}.weight"], tensors[f"{name}.bias"]))
     if not layers:
         return None
+    encoder = load_agent(folder).policy.encoder
 
     def score(state: Array, action: Array) -> float:
-        hidden = np.concatenate((state, action)).astype(np.float32)
+        seen = state if encoder is None else encoder(state[None])[0]
+        hidden = np.concatenate((seen, action)).astype(np.float32)
         for weight, bias in layers[:-1]:
             hidden = np.maximum(weight @ hidden + bias, 0)
         weight, bias = layers[-1]
@@ -293,34 +304,30 @@ def _require_writable(path: Path) -> None:
         raise RunError(f"the video {path} cannot be written ({error.strerror}): give another --out.") from None
 
 
-def _make_drawing(env: str) -> Any:
+def _make_drawing(env: str, **making: Any) -> Any:
     family = family_of(env)
     # The camera that follows the body, where the model has one; MuJoCo falls back to its free camera.
-    is_mujoco = family is not None and family.extra == "mujoco"
+    is_mujoco = family is not None and family.extra == "mujoco" and not making.get("pixels")
     view: dict[str, Any] = {"width": 320, "height": 240, "camera_name": "track"} if is_mujoco else {}
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that there is no such renderer is said below, as an error
-            environment = make_environment(env, render_mode="rgb_array", **view)
+            environment = make_environment(env, **making, render_mode="rgb_array", **view)
     except EnvironmentFault as fault:
         if "render_mode" in str(fault):
-            raise _no_renderer(env) from None
+            raise pixels.no_renderer(env) from None
         raise
     if environment.render_mode != "rgb_array":
         environment.close()
-        raise _no_renderer(env)
+        raise pixels.no_renderer(env)
     return environment
-
-
-def _no_renderer(env: str) -> EnvironmentFault:
-    return EnvironmentFault(f"{env} has no renderer that gives pictures (render_mode rgb_array): add one to it.")
 
 
 def _frame(environment: Any, env: str) -> Array:
     try:
         frame = environment.render()
     except NotImplementedError:
-        raise _no_renderer(env) from None
+        raise pixels.no_renderer(env) from None
     if not isinstance(frame, np.ndarray) or frame.ndim != 3 or frame.shape[2] != 3:
-        raise _no_renderer(env)
+        raise pixels.no_renderer(env)
     return frame
