@@ -77,8 +77,10 @@ class PictureReader:
 
     def __call__(self, states: Array) -> Array:
         """Features `[*members, count, feature]` of states `[*members, count, pixel]`, whose pixels are 0 to 255."""
-        if states.ndim > 2:
+        if self.arrays[-1].ndim > 1:
             return np.stack([self.member(index)(own) for index, own in enumerate(states)])
+        if states.ndim > 2:
+            return self(states.reshape(-1, states.shape[-1])).reshape(*states.shape[:-1], -1)
         frames, channels, height, width, channels_last = self.layout
         order = (height, width, channels) if channels_last else (channels, height, width)
         framed = states.reshape(-1, frames, *order)
