@@ -39,7 +39,13 @@ def test_the_settings_say_how_it_sees():
     assert config.making == {"env": "Rail-v0", "pixels": True, "frames": 3, "picture_size": 84, "action_repeat": 2}
     assert resolve("Rail-v0").making == {"env": "Rail-v0"}
     assert (config.td3.random_shift, config.td3.picture_features) == (4, 50)
-    for name, given in (("frames", 0), ("picture_size", 300), ("action_repeat", 0), ("random_shift", -1), ("pixels", 1)):
+    for name, given in (
+        ("frames", 0),
+        ("picture_size", 300),
+        ("action_repeat", 0),
+        ("random_shift", -1),
+        ("pixels", 1),
+    ):
         with pytest.raises(ConfigError, match=f"{name} must be"):
             resolve("Rail-v0", **{name: given})
 
@@ -78,7 +84,8 @@ def test_a_saved_agent_acts_on_pictures_without_pytorch(seen):
     assert not np.allclose(agent.act(255 - observation), action, atol=1e-7)
     with pytest.raises(UserError, match=r"observations of shape \(3, 40, 40\)"):
         agent.act(observation[0])
-    code = f"import sys, numpy, td3; td3.load({str(seen.path)!r}).act(numpy.zeros((3, 40, 40))); print('torch' in sys.modules)"
+    acting = f"td3.load({str(seen.path)!r}).act(numpy.zeros((3, 40, 40)))"
+    code = f"import sys, numpy, td3; {acting}; print('torch' in sys.modules)"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert said.strip() == "False"
 
@@ -118,7 +125,9 @@ def test_export_writes_files_that_read_bytes(seen, tmp_path, capsys):
     observation = observation_of(seen)
     (action,) = session.run(None, {"observation": observation[None]})
     np.testing.assert_allclose(action[0], td3.load(seen.path).act(observation), atol=1e-4)
-    said = subprocess.run([sys.executable, tmp_path / "export" / "infer.py"], capture_output=True, text=True, check=True)
+    said = subprocess.run(
+        [sys.executable, tmp_path / "export" / "infer.py"], capture_output=True, text=True, check=True
+    )
     assert said.stdout.startswith("[")
     assert td3.load(tmp_path / "export").act(observation).shape == (1,)
 

@@ -83,7 +83,9 @@ def save_agent(
     """Write one member's networks and the facts about them; a reader sees the old pair or the new one."""
     folder.mkdir(parents=True, exist_ok=True)
     named = network_tensors(agent, member)
-    tensors = save_tensors({name: named[name] for name in named if not actor_only or name.startswith(("actor.", "encoder."))})
+    tensors = save_tensors(
+        {name: named[name] for name in named if not actor_only or name.startswith(("actor.", "encoder."))}
+    )
     described = {
         "format": FORMAT,
         "version": VERSION,

@@ -53,9 +53,7 @@ def convolutions_for(layout: Layout) -> tuple[tuple[int, int, int], ...]:
     return ((16, 4, 2), (32, 3, 2))
 
 
-def encoder_shapes(
-    layout: Layout, convolutions: Sequence[Sequence[int]], features: int
-) -> tuple[tuple[int, ...], ...]:
+def encoder_shapes(layout: Layout, convolutions: Sequence[Sequence[int]], features: int) -> tuple[tuple[int, ...], ...]:
     """The shape of each weight and bias: of the convolutions, of the linear layer, of the normalisation."""
     found: list[tuple[int, ...]] = []
     inputs, height, width = layout.frames * layout.channels, layout.height, layout.width

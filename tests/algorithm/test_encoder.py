@@ -15,7 +15,12 @@ from td3.environments import TaskSpaces
 from td3.training import encoder_plan
 
 SETTINGS = TD3Config(hidden_sizes=(8, 8), batch_size=4, random_steps=0, tau=0.25)
-SHAPES = {"H W C": ((20, 24, 3), 1), "C H W": ((3, 20, 24), 1), "N H W": ((3, 40, 36), 3), "N H W C": ((2, 20, 24, 3), 2)}
+SHAPES = {
+    "H W C": ((20, 24, 3), 1),
+    "C H W": ((3, 20, 24), 1),
+    "N H W": ((3, 40, 36), 3),
+    "N H W C": ((2, 20, 24, 3), 2),
+}
 
 
 def spaces_of(shape, frames):
@@ -54,8 +59,7 @@ def test_channels_stay_together_whichever_side_they_stand_on():
     last, first = (newborn(spaces_of(shape, 1)) for shape in ((20, 24, 3), (3, 20, 24)))
     picture = torch.randint(0, 256, (1, 1, 20, 24, 3))
     features = [
-        agent.features(states.reshape(1, 1, -1))
-        for agent, states in ((last, picture), (first, picture.movedim(-1, 2)))
+        agent.features(states.reshape(1, 1, -1)) for agent, states in ((last, picture), (first, picture.movedim(-1, 2)))
     ]
     torch.testing.assert_close(*features)
 

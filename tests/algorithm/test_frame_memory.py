@@ -1,4 +1,4 @@
-"""A memory of pictures hands out what it was given, keeps each frame once, and lets go before a frame is overwritten."""
+"""A memory of pictures hands out what it was given, keeps each frame once, and lets go in time."""
 
 import numpy as np
 import pytest
@@ -145,7 +145,7 @@ def test_a_piece_of_another_memory_is_refused():
     played(memory, [[player]], 20)
     piece = memory.piece(0, 20)
     for other in (FrameMemory(1, 60, FRAMES, SIZE, 2), FrameMemory(1, 60, 2, SIZE, 1), FrameMemory(1, 60, 3, 7, 1)):
-        with pytest.raises(ValueError, match="another (shape|size)"):
+        with pytest.raises(ValueError, match=r"another (shape|size)"):
             other.put_(0, piece, 0)
     with pytest.raises(ValueError, match="oldest transitions are missing"):
         memory.stand_at_(20, {"frames_added": np.array([30]), "oldest": np.array([21])})

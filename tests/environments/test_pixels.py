@@ -1,5 +1,7 @@
 """What an environment draws becomes its observation: small, grey, the newest few pictures together."""
 
+from typing import ClassVar
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ from td3.errors import EnvironmentFault
 class Drawn(gym.Env):
     """Counts its steps and draws the count as a shade; the reward is the count, and the fifth step ends it."""
 
-    metadata = {"render_modes": ["rgb_array"]}
+    metadata: ClassVar = {"render_modes": ["rgb_array"]}
     observation_space = Box(-1, 1, (2,), np.float32)
     action_space = Box(-1, 1, (1,), np.float32)
 
@@ -81,7 +83,7 @@ def test_pictures_are_made_smaller_by_means_and_grey_by_brightness():
 
 @pytest.mark.parametrize("name", ["Undrawn-v0", "Flat-v0"])
 def test_an_environment_that_draws_nothing_is_refused_in_one_sentence(name):
-    with pytest.raises(EnvironmentFault, match="has no renderer that gives pictures|cannot be made"):
+    with pytest.raises(EnvironmentFault, match=r"has no renderer that gives pictures|cannot be made"):
         make_environment(name, pixels=True).reset(seed=0)
 
 

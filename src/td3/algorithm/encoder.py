@@ -137,7 +137,10 @@ def encode(
     pictures, next_pictures = encoder.pictures(state), encoder.pictures(next_state)
     if most := encoder.plan.shift:
         shifts = random.shifts(state.shape[1], 2 * most)
-        pictures, next_pictures = shifted(pictures, shifts[..., :2], most), shifted(next_pictures, shifts[..., 2:], most)
+        pictures, next_pictures = (
+            shifted(pictures, shifts[..., :2], most),
+            shifted(next_pictures, shifts[..., 2:], most),
+        )
     with torch.no_grad():
         next_features = encoder_target.of_pictures(next_pictures)
     return encoder.of_pictures(pictures), next_features
@@ -151,7 +154,11 @@ def shifted(
     rows, columns = flat.shape[2:]
     padded = flat.new_empty(*flat.shape[:2], rows + 2 * most, columns + 2 * most)
     inside = padded[..., most:-most]
-    inside[..., most:-most, :], inside[..., :most, :], inside[..., -most:, :] = flat, flat[..., :1, :], flat[..., -1:, :]
+    inside[..., most:-most, :], inside[..., :most, :], inside[..., -most:, :] = (
+        flat,
+        flat[..., :1, :],
+        flat[..., -1:, :],
+    )
     padded[..., :most], padded[..., -most:] = inside[..., :1], inside[..., -1:]
     down, right = shifts.flatten(0, 1).unbind(-1)
     windows = padded.unfold(2, rows, 1).unfold(3, columns, 1)

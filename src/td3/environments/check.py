@@ -74,8 +74,8 @@ def _frames(environment: gym.Env[Any, Any], space: Box, name: str) -> int:
         return 0
     if max(layout.height, layout.width) > LARGEST:
         raise EnvironmentFault(
-            f"{name} gives pictures of {layout.height} x {layout.width} pixels, and at most {LARGEST} x {LARGEST} can be "
-            "learnt from: wrap it with gymnasium.wrappers.ResizeObservation, (84, 84) for example."
+            f"{name} gives pictures of {layout.height} x {layout.width} pixels, and at most {LARGEST} x {LARGEST} can "
+            "be learnt from: wrap it with gymnasium.wrappers.ResizeObservation, (84, 84) for example."
         )
     return frames
 

@@ -163,7 +163,7 @@ def make_environment(
 
 
 def _small_view(family: Family | None, picture_size: int) -> dict[str, Any]:
-    """Gymnasium's MuJoCo tasks draw at the size that is asked for: twice as fine as needed, with the camera that follows."""
+    """Gymnasium's MuJoCo tasks draw at any size: twice as fine as needed, with the camera that follows the body."""
     if family is None or family.extra != "mujoco":
         return {}
     return {"width": 2 * picture_size, "height": 2 * picture_size, "camera_name": "track"}

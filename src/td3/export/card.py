@@ -118,7 +118,9 @@ def _loading(agent: SavedAgent, env: str, folder: Path) -> str:
     if (folder / "sb3.zip").exists():
         lines.append('With Stable-Baselines3: `TD3.load("sb3.zip", env=env)`; it predicts and goes on learning.')
     lines.append("")
-    pictures = "" if agent.policy.encoder is None else " (observations as pictures: `make_environment` in config.json's way)"
+    pictures = (
+        "" if agent.policy.encoder is None else " (observations as pictures: `make_environment` in config.json's way)"
+    )
     lines.append(
         f"Observations and actions are those of `gymnasium.make({json.dumps(env)})`{pictures}, in its own units; the "
         "rescaling of actions is inside every file."

@@ -62,7 +62,9 @@ def export_run(
     if sb3:
         require_sb3()
         if run.agent(seed, which).policy.encoder is not None:
-            raise RunError(f"{run.path} learnt from pictures, and its encoder cannot be written as sb3.zip: leave --sb3 out.")
+            raise RunError(
+                f"{run.path} learnt from pictures, and its encoder cannot be written as sb3.zip: leave --sb3 out."
+            )
     chosen = run.best_seed() if seed is None else seed
     agent = run.agent(chosen, which)
     source, folder = run.folder(chosen) / which, out or run.path / "export"
