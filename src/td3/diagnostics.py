@@ -44,25 +44,27 @@ def examine(
     agent: Agent, memory: ReplayMemory, seeds: Sequence[int], env_steps: int, waiting: int = 0
 ) -> list[dict[str, Any]]:
     """One row of figures for each member; `waiting` of the newest transitions may not have reached the memory yet."""
-    stored = len(memory) - waiting
-    if stored < 1:
+    own = [memory.member(index) for index in range(len(seeds))]
+    stored = [len(one) - waiting for one in own]
+    if min(stored) < 1:
         nothing = {**dict.fromkeys(FIGURES, float("nan")), "policy_actions": "[]", "played_actions": "[]"}
         return [dict(nothing) for _ in seeds]
-    newest = np.arange(min(stored, ROWS))
+    newest = np.arange(min(*stored, ROWS))
     ages = np.stack(
         [
             np.append(
-                np.random.default_rng(derive_seed(seed, "diagnostics", env_steps)).integers(stored, size=ROWS), newest
+                np.random.default_rng(derive_seed(seed, "diagnostics", env_steps)).integers(count, size=ROWS), newest
             )
-            for seed in seeds
+            for seed, count in zip(seeds, stored, strict=True)
         ]
     )
-    places = torch.from_numpy(memory.places_of(waiting + ages)).to(memory.rows.device)
+    placed = np.stack([one.places_of(waiting + of_one) for one, of_one in zip(own, ages, strict=True)])
+    places = torch.from_numpy(placed).to(memory.rows.device)
     if memory.rows.is_cuda and agent.critics.encoder is None:
         found = _figures(agent, memory, places)
     else:  # one by one: a product over several members may round differently from that of one alone
         each = range(len(seeds))
-        found = torch.cat([_figures(agent.member(i), memory.member(i), places[i : i + 1]) for i in each])
+        found = torch.cat([_figures(agent.member(i), own[i], places[i : i + 1]) for i in each])
     return [_as_row(values) for values in found.cpu().tolist()]
 
 

@@ -343,6 +343,10 @@ class Engine(Protocol):
 def make_engine(agent: Agent, memory: ReplayMemory, config: TrainConfig, threads: int) -> Engine:
     """Graphs on a GPU, plain execution elsewhere, for pictures, or where members do not update in step."""
     seeds, settings = config.member_seeds, config.td3
+    if agent.critics.encoder is not None:
+        # cuDNN would otherwise choose TF32, and sums whose order is another one each time.
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = config.tf32
+        torch.backends.cudnn.deterministic = True
     if memory.rows.is_cuda and settings.update_when == "step" and agent.critics.encoder is None:
         torch.backends.cuda.matmul.allow_tf32 = config.tf32
         drift = disagreement(agent, seeds, settings)

@@ -63,7 +63,7 @@ SETTINGS = {
     "device": "cpu",
 }
 ENOUGH = 0.95
-"""Of a best possible 1. Who sees only the last frame gets 7/9 at best: where the block is says a little of its speed."""
+"""Of a best possible 1. Who sees only the last frame gets 7/9 at best: where the block is tells a little."""
 
 
 def last_return(tmp_path, env="MovingBlock-v0", **fields):

@@ -137,10 +137,8 @@ def encode(
     pictures, next_pictures = encoder.pictures(state), encoder.pictures(next_state)
     if most := encoder.plan.shift:
         shifts = random.shifts(state.shape[1], 2 * most)
-        pictures, next_pictures = (
-            shifted(pictures, shifts[..., :2], most),
-            shifted(next_pictures, shifts[..., 2:], most),
-        )
+        pictures = shifted(pictures, shifts[..., :2], most)
+        next_pictures = shifted(next_pictures, shifts[..., 2:], most)
     with torch.no_grad():
         next_features = encoder_target.of_pictures(next_pictures)
     return encoder.of_pictures(pictures), next_features
@@ -154,11 +152,8 @@ def shifted(
     rows, columns = flat.shape[2:]
     padded = flat.new_empty(*flat.shape[:2], rows + 2 * most, columns + 2 * most)
     inside = padded[..., most:-most]
-    inside[..., most:-most, :], inside[..., :most, :], inside[..., -most:, :] = (
-        flat,
-        flat[..., :1, :],
-        flat[..., -1:, :],
-    )
+    inside[..., most:-most, :] = flat
+    inside[..., :most, :], inside[..., -most:, :] = flat[..., :1, :], flat[..., -1:, :]
     padded[..., :most], padded[..., -most:] = inside[..., :1], inside[..., -1:]
     down, right = shifts.flatten(0, 1).unbind(-1)
     windows = padded.unfold(2, rows, 1).unfold(3, columns, 1)
