@@ -22,8 +22,6 @@ from td3.run import Run
 FRAMES_PER_SECOND = 30
 LONGEST_EPISODE = 2_000
 """Env steps shown of an episode, unless told otherwise."""
-SMALLEST_WIDTH = 200
-"""Pixels across, below which a picture is shown twice as large."""
 MOST_TILES = 16
 """Seeds in a grid: each needs a renderer of its own."""
 
@@ -179,6 +177,7 @@ class Stage:
     def __init__(self, making: Mapping[str, Any], player: Player) -> None:
         self.env, self.player, self.strip = making["env"], player, Strip()
         self.environment = _make_drawing(**making)
+        self._is_small = "width" in self.environment.spec.kwargs and making.get("pixels", False)
 
     def reset(self, seed: int) -> None:
         """A new episode."""
@@ -197,7 +196,7 @@ class Stage:
     def picture(self, with_strip: bool) -> Array:
         """What is seen now."""
         frame = _frame(self.environment, self.env)
-        if frame.shape[1] < SMALLEST_WIDTH:  # what an agent learns from may be drawn too small for the strip
+        if self._is_small:  # drawn at the size that an agent learns from, too small for the strip
             frame = frame.repeat(2, 0).repeat(2, 1)
         if not with_strip:
             return frame
