@@ -14,9 +14,7 @@ with (here / "evaluations.csv").open() as file:
 steps, means, spreads = ([row[name] for row in rows] for name in ("env_steps", "mean_return", "std_return"))
 
 figure, axes = plt.subplots(figsize=(7.2, 3.6), dpi=150, layout="constrained")
-axes.errorbar(
-    steps, means, spreads, color="#0072B2", linewidth=2, capsize=3, label="td3, one seed, +- std of 5 episodes"
-)
+axes.errorbar(steps, means, spreads, color="#0072B2", linewidth=2, capsize=3, label="td3, one seed, +- std")
 axes.axhline(RANDOM, color="#E69F00", linestyle="--", label=f"random actions: {RANDOM:,.0f}")
 axes.set(
     xlabel="env steps (each is two steps of the pendulum)",
