@@ -49,6 +49,8 @@ BAD_TD3 = [
     ("updates_per_step", 0.0),
     ("updates_per_step", math.inf),
     ("update_when", "sometimes"),
+    ("picture_features", 0),
+    ("random_shift", -1),
 ]
 BAD_TRAIN = [
     ("env", ""),
@@ -64,6 +66,11 @@ BAD_TRAIN = [
     ("device", "tpu"),
     ("out", 7),
     ("envs", 0),
+    ("pixels", 1),
+    ("frames", 0),
+    ("frames", 17),
+    ("picture_size", 15),
+    ("action_repeat", 0),
     ("eval_every", -1),
     ("eval_episodes", 0),
     ("save_every", -1),
