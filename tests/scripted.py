@@ -83,7 +83,7 @@ FAULTY: dict[str, dict[str, Any]] = {
     "InfiniteActions-v0": {"action_space": box([-1, -np.inf], [1, np.inf])},
     "ZeroWidthActions-v0": {"action_space": box([-1, 2], [1, 2])},
     "DiscreteObservations-v0": {"observation_space": Discrete(4)},
-    "Images-v0": {"observation_space": Box(0, 255, (8, 8, 3), np.uint8)},
+    "Images-v0": {"observation_space": Box(0, 255, (300, 300, 3), np.uint8)},
     "WrongShape-v0": {"observation_space": Box(-1, 1, (5,))},
     "NanAtReset-v0": {"first": lambda observation, info: (observation * np.nan, info)},
     "TextAtReset-v0": {"first": lambda observation, info: (np.array(["a", "b", "c"]), info)},

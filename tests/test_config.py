@@ -49,6 +49,8 @@ BAD_TD3 = [
     ("updates_per_step", 0.0),
     ("updates_per_step", math.inf),
     ("update_when", "sometimes"),
+    ("picture_features", 0),
+    ("random_shift", -1),
 ]
 BAD_TRAIN = [
     ("env", ""),
@@ -64,6 +66,11 @@ BAD_TRAIN = [
     ("device", "tpu"),
     ("out", 7),
     ("envs", 0),
+    ("pixels", 1),
+    ("frames", 0),
+    ("frames", 17),
+    ("picture_size", 15),
+    ("action_repeat", 0),
     ("eval_every", -1),
     ("eval_episodes", 0),
     ("save_every", -1),
@@ -188,7 +195,7 @@ def test_an_unknown_preset_lists_those_there_are():
 def test_an_unknown_field_is_told_the_nearest_name():
     with pytest.raises(ConfigError, match="there is no setting 'batchsize': did you mean 'batch_size'"):
         resolve("Pendulum-v1", batchsize=3)
-    with pytest.raises(ConfigError, match="there is no setting 'zzz': the fields are actor_learning_rate, "):
+    with pytest.raises(ConfigError, match="there is no setting 'zzz': the fields are action_repeat, "):
         resolve("Pendulum-v1", zzz=3)
 
 

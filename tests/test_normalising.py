@@ -100,7 +100,7 @@ def test_every_reader_of_a_run_normalises(normalised, tmp_path, capsys):
     policy = normalised.agent(0, "last").policy
     score, raw = (saved_critic(folder / "last", given) for given in (policy, None))
     state, action = np.array([0.1, 0.2, 3.0], np.float32), np.zeros(1, np.float32)
-    assert score(state, action) == raw(policy.normalised(state[None])[0], action)
+    assert score(state, action) == raw(policy.seen(state[None])[0], action)
     assert score(state, action) != raw(state, action)
     page = tmp_path / "page.html"
     assert main(["explain", "--run", str(normalised.path), "--no-open", "--out", str(page)]) == 0

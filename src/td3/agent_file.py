@@ -15,6 +15,7 @@ from safetensors.numpy import save as save_tensors
 from td3.environments import TaskSpaces
 from td3.errors import AgentFileError
 from td3.files import outside, read_json, read_plain, write_atomically
+from td3.pictures import PictureReader, encoder_shapes, layout_of
 from td3.policy import Array, Policy
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ class SavedAgent(NamedTuple):
 
 def network_tensors(agent: "td3.algorithm.Agent", member: int) -> dict[str, Array]:
     """One member's six networks by name, weights as PyTorch's own linear layers have them, `[outputs, inputs]`."""
+    import torch
+
     from td3.algorithm.networks import layer_views
 
     named = {}
@@ -59,7 +62,18 @@ def network_tensors(agent: "td3.algorithm.Agent", member: int) -> dict[str, Arra
     if agent.normaliser is not None:
         named["observation.mean"] = agent.normaliser.mean[member].cpu().numpy()
         named["observation.scale"] = agent.normaliser.scale[member].cpu().numpy()
+    for name, encoder in (("encoder", agent.critics.encoder), ("encoder_target", agent.critics_target.encoder)):
+        if encoder is not None:
+            parts = torch.split(encoder.parameters.detach()[member].cpu(), encoder.plan.sizes)
+            for label, part, shape in zip(encoder_names(len(parts)), parts, encoder.plan.shapes, strict=True):
+                named[f"{name}.{label}"] = part.view(shape).numpy()
     return named
+
+
+def encoder_names(count: int) -> list[str]:
+    """The names of so many arrays of an encoder, in their order."""
+    layers = [*map(str, range(count // 2 - 2)), "projection", "norm"]
+    return [f"{layer}.{part}" for layer in layers for part in ("weight", "bias")]
 
 
 def save_agent(
@@ -74,7 +88,7 @@ def save_agent(
     folder.mkdir(parents=True, exist_ok=True)
     named = network_tensors(agent, member)
     tensors = save_tensors(
-        {name: named[name] for name in named if not actor_only or name.startswith(("actor.", "obs"))}
+        {name: named[name] for name in named if not actor_only or name.startswith(("actor.", "obs", "encoder."))}
     )
     described = {
         "format": FORMAT,
@@ -107,10 +121,14 @@ def load_agent(folder: Path) -> SavedAgent:
         low, high = (_bound(facts[name]) for name in ("action_low", "action_high"))
         observation_shape, action_shape = (_shape(facts[name]) for name in ("observation_shape", "action_shape"))
         widths = (math.prod(observation_shape), math.prod(action_shape))
-        if (layers[0][0].shape[0], layers[-1][0].shape[1]) != widths or not len(low) == len(high) == widths[1]:
+        encoder = _encoder(tensors, facts, observation_shape)
+        reads = widths[0] if encoder is None else len(encoder.arrays[-1])
+        if (layers[0][0].shape[0], layers[-1][0].shape[1]) != (reads, widths[1]):
+            raise ValueError("the networks do not fit the spaces")
+        if not len(low) == len(high) == widths[1]:
             raise ValueError("the networks do not fit the spaces")
         normaliser = _normaliser(tensors, widths[0]) if facts["version"] == NORMALISED_VERSION else None
-        policy = Policy(layers, low, high, observation_shape, action_shape, normaliser)
+        policy = Policy(layers, low, high, observation_shape, action_shape, normaliser, encoder)
         policy(np.zeros((1, widths[0]), np.float32))
     except (SafetensorError, KeyError, ValueError, TypeError, IndexError) as error:
         raise AgentFileError(f"{folder} does not hold a usable agent ({error}).") from None
@@ -134,6 +152,23 @@ def _normaliser(tensors: Mapping[str, Array], size: int) -> tuple[Array, Array]:
     if any(array.shape != (size,) or not np.isfinite(array).all() for array in (mean, scale)) or (scale <= 0).any():
         raise ValueError("what normalises observations does not fit them")
     return mean, scale
+
+
+def _encoder(
+    tensors: Mapping[str, Array], facts: Mapping[str, Any], observation_shape: tuple[int, ...]
+) -> PictureReader | None:
+    """What reads an agent's pictures; None where it was trained on vectors."""
+    if not facts.get("frames"):
+        return None
+    (frames,), strides = _shape([facts["frames"]]), _shape(facts["strides"])
+    layout = layout_of(observation_shape, frames)
+    arrays = [tensors[f"encoder.{name}"] for name in encoder_names(2 * len(strides) + 4)]
+    layers = [(*array.shape[::2], stride) for array, stride in zip(arrays[::2], strides, strict=False)]
+    if layout is None or tuple(array.shape for array in arrays) != encoder_shapes(layout, layers, len(arrays[-1])):
+        raise ValueError("the encoder does not fit the pictures")
+    if not all(np.all(np.isfinite(array)) for array in arrays):
+        raise ValueError("the encoder holds NaN")
+    return PictureReader(layout, strides, arrays)
 
 
 def _bound(values: Any) -> Sequence[float]:

@@ -61,14 +61,20 @@ class Checkpoint(NamedTuple):
 
     def rows(self) -> Iterator[tuple[int, Array]]:
         """All kept transitions `[member, count, row]`, each with the number of its first; raises ValueError."""
+        for first, piece in self.pieces():
+            yield first, piece["rows"]
+
+    def pieces(self) -> Iterator[tuple[int, dict[str, Array]]]:
+        """The same with all that a memory of pictures keeps beside its rows."""
         for shard in self.shards:
             if outside(self.folder / "memory" / shard.name, self.folder.parent):
                 raise ValueError(f"{shard.name} is a link out of the run")
             content = read_as_written(self.folder / "memory" / shard.name, Written(shard.bytes, shard.sha256))
-            rows = _tensors(content).get("rows", np.empty(0))
+            piece = _tensors(content)
+            rows = piece.get("rows", np.empty(0))
             if rows.dtype != np.float32 or rows.ndim != 3 or rows.shape[1] != shard.end - shard.first:
                 raise ValueError(f"{shard.name} has other rows than its manifest says")
-            yield shard.first, rows
+            yield shard.first, piece
 
 
 class Checkpoints:
@@ -157,17 +163,17 @@ class Checkpoints:
         return Checkpoint(body["env_steps"], body["facts"], tensors, shards, self.folder)
 
     def _write_new_rows(self, memory: "ReplayMemory") -> None:
-        oldest = memory.added - len(memory)
+        oldest = memory.oldest
         kept = [shard for shard in self._shards if shard.end > oldest]
         first = max(oldest, kept[-1].end if kept else 0)
-        members, capacity, width = memory.rows.shape
-        at_once = max(1, SHARD_BYTES // (members * width * memory.rows.element_size()))
+        members, capacity, _ = memory.rows.shape
+        at_once = max(1, SHARD_BYTES // (members * memory.row_bytes))
         while first < memory.added:
             start = first % capacity
             end = min(first + at_once, memory.added, first - start + capacity)
-            rows = memory.rows[:, start : start + end - first].contiguous().cpu().numpy()
+            piece = {name: part.contiguous().cpu().numpy() for name, part in memory.piece(first, end).items()}
             shard = Shard(first, end, 0, "")
-            written = write_atomically(self.folder / "memory" / shard.name, save_tensors({"rows": rows}))
+            written = write_atomically(self.folder / "memory" / shard.name, save_tensors(piece))
             kept.append(shard._replace(**written._asdict()))
             first = end
         self._shards = tuple(kept)
@@ -193,19 +199,15 @@ def fill_memory(memory: "ReplayMemory", checkpoint: Checkpoint, added: int) -> N
     """Put a checkpoint's transitions where they were in the ring; raises ValueError if any is missing or damaged."""
     import torch
 
-    expected = max(0, added - memory.capacity)
-    for first, rows in checkpoint.rows():
-        if first > expected or rows.shape[0] != memory.rows.shape[0] or rows.shape[2] != memory.rows.shape[2]:
-            raise ValueError("the memory has a gap or another shape")
-        end = first + rows.shape[1]
-        skipped = max(0, expected - first)
-        places = torch.arange(first + skipped, end) % memory.capacity
-        memory.rows[:, places.to(memory.rows.device)] = torch.from_numpy(rows[:, skipped:]).to(memory.rows)
-        expected = end
+    memory.stand_at_(added, {name[7:]: array for name, array in checkpoint.tensors.items() if name[:7] == "memory."})
+    expected = memory.oldest
+    for first, piece in checkpoint.pieces():
+        if first > expected:
+            raise ValueError("the memory has a gap")
+        memory.put_(first, {name: torch.from_numpy(part) for name, part in piece.items()}, max(0, expected - first))
+        expected = max(expected, first + piece["rows"].shape[1])
     if expected != added:
         raise ValueError("the memory's newest rows are missing")
-    memory.claim(added)
-    memory.filled.fill_(len(memory))
 
 
 def _contiguous(tensors: Mapping[str, Array]) -> dict[str, Array]:

@@ -728,7 +728,7 @@ def _defaults_of_file(path: Path, words: Sequence[str]) -> TrainCommand:
 
 def _environment_in(words: Sequence[str]) -> str:
     """The word that is neither an option nor an option's value; numbers can only be values."""
-    names = ("json", "capture-video", "track", "tf32", "normalize-observations")
+    names = ("json", "capture-video", "track", "tf32", "normalize-observations", "pixels")
     flags = [f"--{no}{name}" for name in names for no in ("", "no-")]
     for before, word in pairwise(["", *words]):
         takes_value = before.startswith("--") and "=" not in before and before.replace("_", "-") not in flags

@@ -19,7 +19,10 @@ Device = Literal["auto", "cpu", "cuda"]
 MemoryPlace = Literal["auto", "gpu", "host"]
 Workers = Literal["auto", "none", "threads", "processes"]
 
-ADDED_LATER = ("save_every", "env_timeout", "memory_on", "workers", "env_kwargs", "normalize_observations")
+ADDED_LATER = (
+    *("save_every", "env_timeout", "memory_on", "workers", "env_kwargs", "normalize_observations"),
+    *("pixels", "frames", "picture_size", "action_repeat"),
+)
 """Fields of a run that the first version did not have: its runs are read as if they had the default."""
 
 
@@ -57,6 +60,11 @@ class TD3Config:
     """Updates per env step, however many environments run side by side."""
     update_when: Literal["step", "episode"] = "step"
     """Updates after every env step once the random steps are over; or, as in 2018, at the end of every episode."""
+    picture_features: int = 50
+    """Of pictures: numbers that the encoder makes of one for the actor and the critics (SAC-AE, DrQ: 50)."""
+    random_shift: int = 4
+    """Of pictures: pixels by which one is moved at random when it is learnt from, a twentieth of its side at most;
+    0 leaves it in its place (DrQ: 4 of 84)."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot work, in one sentence."""
@@ -92,6 +100,14 @@ class TrainConfig:
     """Environments of each seed, all feeding its one memory."""
     workers: Workers = "auto"
     """Where environments are stepped: one after another here, in threads, in processes; auto tries which is fastest."""
+    pixels: bool = False
+    """Learn from what the environment draws, instead of from its observations."""
+    frames: int = 3
+    """With --pixels: pictures that an observation consists of, the newest last; one alone shows no motion."""
+    picture_size: int = 84
+    """With --pixels: pixels of a side of the grey picture."""
+    action_repeat: int = 1
+    """Steps of the environment that each action is done for; together they count as one env step."""
     eval_every: int = 5_000
     """Env steps between evaluations; 0 evaluates at the start and the end only (paper: 5,000)."""
     eval_episodes: int = 10
@@ -127,7 +143,9 @@ class TrainConfig:
     @property
     def making(self) -> dict[str, Any]:
         """What `make_environment` is to be called with."""
-        return {"env": self.env, "env_kwargs": self.env_kwargs}
+        pixels = {"pixels": True, "frames": self.frames, "picture_size": self.picture_size} if self.pixels else {}
+        repeat = {"action_repeat": self.action_repeat} if self.action_repeat > 1 else {}
+        return {"env": self.env, "env_kwargs": self.env_kwargs, **pixels, **repeat}
 
     def warnings(self) -> list[str]:
         """What is allowed but surely not meant."""
@@ -309,6 +327,8 @@ _TD3_RULES: tuple[Rule, ...] = (
     ("tau", "within [0, 1]", _within(0.0, 1.0)),
     ("updates_per_step", "a positive number", _positive),
     ("update_when", "step or episode", lambda given: given in ("step", "episode")),
+    ("picture_features", "a whole number of at least 1", _whole(1)),
+    ("random_shift", "a whole number of at least 0", _whole(0)),
 )
 
 _TRAIN_RULES: tuple[Rule, ...] = (
@@ -320,6 +340,10 @@ _TRAIN_RULES: tuple[Rule, ...] = (
     ("device", f"one of {', '.join(get_args(Device))}", _one_of(Device)),
     ("out", "a path", lambda given: given is None or isinstance(given, Path)),
     ("envs", "a whole number of at least 1", _whole(1)),
+    ("pixels", "True or False", lambda given: isinstance(given, bool)),
+    ("frames", "a whole number from 1 to 16", lambda given: _whole(1)(given) and given <= 16),
+    ("picture_size", "a whole number from 16 to 256", lambda given: _whole(16)(given) and given <= 256),
+    ("action_repeat", "a whole number of at least 1", _whole(1)),
     ("eval_every", "a whole number of at least 0", _whole(0)),
     ("eval_episodes", "a whole number of at least 1", _whole(1)),
     ("save_every", "a whole number of at least 0", lambda given: given is None or _whole(0)(given)),

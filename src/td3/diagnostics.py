@@ -44,25 +44,27 @@ def examine(
     agent: Agent, memory: ReplayMemory, seeds: Sequence[int], env_steps: int, waiting: int = 0
 ) -> list[dict[str, Any]]:
     """One row of figures for each member; `waiting` of the newest transitions may not have reached the memory yet."""
-    stored = len(memory) - waiting
-    if stored < 1:
+    own = [memory.member(index) for index in range(len(seeds))]
+    stored = [len(one) - waiting for one in own]
+    if min(stored) < 1:
         nothing = {**dict.fromkeys(FIGURES, float("nan")), "policy_actions": "[]", "played_actions": "[]"}
         return [dict(nothing) for _ in seeds]
-    newest = np.arange(min(stored, ROWS))
+    newest = np.arange(min(*stored, ROWS))
     ages = np.stack(
         [
             np.append(
-                np.random.default_rng(derive_seed(seed, "diagnostics", env_steps)).integers(stored, size=ROWS), newest
+                np.random.default_rng(derive_seed(seed, "diagnostics", env_steps)).integers(count, size=ROWS), newest
             )
-            for seed in seeds
+            for seed, count in zip(seeds, stored, strict=True)
         ]
     )
-    places = torch.from_numpy((memory.added - 1 - waiting - ages) % memory.capacity).to(memory.rows.device)
-    if memory.rows.is_cuda:
+    placed = np.stack([one.places_of(waiting + of_one) for one, of_one in zip(own, ages, strict=True)])
+    places = torch.from_numpy(placed).to(memory.rows.device)
+    if memory.rows.is_cuda and agent.critics.encoder is None:
         found = _figures(agent, memory, places)
     else:  # one by one: a product over several members may round differently from that of one alone
         each = range(len(seeds))
-        found = torch.cat([_figures(agent.member(i), memory.member(i), places[i : i + 1]) for i in each])
+        found = torch.cat([_figures(agent.member(i), own[i], places[i : i + 1]) for i in each])
     return [_as_row(values) for values in found.cpu().tolist()]
 
 
@@ -74,6 +76,7 @@ def _as_row(values: list[float]) -> dict[str, Any]:
 
 def _figures(agent: Agent, memory: ReplayMemory, places: Tensor) -> Float[Tensor, "member figure"]:
     batch = memory.gather(places)
+    batch = batch._replace(state=agent.features(batch.state))
     state, action_range = batch.state[:, :ROWS], agent.actor.action_range
     weights = agent.actor.parameters.detach().requires_grad_()
     with torch.enable_grad():
@@ -137,13 +140,14 @@ def value_against_return(agent: Agent, visits: Array) -> list[dict[str, float]]:
     What came is the discounted sum of rewards. An episode that was cut off (not ended) is continued by critic 1's value
     of its last state, as the Bellman target does; else a time limit would look like overestimation.
     """
-    states, width = torch.from_numpy(visits[..., 2:].astype(np.float32)), agent.actor.network.sizes[0]
+    states, width = torch.from_numpy(visits[..., 2:].astype(np.float32)), agent.state_size
     device = agent.actor.parameters.device
     rows = []
     for member in range(agent.members):
         learner = agent.member(member)
         both = learner.normalised(torch.cat((states[member, :, :width], states[member, :, width:]))[None].to(device))
         with torch.no_grad():
+            both = learner.features(both)
             squashed, _ = _forward(learner.actor.parameters, learner.actor.network, both, torch.tanh)
             action = learner.actor.action_range.middle + learner.actor.action_range.half * squashed
             scores, _ = _forward(learner.critics.parameters, learner.critics.network, torch.cat((both, action), -1))

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from td3.errors import UserError
+from td3.pictures import PictureReader
 
 Array = NDArray[Any]
 CLIP = 10.0
@@ -28,16 +29,17 @@ class Policy:
         observation_shape: Sequence[int],
         action_shape: Sequence[int],
         normaliser: tuple[Array, Array] | None = None,
+        encoder: PictureReader | None = None,
     ) -> None:
         self.layers = [(weight, bias[..., None, :]) for weight, bias in layers]
         self.low, self.high = (np.asarray(bound, np.float32) for bound in (action_low, action_high))
         self._middle, self._half = (self.low + self.high) / 2, (self.high - self.low) / 2
         self.observation_shape, self.action_shape = tuple(observation_shape), tuple(action_shape)
-        self.normaliser = normaliser
+        self.normaliser, self.encoder = normaliser, encoder
 
     def __call__(self, states: Array) -> Array:
         """Actions `[*members, count, action]` for states `[*members, count, state]`."""
-        hidden = states if self.normaliser is None else self.normalised(states)
+        hidden = self.seen(states)
         for weight, bias in self.layers[:-1]:
             hidden = hidden @ weight
             hidden += bias
@@ -45,8 +47,10 @@ class Policy:
         weight, bias = self.layers[-1]
         return np.asarray(self._middle + self._half * np.tanh(hidden @ weight + bias))
 
-    def normalised(self, states: Array) -> Array:
-        """States `[*members, count, state]` as the networks read them."""
+    def seen(self, states: Array) -> Array:
+        """States `[*members, count, state]` as the networks read them: themselves, normalised, or a picture's features."""
+        if self.encoder is not None:
+            return self.encoder(states)
         if self.normaliser is None:
             return states
         mean, scale = (array[..., None, :] for array in self.normaliser)
@@ -56,8 +60,9 @@ class Policy:
         """The policy of one member of a stack."""
         layers = [(weight[index], bias[index, ..., 0, :]) for weight, bias in self.layers]
         mean_and_scale = None if self.normaliser is None else (self.normaliser[0][index], self.normaliser[1][index])
+        encoder = self.encoder and self.encoder.member(index)
         bounds = self.low.tolist(), self.high.tolist()
-        return Policy(layers, *bounds, self.observation_shape, self.action_shape, mean_and_scale)
+        return Policy(layers, *bounds, self.observation_shape, self.action_shape, mean_and_scale, encoder)
 
     def act(self, observation: Any) -> Array:
         """The action for one observation, or the actions for a batch of them."""

@@ -24,10 +24,12 @@ from torch import Tensor
 
 from td3.agent_file import save_agent
 from td3.algorithm import Agent, NormalisedMemory, ReplayMemory, make_replay_memory
+from td3.algorithm.encoder import EncoderPlan
+from td3.algorithm.frame_memory import FrameMemory, frame_memory_bytes
 from td3.algorithm.optimizer import NonFinite
 from td3.checkpoints import Checkpoint, Checkpoints, fill_memory
 from td3.collect import Collector, Episode
-from td3.config import TrainConfig, resolve
+from td3.config import TD3Config, TrainConfig, resolve
 from td3.diagnostics import TimeBudget, examine, value_against_return
 from td3.engine import TOLERANCE, TOLERANCE_TF32, EagerEngine, GraphEngine, disagreement, live_policy
 from td3.engine.losses import LossSums
@@ -45,6 +47,7 @@ from td3.environments import (
 from td3.environments.own import Maker, understood
 from td3.errors import ConfigError, Diverged, EnvironmentFault, RunError
 from td3.evaluate import Evaluation, EvaluationWorkers, Evaluator
+from td3.pictures import convolutions_for, encoder_shapes, layout_of
 from td3.policy import Array
 from td3.report.live import Companions
 from td3.resources import available_threads, gigabytes, require_memory
@@ -65,7 +68,10 @@ SAVING_SHARE = 0.02
 """Share of the time that checkpoints may take where their interval is left to us."""
 ALARM_AFTER = 5_000
 """Updates before critics are expected to know anything of the size of returns."""
-NETWORKS = ("actor", "actor_target", "critics", "critics_target", "observations.mean", "observations.scale")
+NETWORKS = (
+    *("actor", "actor_target", "critics", "critics_target", "encoder", "encoder_target"),
+    *("observations.mean", "observations.scale"),
+)
 """What an evaluation that is under way needs of its snapshot."""
 SAVE_INTERVAL = 5.0
 """Seconds between such checkpoints at least."""
@@ -265,13 +271,19 @@ def _making(config: TrainConfig, maker: Maker | None) -> dict[str, Any]:
 
 def _look_at(config: TrainConfig, making: Mapping[str, Any]) -> TaskSpaces:
     with contextlib.closing(make_environment(**making)) as probe:
-        return check_environment(probe, config.env)
+        spaces = check_environment(probe, config.env)
+    if spaces.frames and config.normalize_observations:
+        raise ConfigError(
+            f"{config.env} gives pictures, and --normalize-observations is for numbers: leave it out, the encoder "
+            "brings pictures to a common scale by itself."
+        )
+    return spaces
 
 
 def _require_room(config: TrainConfig, spaces: TaskSpaces) -> bool:
     """Refuse a run that would fill the memory or the disk; says whether a GPU's replay memory goes into host RAM."""
     memory_size = min(config.td3.memory_size, _longest(config))
-    needed = config.seeds * memory_size * 4 * (2 * spaces.state_size + spaces.action_size + 2)
+    needed = config.seeds * memory_bytes(spaces, memory_size)
     in_host_memory = require_memory(needed, memory_size, config.seeds, choose_device(config.device), config.memory_on)
     folder = next(place for place in (config.out or Path("runs")).absolute().parents if place.is_dir())
     total, _, free = shutil.disk_usage(folder)
@@ -311,6 +323,36 @@ def choose_device(name: str) -> torch.device:
     if name == "cuda" and not torch.cuda.is_available():
         raise ConfigError("device cuda was asked for, but PyTorch finds no GPU here: use --device cpu or auto.")
     return torch.device("cuda" if name == "cuda" or (name == "auto" and torch.cuda.is_available()) else "cpu")
+
+
+def encoder_plan(spaces: TaskSpaces, settings: TD3Config) -> EncoderPlan | None:
+    """The encoder for a task whose observations are pictures."""
+    layout = layout_of(spaces.observation_shape, spaces.frames) if spaces.frames else None
+    if layout is None:
+        return None
+    shift = min(settings.random_shift, min(layout.height, layout.width) // 20)
+    layers = convolutions_for(layout)
+    shapes = encoder_shapes(layout, layers, settings.picture_features)
+    return EncoderPlan(*layout, shapes, tuple(stride for *_, stride in layers), shift)
+
+
+def make_memory(
+    members: int, memory_size: int, spaces: TaskSpaces, device: torch.device, in_host_memory: bool
+) -> ReplayMemory:
+    """The replay memory of a task: of vectors, or of pictures, whose frames are kept once."""
+    if spaces.frames:
+        frame = spaces.frames, spaces.state_size // spaces.frames
+        return FrameMemory(members, memory_size, *frame, spaces.action_size, device, in_host_memory=in_host_memory)
+    sizes = spaces.state_size, spaces.action_size
+    return make_replay_memory(members, memory_size, *sizes, device, in_host_memory=in_host_memory)
+
+
+def memory_bytes(spaces: TaskSpaces, memory_size: int) -> int:
+    """What the replay memory of one seed takes."""
+    if not spaces.frames:
+        return memory_size * 4 * (2 * spaces.state_size + spaces.action_size + 2)
+    frame_size = spaces.state_size // spaces.frames
+    return frame_memory_bytes(memory_size, spaces.frames, frame_size, spaces.action_size)
 
 
 @runtime_checkable
@@ -356,17 +398,20 @@ class Engine(Protocol):
 
 
 def make_engine(agent: Agent, memory: ReplayMemory, config: TrainConfig, threads: int) -> Engine:
-    """Graphs on a GPU, tapes on a CPU, plain execution where members do not update in step or a self-check fails."""
+    """Graphs on a GPU, tapes on a CPU; plain execution for pictures, for members out of step, or by a failed check."""
     seeds, settings = config.member_seeds, config.td3
-    by_graph = memory.rows.is_cuda and settings.update_when == "step"
-    torch.backends.cuda.matmul.allow_tf32 = config.tf32
+    pictures = agent.critics.encoder is not None
+    by_graph = memory.rows.is_cuda and settings.update_when == "step" and not pictures
+    # cuDNN would otherwise choose TF32, and sums whose order is another one each time.
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = config.tf32
+    torch.backends.cudnn.deterministic = True
 
     def engine(agent: Agent, memory: ReplayMemory) -> GraphEngine | EagerEngine:
         if by_graph:
             return GraphEngine(agent, memory, seeds, settings, config.envs)
         return EagerEngine(agent, memory, seeds, settings, threads)
 
-    if by_graph or not memory.rows.is_cuda:
+    if by_graph or not (pictures or memory.rows.is_cuda):
         way, allowed = ("CUDA graphs", TOLERANCE_TF32 if config.tf32 else TOLERANCE) if by_graph else ("tapes", 0.0)
         drift = disagreement(agent, seeds, settings, engine)
         if drift <= allowed:
@@ -426,10 +471,9 @@ class Training:
             settings.optimizer,
             device,
             normalised=config.normalize_observations,
+            encoder_plan=encoder_plan(spaces, settings),
         )
-        self.memory = make_replay_memory(
-            len(seeds), memory_size, spaces.state_size, spaces.action_size, device, in_host_memory=in_host_memory
-        )
+        self.memory = make_memory(len(seeds), memory_size, spaces, device, in_host_memory)
         if self.agent.normaliser is not None:
             self.memory = NormalisedMemory(self.memory, self.agent.normaliser)
         self._place = f"{self.memory.rows.device}" + (", replay memory in the host's RAM" if in_host_memory else "")
@@ -610,6 +654,7 @@ class Training:
             "logged_updates": self._logged_updates,
             "best_returns": self._best,
             "unlogged_episodes": np.array([e for episodes in self._episodes for e in episodes], np.float64),
+            **{f"memory.{name}": array for name, array in self.memory.state().items()},
             **{f"collector.{name}": array for name, array in self.collector.state().items()},
         }
         for number, env_steps in enumerate(sorted(self._snapshots)):
@@ -786,6 +831,8 @@ class Training:
                 "hidden_sizes": list(config.td3.hidden_sizes),
                 "versions": versions(),
             }
+            if agent.critics.encoder is not None:
+                facts["strides"] = list(agent.critics.encoder.plan.strides)
             save_agent(self.path / f"seed_{facts['seed']}" / which, agent, member, self.spaces, facts, actor_only)
 
     def close(self) -> None:

@@ -125,7 +125,7 @@ def test_an_environment_without_a_renderer_gets_a_sentence(tmp_path):
 def test_a_missing_drawing_library_gets_a_sentence(monkeypatch, tmp_path):
     monkeypatch.delenv("MUJOCO_GL", raising=False)
     monkeypatch.delenv("DISPLAY", raising=False)
-    monkeypatch.setattr(video.ctypes.util, "find_library", lambda name: None)
+    monkeypatch.setattr("ctypes.util.find_library", lambda name: None)
     with pytest.raises(EnvironmentFault, match="needs the EGL library: on Debian and Ubuntu, apt-get install libegl1"):
         record(linear_policy(), "HalfCheetah-v5", tmp_path / "film.mp4")
 

@@ -1,18 +1,21 @@
 """The whole state of the learners: six networks, two optimisers and a count of updates, for every member."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Float, Int64, Shaped
 from torch import Tensor
 
+from td3.algorithm.encoder import EncoderPlan, JointOptimizer, ShiftStreams, encode, make_encoder_and_target
 from td3.algorithm.networks import StackedMLP
 from td3.algorithm.normaliser import Normaliser
 from td3.algorithm.optimizer import OPTIMIZERS, NonFinite, Optimizer
+from td3.algorithm.step_01_replay_memory import Batch
 from td3.algorithm.step_02_actor import ActionRange, Actor, make_actor_and_target
 from td3.algorithm.step_03_twin_critics import TwinCritics, make_twin_critics_and_targets
+from td3.algorithm.streams import RandomStreams
 
 
 @dataclass
@@ -24,7 +27,7 @@ class Agent:
     critics: TwinCritics
     critics_target: TwinCritics
     actor_optimizer: Optimizer
-    critics_optimizer: Optimizer
+    critics_optimizer: Optimizer | JointOptimizer
     updates: Int64[np.ndarray, " member"]
     normaliser: Normaliser | None = None
     """What the networks read is normalised by it; None where they read observations as they are."""
@@ -43,21 +46,30 @@ class Agent:
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
         normalised: bool = False,
+        encoder_plan: EncoderPlan | None = None,
     ) -> "Agent":
-        """Newborn learners, one per seed (steps 2 and 3); a member's weights depend on its own seed alone."""
+        """Newborn learners, one per seed (steps 2 and 3); a member's weights depend on its own seed alone.
+
+        With the plan of an encoder, states are pictures, and the networks read its features.
+        """
+        if encoder_plan is not None:
+            state_size = encoder_plan.features
         low, high = (torch.tensor(bound, dtype=dtype, device=device) for bound in (action_low, action_high))
         actor, actor_target = make_actor_and_target(seeds, state_size, hidden_sizes, ActionRange(low, high))
         critics, critics_target = make_twin_critics_and_targets(
             seeds, state_size, hidden_sizes, len(action_low), device, dtype
         )
         make_optimizer = OPTIMIZERS[optimizer]
+        if encoder_plan is not None:
+            critics.encoder, critics_target.encoder = make_encoder_and_target(seeds, encoder_plan, device, dtype)
+        optimizers = [make_optimizer(weights, critic_learning_rate) for weights in critics.learning]
         return cls(
             actor,
             actor_target,
             critics,
             critics_target,
             make_optimizer(actor.parameters, actor_learning_rate),
-            make_optimizer(critics.parameters, critic_learning_rate),
+            JointOptimizer(*optimizers) if encoder_plan else optimizers[0],
             np.zeros(len(seeds), np.int64),
             Normaliser(len(seeds), state_size, device, dtype) if normalised else None,
         )
@@ -66,6 +78,28 @@ class Agent:
     def members(self) -> int:
         """How many independent learners there are."""
         return self.actor.parameters.shape[0]
+
+    @property
+    def state_size(self) -> int:
+        """Numbers in a state, as the environment gives it."""
+        encoder = self.critics.encoder
+        return self.actor.network.sizes[0] if encoder is None else encoder.plan.pixels
+
+    def look_at(self, batch: Batch, random: RandomStreams) -> Batch:
+        """The batch as the steps read it: as it is, or, where states are pictures, with features in their place."""
+        encoder, encoder_target = self.critics.encoder, self.critics_target.encoder
+        if encoder is None or encoder_target is None:
+            return batch
+        assert isinstance(random, ShiftStreams)
+        state, next_state = encode(encoder, encoder_target, batch.state, batch.next_state, random)
+        return batch._replace(state=state, next_state=next_state)
+
+    def features(self, states: Shaped[Tensor, "member batch state"]) -> Float[Tensor, "member batch feature"]:
+        """What actor and critics read of these states: themselves, or an encoder's features, never moved."""
+        if self.critics.encoder is None:
+            return states
+        with torch.no_grad():
+            return self.critics.encoder(states)
 
     def member(self, index: int) -> "Agent":
         """One member's learner. It shares this one's memory: updating it updates this one."""
@@ -76,14 +110,15 @@ class Agent:
 
         action_range = self.actor.action_range
         actor = Actor(slice_of(self.actor.network, learns=True), action_range)
-        critics = TwinCritics(slice_of(self.critics.network, learns=True))
+        encoders = [c.encoder and c.encoder.member(index) for c in (self.critics, self.critics_target)]
+        critics = TwinCritics(slice_of(self.critics.network, learns=True), encoders[0])
         return Agent(
             actor,
             Actor(slice_of(self.actor_target.network, learns=False), action_range),
             critics,
-            TwinCritics(slice_of(self.critics_target.network, learns=False)),
+            TwinCritics(slice_of(self.critics_target.network, learns=False), encoders[1]),
             self.actor_optimizer.member(actor.parameters, index),
-            self.critics_optimizer.member(critics.parameters, index),
+            _of_critics(critics, self.critics_optimizer, lambda own, weights: own.member(weights, index)),
             self.updates[index : index + 1],
             self.normaliser and self.normaliser.member(index),
         )
@@ -98,14 +133,15 @@ class Agent:
         low, high = (bound.to(device) for bound in (self.actor.action_range.low, self.actor.action_range.high))
         action_range = ActionRange(low, high)
         actor = Actor(copy_of(self.actor.network), action_range)
-        critics = TwinCritics(copy_of(self.critics.network))
+        encoders = [c.encoder and c.encoder.copied(device) for c in (self.critics, self.critics_target)]
+        critics = TwinCritics(copy_of(self.critics.network), encoders[0])
         return Agent(
             actor,
             Actor(copy_of(self.actor_target.network), action_range),
             critics,
-            TwinCritics(copy_of(self.critics_target.network)),
+            TwinCritics(copy_of(self.critics_target.network), encoders[1]),
             self.actor_optimizer.copied(actor.parameters),
-            self.critics_optimizer.copied(critics.parameters),
+            _of_critics(critics, self.critics_optimizer, lambda own, weights: own.copied(weights)),
             self.updates.copy(),
             self.normaliser and self.normaliser.copied(device),
         )
@@ -126,7 +162,24 @@ class Agent:
             "actor_target": self.actor_target.parameters,
             "critics": self.critics.parameters.detach(),
             "critics_target": self.critics_target.parameters,
+            **self._encoders(),
             **{f"actor_optimizer.{name}": tensor for name, tensor in self.actor_optimizer.state().items()},
             **{f"critics_optimizer.{name}": tensor for name, tensor in self.critics_optimizer.state().items()},
             **{f"observations.{name}": t for name, t in (self.normaliser.tensors() if self.normaliser else {}).items()},
         }
+
+    def _encoders(self) -> dict[str, Tensor]:
+        online, target = self.critics.encoder, self.critics_target.encoder
+        if online is None or target is None:
+            return {}
+        return {"encoder": online.parameters.detach(), "encoder_target": target.parameters}
+
+
+def _of_critics(
+    critics: TwinCritics, optimizer: Optimizer | JointOptimizer, derive: Callable[[Optimizer, Tensor], Optimizer]
+) -> Optimizer | JointOptimizer:
+    """An optimiser for these critics, and for their encoder where they have one, derived from the given one."""
+    if isinstance(optimizer, JointOptimizer):
+        pairs = zip((optimizer.critics, optimizer.encoder), critics.learning, strict=True)
+        return JointOptimizer(*(derive(own, weights) for own, weights in pairs))
+    return derive(optimizer, critics.parameters)

@@ -1,5 +1,6 @@
 """Step 1: the replay memory, a ring of past transitions from which every update draws its batch."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -62,6 +63,16 @@ class ReplayMemory:
         """The number of transitions that can be drawn now."""
         return min(self.added, self.capacity)
 
+    @property
+    def oldest(self) -> int:
+        """The number of the oldest transition that is kept, counted since the beginning."""
+        return self.added - len(self)
+
+    @property
+    def row_bytes(self) -> int:
+        """What a transition takes."""
+        return self.rows.shape[2] * self.rows.element_size()
+
     def member(self, index: int) -> "ReplayMemory":
         """The memory of one member only, sharing its rows (to read: only the whole memory takes new rows)."""
         view = ReplayMemory.__new__(ReplayMemory)
@@ -84,6 +95,32 @@ class ReplayMemory:
         places = (self.added + np.arange(count)) % self.capacity
         self._added += count
         return places
+
+    def places_of(self, ages: Int[np.ndarray, "*any"]) -> Int[np.ndarray, "*any"]:
+        """The row numbers of transitions by their age; the newest is of age 0."""
+        return (self.added - 1 - ages) % self.capacity
+
+    def state(self) -> dict[str, np.ndarray]:
+        """What must be saved beside the transitions to go on exactly: nothing but how many were added."""
+        return {}
+
+    def stand_at_(self, added: int, state: Mapping[str, np.ndarray]) -> None:
+        """Count so many transitions as stored; `put_` brings them."""
+        self._added[:] = added
+        self.filled.fill_(len(self))
+
+    def piece(self, first: int, end: int) -> dict[str, Tensor]:
+        """Transitions by their numbers since the beginning; they must not lie across the end of the ring."""
+        start = first % self.capacity
+        return {"rows": self.rows[:, start : start + end - first]}
+
+    def put_(self, first: int, piece: Mapping[str, Tensor], skipped: int) -> None:
+        """Put a piece back where it was in the ring, but for its first few; raises ValueError if it does not fit."""
+        rows = piece["rows"]
+        if self.rows.shape[::2] != rows.shape[::2]:
+            raise ValueError("the memory has another shape")
+        places = torch.arange(first + skipped, first + rows.shape[1]) % self.capacity
+        self.rows[:, places.to(self.rows.device)] = rows[:, skipped:].to(self.rows)
 
     def gather(self, indices: Int[Tensor, "member batch"]) -> Batch:
         """The transitions at these row numbers, each member's from its own memory."""

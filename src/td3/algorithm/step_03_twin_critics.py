@@ -6,22 +6,32 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from td3.algorithm.encoder import Encoder
 from td3.algorithm.networks import StackedMLP
 from td3.algorithm.registry import step
 from td3.algorithm.streams import derive_seed
 
 
 class TwinCritics:
-    """(state, action) -> two scores: two networks that differ only in the weights they were born with."""
+    """(state, action) -> two scores: two networks that differ only in the weights they were born with.
 
-    def __init__(self, network: StackedMLP) -> None:
-        self.network = network
+    Where a state is a picture, they share the encoder that turns it into features, and read those.
+    """
+
+    def __init__(self, network: StackedMLP, encoder: Encoder | None = None) -> None:
+        self.network, self.encoder = network, encoder
         self._first_frozen = StackedMLP(network.sizes, network.parameters.detach()[0])
 
     @property
     def parameters(self) -> Float[Tensor, "2 member parameter"]:
         """All weights and biases of each twin of each member."""
         return self.network.parameters
+
+    @property
+    def learning(self) -> tuple[Tensor, ...]:
+        """What the critics' loss trains: their own weights, and those of the encoder that they share."""
+        own = self.network.parameters
+        return (own,) if self.encoder is None else (own, self.encoder.parameters)
 
     def __call__(
         self, state: Float[Tensor, "member batch state"], action: Float[Tensor, "member batch action"]

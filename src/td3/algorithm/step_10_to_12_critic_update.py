@@ -4,6 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from td3.algorithm.encoder import JointOptimizer
 from td3.algorithm.optimizer import Optimizer, require_finite
 from td3.algorithm.registry import step
 from td3.algorithm.step_03_twin_critics import TwinCritics
@@ -38,7 +39,9 @@ def critic_loss(
 
 
 @step(12, "Backpropagate and improve both critics")
-def improve_critics_(critics: TwinCritics, optimizer: Optimizer, loss: Float[Tensor, " member"]) -> None:
+def improve_critics_(
+    critics: TwinCritics, optimizer: Optimizer | JointOptimizer, loss: Float[Tensor, " member"]
+) -> None:
     """Move both critics, and nothing else, a step towards the Bellman target.
 
     What: the gradient of the loss in all weights of both critics, and one optimiser step (Adam; lessons say SGD).
@@ -48,5 +51,4 @@ def improve_critics_(critics: TwinCritics, optimizer: Optimizer, loss: Float[Ten
     # Members do not share weights, so the gradient of the sum is each member's own gradient.
     total = loss.sum()
     require_finite(total.detach(), "the critics' loss")
-    (gradient,) = torch.autograd.grad(total, critics.parameters)
-    optimizer.step_(gradient)
+    optimizer.step_(*torch.autograd.grad(total, critics.learning))

@@ -28,4 +28,5 @@ def polyak_critics_target_(critics_target: TwinCritics, critics: TwinCritics, ta
     Why: actor and critics must age together, or the one is judged by a stranger.
     If you leave it out: moving them at every update halves the lag that the delay was to give.
     """
-    critics_target.parameters.lerp_(critics.parameters, tau)
+    for target, online in zip(critics_target.learning, critics.learning, strict=True):
+        target.lerp_(online, tau)

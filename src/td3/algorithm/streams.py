@@ -50,7 +50,7 @@ class MemberStreams:
 
     def seek(self, position: int) -> None:
         """Stand before the numbers of this update."""
-        self._next = {"sampling": position, "smoothing": position}
+        self._next = {"sampling": position, "smoothing": position, "shifting": position}
 
     def rows(self, filled: Int[Tensor, ""], count: int) -> Int[Tensor, "member {count}"]:
         """Row numbers, uniform in [0, filled), with replacement (63 random bits: the remainder's bias is nil)."""
@@ -59,6 +59,10 @@ class MemberStreams:
     def normal(self, count: int, size: int) -> Float[Tensor, "member {count} {size}"]:
         """Standard normal numbers."""
         return self._take("smoothing", self.dtype, count, size)
+
+    def shifts(self, count: int, most: int) -> Int[Tensor, "member {count} 4"]:
+        """Whole numbers from 0 to `most`, uniform: by how much pictures are moved."""
+        return self._take("shifting", torch.int64, count, 4).remainder(most + 1)
 
     def _take(self, purpose: str, dtype: torch.dtype, *shape: int) -> Tensor:
         block, slot = divmod(self._next[purpose], BLOCK)

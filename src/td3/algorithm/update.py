@@ -31,7 +31,7 @@ class Losses(NamedTuple):
 
 def update(agent: Agent, memory: ReplayMemory, random: RandomStreams, settings: "Settings") -> Losses:
     """Improve the agent once, in place."""
-    batch = sample_batch(memory, random, settings.batch_size)  # 4
+    batch = agent.look_at(sample_batch(memory, random, settings.batch_size), random)  # 4
 
     next_action = next_action_of_target(agent.actor_target, batch.next_state)  # 5
     smoothed_action = smooth_next_action(  # 6

@@ -15,6 +15,7 @@ from td3.algorithm.update import Settings
 from td3.engine.losses import LossSums
 from td3.engine.tape import HeldStreams, Tape
 from td3.engine.threads import ThreadTuner
+from td3.pictures import Layout, PictureReader
 from td3.policy import Array, Policy
 
 
@@ -35,7 +36,7 @@ class EagerEngine:
         self.agent, self.memory = agent, memory
         self.device = agent.actor.parameters.device
         self.losses = LossSums(len(seeds), self.device)
-        taped = taped and self.device.type == "cpu"
+        taped = taped and self.device.type == "cpu" and agent.critics.encoder is None
         self._members = [
             MemberUpdate(agent.member(i), memory.member(i), seed, settings, self.losses.member(i), taped)
             for i, seed in enumerate(seeds)
@@ -46,6 +47,10 @@ class EagerEngine:
         if workers > 1:
             # One thread of arithmetic for each member beats sharing all threads on one member after another.
             self._pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,))
+        if agent.critics.encoder is not None:
+            # The gradient of a convolution is another one, in its last digits, on another number of threads.
+            torch.set_num_threads(1)
+            threads = 1
         self._tuner = ThreadTuner(threads) if self._pool is None and self.device.type == "cpu" else None
 
     def update(self, counts: Sequence[int]) -> None:
@@ -74,8 +79,8 @@ class EagerEngine:
         if self._policy is not None:
             return self._policy(states)
         with torch.no_grad():
-            known = self.agent.normalised(torch.from_numpy(states).to(self.device))
-            return np.asarray(self.agent.actor(known).cpu().numpy())
+            seen = self.agent.features(self.agent.normalised(torch.from_numpy(states).to(self.device)))
+            return np.asarray(self.agent.actor(seen).cpu().numpy())
 
     def ask(self, states: Array) -> None:
         """Choose actions at once: a later update must not change them."""
@@ -165,4 +170,14 @@ def live_policy(agent: Agent) -> Policy:
     low, high = action_range.low.tolist(), action_range.high.tolist()
     known = agent.normaliser
     normaliser = None if known is None else (known.mean.numpy(), known.scale.numpy())
-    return Policy(layers, low, high, (agent.actor.network.sizes[0],), (len(low),), normaliser)
+    return Policy(layers, low, high, (agent.state_size,), (len(low),), normaliser, live_reader(agent))
+
+
+def live_reader(agent: Agent) -> PictureReader | None:
+    """The encoders in numpy, sharing their weights, where states are pictures."""
+    if agent.critics.encoder is None:
+        return None
+    plan, parameters = agent.critics.encoder.plan, agent.critics.encoder.parameters.detach()
+    parts = zip(torch.split(parameters, plan.sizes, -1), plan.shapes, strict=True)
+    arrays = [part.view(len(part), *shape).numpy() for part, shape in parts]
+    return PictureReader(Layout(*plan[:5]), plan.strides, arrays)

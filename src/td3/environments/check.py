@@ -9,7 +9,9 @@ from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
 from td3.environments.observations import flattened_from, holds_image
+from td3.environments.pixels import stacked_frames
 from td3.errors import EnvironmentFault
+from td3.pictures import LARGEST, layout_of
 
 
 class TaskSpaces(NamedTuple):
@@ -22,6 +24,8 @@ class TaskSpaces(NamedTuple):
     action_shape: tuple[int, ...]
     flattened: str = ""
     """What the observations were before they became a vector, in words."""
+    frames: int = 0
+    """Frames that a picture observation consists of; 0 where observations are vectors."""
 
     @property
     def action_size(self) -> int:
@@ -58,8 +62,7 @@ def check_environment(environment: gym.Env[Any, Any], name: str) -> TaskSpaces:
     if not isinstance(observation_space, Box):
         kind = type(observation_space).__name__
         raise EnvironmentFault(f"{name} has {kind} observations: wrap it so that it gives an array (a Box).")
-    if observation_space.dtype == np.uint8 and len(observation_space.shape) >= 2:
-        raise EnvironmentFault(f"{name} gives images {observation_space.shape}: only vectors can be trained on.")
+    frames = _frames(environment, observation_space, name)
     _check_reset(environment, observation_space, name)
     _check_step(environment, observation_space, ((low + high) / 2).reshape(action_space.shape), name)
     return TaskSpaces(
@@ -69,7 +72,24 @@ def check_environment(environment: gym.Env[Any, Any], name: str) -> TaskSpaces:
         observation_space.shape,
         action_space.shape,
         flattened_from(environment),
+        frames,
     )
+
+
+def _frames(environment: gym.Env[Any, Any], space: Box, name: str) -> int:
+    """How many frames of pictures an observation consists of; 0 where it is no picture."""
+    if space.dtype != np.uint8 or len(space.shape) < 2:
+        return 0
+    frames = space.shape[0] if len(space.shape) == 4 else stacked_frames(environment)
+    layout = layout_of(space.shape, frames)
+    if layout is None:
+        return 0
+    if max(layout.height, layout.width) > LARGEST:
+        raise EnvironmentFault(
+            f"{name} gives pictures of {layout.height} x {layout.width} pixels, and at most {LARGEST} x {LARGEST} can "
+            "be learnt from: wrap it with gymnasium.wrappers.ResizeObservation, (84, 84) for example."
+        )
+    return frames
 
 
 def _check_reset(environment: gym.Env[Any, Any], space: Box, name: str) -> None:

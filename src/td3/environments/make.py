@@ -14,6 +14,7 @@ import gymnasium as gym
 
 from td3.environments.observations import as_vector
 from td3.environments.own import GIVEN, Maker, class_named, name_of, not_found
+from td3.environments.pixels import RepeatAction, prepare_headless_rendering, seen_in_pixels
 from td3.environments.quiet import without_noise
 from td3.environments.repeat import forgetful
 from td3.errors import EnvironmentFault, MissingExtra, UserError, missing_extra
@@ -130,9 +131,24 @@ def families() -> list[tuple[Family, bool]]:
     return [(family, _installed(family) or family.extra in RUNS_BARE) for family in FAMILIES]
 
 
-def make_environment(env: str | Maker, env_kwargs: Mapping[str, Any] | None = None, **kwargs: Any) -> gym.Env[Any, Any]:
-    """The environment of this name, or what a function makes, its observations one vector; faults are one sentence."""
+def make_environment(
+    env: str | Maker,
+    env_kwargs: Mapping[str, Any] | None = None,
+    *,
+    pixels: bool = False,
+    frames: int = 3,
+    picture_size: int = 84,
+    action_repeat: int = 1,
+    **kwargs: Any,
+) -> gym.Env[Any, Any]:
+    """The environment of this name, or what a function makes, its observations one vector; faults are one sentence.
+
+    With `pixels`, its observations are its last few pictures instead (pixels.py).
+    """
     family = family_of(env) if isinstance(env, str) else None
+    if pixels:
+        prepare_headless_rendering(family and family.package)
+        kwargs = {"render_mode": "rgb_array", **_small_view(family, picture_size), **kwargs}
     if family and not _installed(family) and (family.extra not in RUNS_BARE or "render_mode" in kwargs):
         raise missing_family(str(env), family)
     name, arguments = env if isinstance(env, str) else name_of(env), {**(env_kwargs or {}), **kwargs}
@@ -143,7 +159,10 @@ def make_environment(env: str | Maker, env_kwargs: Mapping[str, Any] | None = No
             made = _made(env, arguments)
             if not isinstance(made, gym.Env):
                 raise EnvironmentFault(f"{name} turned out to be {made!r}, and not an environment of Gymnasium.")
-            return as_vector(forgetful(made, family.extra if family else ""))
+            made = forgetful(made, family.extra if family else "")
+            if action_repeat > 1:
+                made = RepeatAction(made, action_repeat)
+            return seen_in_pixels(made, name, picture_size, frames) if pixels else as_vector(made)
         except UserError:
             raise
         except ModuleNotFoundError as error:
@@ -196,6 +215,13 @@ def note_on(family: Family) -> str:
         here = ".".join(map(str, sys.version_info[:2]))
         return f"PyBullet has a ready package for Python 3.11 only, and this is {here}: pip would have to compile it"
     return ""
+
+
+def _small_view(family: Family | None, picture_size: int) -> dict[str, Any]:
+    """Gymnasium's MuJoCo tasks draw at any size: twice as fine as needed, with the camera that follows the body."""
+    if family is None or family.extra != "mujoco":
+        return {}
+    return {"width": 2 * picture_size, "height": 2 * picture_size, "camera_name": "track"}
 
 
 def _installed(family: Family) -> bool:

@@ -165,6 +165,8 @@ def record_run(path: Path, seed: int | None = None, steps: int = 2_000) -> Trace
     chosen = run.best_seed() if seed is None else seed
     policy, saved = run.agent(chosen, "last")
     settings, env = run.config.td3, run.config.env
+    if saved.get("frames"):
+        raise RunError(f"{path} learnt from pictures, and the page draws states of a few numbers: explain another run.")
     environments = EnvironmentRow([_as_the_networks_see_it(make_environment(**run.config.making), policy)])
     spaces, steps = check_environment(environments.environments[0], env), min(steps, settings.memory_size)
     agent, memory = newborn(settings, chosen, environments, steps)
@@ -209,7 +211,7 @@ def _as_the_networks_see_it(environment: gym.Env[Any, Any], policy: Policy) -> g
 
     def seen(observation: Array) -> Array:
         flat = np.asarray(observation, np.float32).reshape(1, -1)
-        return policy.normalised(flat).reshape(space.shape).astype(np.float32)
+        return policy.seen(flat).reshape(space.shape).astype(np.float32)
 
     return TransformObservation(environment, seen, space)
 

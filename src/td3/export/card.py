@@ -20,6 +20,11 @@ def model_card(run: Run, agent: SavedAgent, seed: int, which: str, folder: Path)
     return "\n\n".join(parts) + "\n"
 
 
+def observation_type(agent: SavedAgent) -> str:
+    """Numpy's name of what the written files read: pictures come as bytes."""
+    return "float32" if agent.policy.encoder is None else "uint8"
+
+
 def _reward(run: Run, agent: SavedAgent, seed: int) -> str | None:
     returns = _returns_at(run, seed, agent.facts.get("env_steps"))
     return None if returns is None else f"{returns.mean():.2f} +/- {returns.std():.2f}"
@@ -105,7 +110,7 @@ def _loading(agent: SavedAgent, env: str, folder: Path) -> str:
         "import onnxruntime",
         "",
         'session = onnxruntime.InferenceSession("actor.onnx")',
-        f'(action,) = session.run(None, {{"observation": np.zeros({shape}, np.float32)}})',
+        f'(action,) = session.run(None, {{"observation": np.zeros({shape}, np.{observation_type(agent)})}})',
         "```",
         "",
         'With PyTorch only: `torch.export.load("actor.pt2").module()(observations)`.',
@@ -113,9 +118,12 @@ def _loading(agent: SavedAgent, env: str, folder: Path) -> str:
     if (folder / "sb3.zip").exists():
         lines.append('With Stable-Baselines3: `TD3.load("sb3.zip", env=env)`; it predicts and goes on learning.')
     lines.append("")
+    pictures = (
+        "" if agent.policy.encoder is None else " (observations as pictures: `make_environment` in config.json's way)"
+    )
     lines.append(
-        f"Observations and actions are those of `gymnasium.make({json.dumps(env)})`, in its own units; the rescaling "
-        "of actions is inside every file."
+        f"Observations and actions are those of `gymnasium.make({json.dumps(env)})`{pictures}, in its own units; the "
+        "rescaling of actions is inside every file."
     )
     return "\n".join(lines)
 

@@ -10,7 +10,7 @@ from safetensors.numpy import load_file
 
 from td3.agent_file import SavedAgent
 from td3.errors import RunError
-from td3.export.card import model_card
+from td3.export.card import model_card, observation_type
 from td3.export.module import (
     INPUT,
     ExportedActor,
@@ -27,6 +27,8 @@ from td3.run import Run, write_json
 
 CHECKED = 1_000
 """Random observations on which every file must answer as the agent does."""
+CHECKED_PICTURES = 50
+"""The same for pictures, which are a thousand times as large."""
 TOLERANCE = 1e-4
 """Largest accepted difference, as a share of half the action range: rounding is a hundred times smaller."""
 EXAMPLE = '''\
@@ -38,7 +40,7 @@ import numpy as np
 import onnxruntime
 
 session = onnxruntime.InferenceSession(Path(__file__).with_name("actor.onnx"))
-observation = np.zeros({shape}, np.float32)  # a batch of observations of {env}
+observation = np.zeros({shape}, np.{kind})  # a batch of observations of {env}
 (action,) = session.run(None, {{"observation": observation}})
 print(action[0])  # in the environment's own units: env.step(action[0])
 '''
@@ -61,6 +63,10 @@ def export_run(
     require_onnx()
     if sb3:
         require_sb3()
+        if run.agent(seed, which).policy.encoder is not None:
+            raise RunError(
+                f"{run.path} learnt from pictures, and its encoder cannot be written as sb3.zip: leave --sb3 out."
+            )
     chosen = run.best_seed() if seed is None else seed
     agent = run.agent(chosen, which)
     source, folder = run.folder(chosen) / which, out or run.path / "export"
@@ -88,7 +94,8 @@ def export_run(
         shutil.copyfile(file, folder / file.name)
     write_json(folder / "config.json", run.config.to_json() | {"out": None})
     shape = (1, *agent.policy.observation_shape)
-    write_atomically(folder / "infer.py", EXAMPLE.format(shape=shape, env=run.config.env).encode())
+    example_of = {"shape": shape, "env": run.config.env, "kind": observation_type(agent)}
+    write_atomically(folder / "infer.py", EXAMPLE.format(**example_of).encode())
     write_json(folder / "export.json", _facts(run, agent, chosen, which, files))
     if (run.path / "video.mp4").exists():
         shutil.copyfile(run.path / "video.mp4", folder / "replay.mp4")
@@ -97,7 +104,7 @@ def export_run(
 
 
 def random_observations(agent: SavedAgent, within: float = np.inf) -> Array:
-    """Standard normal numbers, in rows from a tenth of their size to ten times it; always the same ones.
+    """Standard normal numbers, in rows from a tenth of their size to ten times it, or bytes; always the same ones.
 
     Where the agent normalises observations, they are turned round: as many standard deviations from the mean, and on
     request none of them farther than `within`.
@@ -105,6 +112,8 @@ def random_observations(agent: SavedAgent, within: float = np.inf) -> Array:
     generator = np.random.default_rng(0)
     policy = agent.policy
     shape = policy.observation_shape
+    if policy.encoder is not None:
+        return generator.integers(0, 256, (CHECKED_PICTURES, *shape), np.uint8)
     sizes = 10 ** generator.uniform(-1, 1, (CHECKED, *(1 for _ in shape)))
     numbers = sizes * generator.standard_normal((CHECKED, *shape))
     if policy.normaliser is not None:
@@ -155,12 +164,12 @@ def _facts(run: Run, agent: SavedAgent, seed: int, which: str, files: dict[str, 
         "seed": seed,
         "which": which,
         "env_steps": agent.facts.get("env_steps"),
-        "input": {"name": INPUT, "shape": ["batch", *policy.observation_shape], "type": "float32"},
+        "input": {"name": INPUT, "shape": ["batch", *policy.observation_shape], "type": observation_type(agent)},
         "output": {"name": "action", "shape": ["batch", *policy.action_shape], "type": "float32"},
         "normalises_observations": policy.normaliser is not None,
         "action_low": policy.low.tolist(),
         "action_high": policy.high.tolist(),
-        "checked_on": f"{CHECKED} random observations",
+        "checked_on": f"{len(random_observations(agent))} random observations",
         "difference": files,
         "difference_is": "the largest of an action, as a share of half the action range",
         "versions": agent.facts.get("versions", {}),

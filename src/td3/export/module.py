@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from td3.errors import missing_extra
+from td3.pictures import PictureReader
 from td3.policy import CLIP, Array, Policy
 
 INPUT, OUTPUT = "observation", "action"
@@ -42,6 +43,7 @@ class ExportedActor(nn.Module):
                 layer.weight.copy_(torch.tensor(weight.T))
                 layer.bias.copy_(torch.tensor(bias.reshape(-1)))
             self.layers.append(layer)
+        self.encoder = None if policy.encoder is None else ExportedEncoder(policy.encoder)
         size = policy.layers[0][0].shape[0]
         self.normalised = policy.normaliser is not None
         mean, scale = policy.normaliser or (np.zeros(size, np.float32), np.ones(size, np.float32))
@@ -59,13 +61,43 @@ class ExportedActor(nn.Module):
 
     def forward(self, observation: Tensor) -> Tensor:
         """The action for each observation."""
-        hidden = (observation.flatten(1) - self.observation_mean) * self.observation_scale
+        seen = observation.flatten(1) if self.encoder is None else self.encoder(observation)
+        hidden = (seen - self.observation_mean) * self.observation_scale
         if self.normalised:
             hidden = hidden.clamp(-CLIP, CLIP)
         for layer in self.layers[:-1]:
             hidden = torch.relu(layer(hidden))
         action = self.action_middle + self.action_half * torch.tanh(self.layers[-1](hidden))
         return action.clamp(self.action_low, self.action_high).view(-1, *self.action_shape)
+
+
+class ExportedEncoder(nn.Module):
+    """A batch of pictures, bytes as the environment gives them -> the features that the actor reads."""
+
+    def __init__(self, reader: PictureReader) -> None:
+        super().__init__()
+        self.layout, arrays = reader.layout, [torch.tensor(array) for array in reader.arrays]
+        self.convolutions = nn.ModuleList()
+        for weight, bias, stride in zip(arrays[:-4:2], arrays[1:-4:2], reader.strides, strict=True):
+            layer = nn.Conv2d(weight.shape[1], weight.shape[0], weight.shape[2], stride)
+            layer.load_state_dict({"weight": weight, "bias": bias})
+            self.convolutions.append(layer)
+        weight, bias, scale, offset = arrays[-4:]
+        self.projection, self.norm = nn.Linear(*weight.shape[::-1]), nn.LayerNorm(len(scale))
+        self.projection.load_state_dict({"weight": weight, "bias": bias})
+        self.norm.load_state_dict({"weight": scale, "bias": offset})
+
+    def forward(self, observation: Tensor) -> Tensor:
+        """The features of each observation."""
+        frames, channels, height, width, channels_last = self.layout
+        order = (height, width, channels) if channels_last else (channels, height, width)
+        framed = observation.reshape(-1, frames, *order)
+        if channels_last:
+            framed = framed.permute(0, 1, 4, 2, 3)
+        flow = framed.reshape(-1, frames * channels, height, width).float() / 255 - 0.5
+        for layer in self.convolutions:
+            flow = torch.relu(layer(flow))
+        return torch.tanh(self.norm(self.projection(flow.flatten(1))))
 
 
 def write_pt2(actor: ExportedActor, example: Tensor, path: Path) -> None:

@@ -1,9 +1,7 @@
 """Films of agents: played without noise, rendered without a screen, written as mp4 or GIF."""
 
-import ctypes.util
 import importlib.util
 import math
-import os
 import subprocess
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +12,7 @@ import numpy as np
 from safetensors.numpy import load_file
 
 from td3.agent_file import load_agent
+from td3.environments import pixels
 from td3.environments.make import family_of, make_environment
 from td3.errors import ConfigError, EnvironmentFault, RunError, missing_extra
 from td3.policy import Array, Policy
@@ -44,18 +43,8 @@ def prepare_film(env: str) -> None:
 
 def prepare_headless_rendering(env: str) -> None:
     """Let MuJoCo and pygame draw without a screen; must come before mujoco is imported."""
-    if not os.environ.get("DISPLAY") and not os.environ.get("WAYLAND_DISPLAY"):
-        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     family = family_of(env)
-    needs_gl = family is not None and family.package in ("mujoco", "dm_control", "gymnasium_robotics")
-    if not needs_gl or "MUJOCO_GL" in os.environ or os.environ.get("DISPLAY"):
-        return
-    if ctypes.util.find_library("EGL") is None:
-        raise EnvironmentFault(
-            "drawing MuJoCo without a screen needs the EGL library: on Debian and Ubuntu, "
-            "apt-get install libegl1 libgl1-mesa-dri"
-        )
-    os.environ["MUJOCO_GL"] = "egl"
+    pixels.prepare_headless_rendering(family and family.package)
 
 
 class Player(NamedTuple):
@@ -68,22 +57,21 @@ class Player(NamedTuple):
 
 def record(
     policy: Policy,
-    env: str,
+    env: str | Mapping[str, Any],
     path: Path,
     episodes: int = 1,
     seed: int = 0,
     max_steps: int = LONGEST_EPISODE,
     player: Player | None = None,
-    making: Mapping[str, Any] | None = None,
 ) -> Film:
     """Play episodes and write them one after another, in real time as far as the frame rate allows.
 
-    With a `player` (of the same policy) reward and Q run along below the picture. `making` says how the environment is
-    made where its name does not say all (`TrainConfig.making`).
+    `env` is a name, or all that `make_environment` is called with.
+    With a `player` (of the same policy) reward and Q run along below the picture.
     """
     _require_positive(episodes=episodes, max_steps=max_steps)
     returns = []
-    with Screen(env, path, making) as screen:
+    with Screen(env, path) as screen:
         stage = screen.stage(player or Player(policy))
         for episode in range(episodes):
             stage.reset(seed + episode)
@@ -96,16 +84,11 @@ def record(
 
 
 def record_grid(
-    players: Sequence[Player],
-    env: str,
-    path: Path,
-    seed: int = 0,
-    max_steps: int = LONGEST_EPISODE,
-    making: Mapping[str, Any] | None = None,
+    players: Sequence[Player], env: str | Mapping[str, Any], path: Path, seed: int = 0, max_steps: int = LONGEST_EPISODE
 ) -> Film:
     """One episode of each player, all at once in a grid; who is done stays, darkened, until all are."""
     _require_positive(max_steps=max_steps)
-    with Screen(env, path, making) as screen:
+    with Screen(env, path) as screen:
         stages = [screen.stage(player) for player in players]
         for stage in stages:
             stage.reset(seed)
@@ -126,16 +109,11 @@ def record_grid(
 
 
 def record_learning(
-    players: Sequence[Player],
-    env: str,
-    path: Path,
-    seconds: float = 10.0,
-    seed: int = 0,
-    making: Mapping[str, Any] | None = None,
+    players: Sequence[Player], env: str | Mapping[str, Any], path: Path, seconds: float = 10.0, seed: int = 0
 ) -> Film:
     """The same agent from its birth to the end of its training, each moment for an equal part of the time."""
     returns = []
-    with Screen(env, path, making) as screen:
+    with Screen(env, path) as screen:
         stage = screen.stage(players[0])
         frames_each = max(1, round(seconds * screen.frames_per_second / len(players)))
         for player in players:
@@ -168,22 +146,19 @@ def film_run(
         raise ConfigError("--grid shows seeds side by side and --learning one of them over time: give one of the two.")
     found = Run(run)
     name = "grid.mp4" if grid else "learning.mp4" if learning else "video.mp4"
-    path, env, making = out or found.path / name, found.config.env, found.config.making
+    path, env = out or found.path / name, found.config.making
     if grid:
         seeds = found.seeds[:MOST_TILES] if seed is None else (seed,)
-        players = [_player(found, one, which) for one in seeds]
-        return record_grid(players, env, path, max_steps=max_steps, making=making)
+        return record_grid([_player(found, one, which) for one in seeds], env, path, max_steps=max_steps)
     if learning:
-        players = _along_the_way(found, found.best_seed() if seed is None else seed)
-        return record_learning(players, env, path, making=making)
+        return record_learning(_along_the_way(found, found.best_seed() if seed is None else seed), env, path)
     player = _player(found, found.best_seed() if seed is None else seed, which)
-    shown = None if plain else player
-    return record(player.policy, env, path, episodes, max_steps=max_steps, player=shown, making=making)
+    return record(player.policy, env, path, episodes, max_steps=max_steps, player=None if plain else player)
 
 
 def _player(run: Run, seed: int, which: str) -> Player:
     agent = run.agent(seed, which)
-    return Player(agent.policy, saved_critic(run.folder(seed) / which, agent.policy), f"seed {seed}")
+    return Player(agent.policy, saved_critic(run.folder(seed) / which), f"seed {seed}")
 
 
 def _along_the_way(run: Run, seed: int) -> list[Player]:
@@ -199,9 +174,10 @@ def _along_the_way(run: Run, seed: int) -> list[Player]:
 class Stage:
     """An environment that is drawn, and the player in it."""
 
-    def __init__(self, env: str, player: Player, making: Mapping[str, Any] | None = None) -> None:
-        self.env, self.player, self.strip = env, player, Strip()
-        self.environment = _make_drawing(env, making or {"env": env})
+    def __init__(self, making: Mapping[str, Any], player: Player) -> None:
+        self.env, self.player, self.strip = making["env"], player, Strip()
+        self.environment = _make_drawing(**making)
+        self._is_small = "width" in self.environment.spec.kwargs and making.get("pixels", False)
 
     def reset(self, seed: int) -> None:
         """A new episode."""
@@ -220,6 +196,8 @@ class Stage:
     def picture(self, with_strip: bool) -> Array:
         """What is seen now."""
         frame = _frame(self.environment, self.env)
+        if self._is_small:  # drawn at the size that an agent learns from, too small for the strip
+            frame = frame.repeat(2, 0).repeat(2, 1)
         if not with_strip:
             return frame
         label = f"{self.player.label}   return {few_digits(self.strip.total)}".lstrip()
@@ -229,10 +207,11 @@ class Stage:
 class Screen:
     """A film that is being written; what cannot work is told before anything is played."""
 
-    def __init__(self, env: str, path: Path, making: Mapping[str, Any] | None = None) -> None:
-        prepare_film(env)
+    def __init__(self, env: str | Mapping[str, Any], path: Path) -> None:
+        self.making: dict[str, Any] = {"env": env} if isinstance(env, str) else dict(env)
+        prepare_film(self.making["env"])
         _require_writable(path)
-        self.env, self.path, self.frames, self.making = env, path, 0, making
+        self.path, self.frames = path, 0
         self.stages: list[Stage] = []
         self._writer: Any = None
         # A GIF has 256 colours for the whole film: they are chosen when all of it is known.
@@ -240,8 +219,9 @@ class Screen:
 
     def stage(self, player: Player) -> Stage:
         """An environment for one player; the first one settles the speed."""
-        self.stages.append(Stage(self.env, player, self.making))
-        steps_per_second = self.stages[0].environment.metadata.get("render_fps") or FRAMES_PER_SECOND
+        self.stages.append(Stage(self.making, player))
+        drawn_per_second = self.stages[0].environment.metadata.get("render_fps") or FRAMES_PER_SECOND
+        steps_per_second = drawn_per_second / int(self.making.get("action_repeat", 1))
         self.every = max(1, round(steps_per_second / FRAMES_PER_SECOND))
         self.frames_per_second = steps_per_second / self.every
         return self.stages[-1]
@@ -285,8 +265,8 @@ def to_gif(film: Path, path: Path) -> None:
     subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
 
 
-def saved_critic(folder: Path, policy: Policy | None = None) -> Callable[[Array, Array], float] | None:
-    """Critic 1 of a saved agent, in numpy; None where only the actor was kept. It reads states as the policy does."""
+def saved_critic(folder: Path) -> Callable[[Array, Array], float] | None:
+    """Critic 1 of a saved agent, in numpy; None where only the actor was kept."""
     tensors = load_file(folder / "agent.safetensors")
     layers: list[tuple[Array, Array]] = []
     while f"critic_1.{len(layers)}.weight" in tensors:
@@ -294,10 +274,11 @@ def saved_critic(folder: Path, policy: Policy | None = None) -> Callable[[Array,
         layers.append((tensors[f"{name}.weight"], tensors[f"{name}.bias"]))
     if not layers:
         return None
+    policy = load_agent(folder).policy
 
     def score(state: Array, action: Array) -> float:
-        known = state if policy is None else policy.normalised(state[None])[0]
-        hidden = np.concatenate((known, action)).astype(np.float32)
+        seen = policy.seen(state[None])[0]
+        hidden = np.concatenate((seen, action)).astype(np.float32)
         for weight, bias in layers[:-1]:
             hidden = np.maximum(weight @ hidden + bias, 0)
         weight, bias = layers[-1]
@@ -322,34 +303,30 @@ def _require_writable(path: Path) -> None:
         raise RunError(f"the video {path} cannot be written ({error.strerror}): give another --out.") from None
 
 
-def _make_drawing(env: str, making: Mapping[str, Any]) -> Any:
+def _make_drawing(env: str, **making: Any) -> Any:
     family = family_of(env)
     # The camera that follows the body, where the model has one; MuJoCo falls back to its free camera.
-    is_mujoco = family is not None and family.extra == "mujoco"
+    is_mujoco = family is not None and family.extra == "mujoco" and not making.get("pixels")
     view: dict[str, Any] = {"width": 320, "height": 240, "camera_name": "track"} if is_mujoco else {}
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that there is no such renderer is said below, as an error
-            environment = make_environment(**making, render_mode="rgb_array", **view)
+            environment = make_environment(env, **making, render_mode="rgb_array", **view)
     except EnvironmentFault as fault:
         if "render_mode" in str(fault):
-            raise _no_renderer(env) from None
+            raise pixels.no_renderer(env) from None
         raise
     if environment.render_mode != "rgb_array":
         environment.close()
-        raise _no_renderer(env)
+        raise pixels.no_renderer(env)
     return environment
-
-
-def _no_renderer(env: str) -> EnvironmentFault:
-    return EnvironmentFault(f"{env} has no renderer that gives pictures (render_mode rgb_array): add one to it.")
 
 
 def _frame(environment: Any, env: str) -> Array:
     try:
         frame = environment.render()
     except NotImplementedError:
-        raise _no_renderer(env) from None
+        raise pixels.no_renderer(env) from None
     if not isinstance(frame, np.ndarray) or frame.ndim != 3 or frame.shape[2] != 3:
-        raise _no_renderer(env)
+        raise pixels.no_renderer(env)
     return frame

@@ -109,7 +109,12 @@ def as_vec_env(env: Any, verbose: int = 0) -> Any:
 
 def checked_spaces(observation_space: Any, action_space: Any) -> TaskSpaces:
     """What a learner needs to know of the spaces; refuses those that TD3 cannot serve."""
-    return check_environment(_Still(observation_space, action_space), "the environment")
+    spaces = check_environment(_Still(observation_space, action_space), "the environment")
+    if spaces.frames:
+        raise ConfigError(
+            "td3.sb3 learns from vectors only: for pictures use `td3 train`, or Stable-Baselines3's own TD3."
+        )
+    return spaces
 
 
 class _Still(gym.Env[Any, Any]):
