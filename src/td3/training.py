@@ -25,10 +25,11 @@ from td3.agent_file import save_agent
 from td3.algorithm import Agent, ReplayMemory, make_replay_memory
 from td3.algorithm.optimizer import NonFinite
 from td3.checkpoints import Checkpoint, Checkpoints, fill_memory
+from td3.cluster import RayCollector, require_cluster
 from td3.collect import Collector, Episode
 from td3.config import TrainConfig, resolve
 from td3.diagnostics import TimeBudget, examine, value_against_return
-from td3.engine import TOLERANCE, TOLERANCE_TF32, EagerEngine, GraphEngine, disagreement, live_policy
+from td3.engine import TOLERANCE, TOLERANCE_TF32, EagerEngine, GraphEngine, acting_policy, disagreement, live_policy
 from td3.engine.losses import LossSums
 from td3.environments import EnvironmentPool, EnvironmentRow, TaskSpaces, check_environment, make_environment
 from td3.errors import ConfigError, Diverged, EnvironmentFault, RunError
@@ -224,6 +225,8 @@ def _compare_versions(before: Mapping[str, str], observer: Observer) -> None:
 
 
 def _look_at(config: TrainConfig) -> TaskSpaces:
+    if config.workers == "ray":
+        require_cluster(config.ray_address)
     with contextlib.closing(make_environment(**config.making)) as probe:
         return check_environment(probe, config.env)
 
@@ -330,18 +333,26 @@ def place_environments(
     """Environments of training and of evaluation: in this process, or, beside a GPU with cores to spare, in others."""
     count = config.seeds * config.envs
     if device.type == "cpu" or threads < 4:
-        evaluator = Evaluator(make, config.member_seeds, config.eval_episodes, config.td3.gamma)
-        return EnvironmentRow([make() for _ in range(count)], make), evaluator
+        return EnvironmentRow([make() for _ in range(count)], make), place_evaluator(make, config, threads, device, 0)
     # One or two environments, stepped here, take less time than the GPU's update. A few have a worker each: the GPU
     # waits for the slowest. Many are a matter of throughput: at the paper's protocol evaluation takes two env steps for
     # each of training's. With this process that is one process more than cores; workers nap between rounds
     # (docs/performance.md, "On one GPU").
     stepping = 0 if count <= 2 else count if count <= threads * 5 // 8 else threads * 3 // 8
-    evaluating = max(1, min(2 * config.seeds, threads - stepping))
-    workers = EvaluationWorkers(make, config.member_seeds, config.eval_episodes, evaluating, config.td3.gamma)
+    workers = place_evaluator(make, config, threads, device, stepping)
     if stepping == 0:
         return EnvironmentRow([make() for _ in range(count)], make), workers
     return EnvironmentPool(make, count, stepping, config.env_timeout), workers
+
+
+def place_evaluator(
+    make: Callable[[], gym.Env[Any, Any]], config: TrainConfig, threads: int, device: torch.device, stepping: int
+) -> Evaluator | EvaluationWorkers:
+    """Evaluation in this process, or, beside a GPU with cores to spare, in others than those that step."""
+    if device.type == "cpu" or threads < 4:
+        return Evaluator(make, config.member_seeds, config.eval_episodes, config.td3.gamma)
+    evaluating = max(1, min(2 * config.seeds, threads - stepping))
+    return EvaluationWorkers(make, config.member_seeds, config.eval_episodes, evaluating, config.td3.gamma)
 
 
 class Training:
@@ -376,8 +387,13 @@ class Training:
         threads = config.threads or available_threads()
         self.engine = make_engine(self.agent, self.memory, config, threads)
         bounds = (spaces.action_low, spaces.action_high)
-        environments, self.evaluator = place_environments(make, config, threads, device)
-        self.collector = Collector(environments, seeds, *bounds, settings.exploration_noise)
+        self.remote: RayCollector | None = None
+        if config.workers == "ray":
+            self.evaluator = place_evaluator(make, config, threads, device, 0)
+            self.remote = RayCollector(config, spaces)
+        else:
+            environments, self.evaluator = place_environments(make, config, threads, device)
+            self.collector = Collector(environments, seeds, *bounds, settings.exploration_noise)
         self.env_steps = 0
         self._alarmed: set[int] = set()
         self._snapshots: dict[int, Agent] = {}
@@ -445,9 +461,37 @@ class Training:
 
     def _round(self, observer: Observer) -> None:
         """One env step of every environment, and the updates that belong to it."""
-        before = self.env_steps
+        before, lap = self.env_steps, self._time.lap
+        if self.remote:
+            found = self._collect_from_afar(self.remote, observer)
+            if found is None:
+                return  # nobody has sent enough yet
+            rows, episodes = found
+        else:
+            rows, episodes = self._collect_here()
+        lap("env")
+        self.engine.store(rows)
+        lap("store")
+        self.env_steps += rows.shape[1]
+        self.engine.update(self._owed_for_episodes(episodes))
+        lap("update")
+        for episode in episodes:
+            self._episodes[episode.member].append(episode)
+            self.writers[episode.member].episode(episode)
+        if self._collecting.faults:
+            self._tell_faults(observer)
+        self._record_evaluations(observer)
+        self._write_on_schedule(before, observer)
+        observer.progressed(self.env_steps)
+        lap("other")
+        if self._save_is_due(before):
+            self._save_checkpoint(observer)
+            lap("save")
+
+    def _collect_here(self) -> tuple[Array, list[Episode]]:
+        """Act, update, step: rows of every environment once, and the episodes that ended."""
+        before, lap = self.env_steps, self._time.lap
         warm_up = before < self.config.td3.random_steps
-        lap = self._time.lap
         if not warm_up:
             self.engine.ask(self.collector.member_states)
         lap("act")
@@ -458,25 +502,24 @@ class Training:
         lap("act")
         self.collector.begin(actions)
         self.engine.prepare()
-        rows, episodes = self.collector.finish()
-        lap("env")
-        self.engine.store(rows)
-        lap("store")
-        self.env_steps += rows.shape[1]
-        self.engine.update(self._owed_for_episodes(episodes))
+        return self.collector.finish()
+
+    def _collect_from_afar(self, remote: RayCollector, observer: Observer) -> tuple[Array, list[Episode]] | None:
+        """The same with collectors on a cluster: they act and step while this process updates."""
+        lap = self._time.lap
+        remote.send(int(self.agent.updates[0]), lambda: acting_policy(self.agent))
+        lap("act")
+        self.engine.update(self._owed_for_steps(self.env_steps + remote.envs_per_member))
         lap("update")
-        for episode in episodes:
-            self._episodes[episode.member].append(episode)
-            self.writers[episode.member].episode(episode)
-        if self.collector.faults:
-            self._tell_faults(observer)
-        self._record_evaluations(observer)
-        self._write_on_schedule(before, observer)
-        observer.progressed(self.env_steps)
-        lap("other")
-        if self._save_is_due(before):
-            self._save_checkpoint(observer)
-            lap("save")
+        found = remote.take(int(self.agent.updates[0]))
+        for sentence in remote.said:
+            observer.warned(f"env step {self.env_steps:,}: {sentence}")
+        remote.said.clear()
+        return found
+
+    @property
+    def _collecting(self) -> Collector | RayCollector:
+        return self.remote or self.collector
 
     def _tell_faults(self, observer: Observer) -> None:
         for fault in self.collector.faults:
@@ -535,7 +578,7 @@ class Training:
             "logged_updates": self._logged_updates,
             "best_returns": self._best,
             "unlogged_episodes": np.array([e for episodes in self._episodes for e in episodes], np.float64),
-            **{f"collector.{name}": array for name, array in self.collector.state().items()},
+            **{f"collector.{name}": array for name, array in self._collecting.state().items()},
         }
         for number, env_steps in enumerate(sorted(self._snapshots)):
             networks = self._snapshots[env_steps].tensors()
@@ -558,8 +601,9 @@ class Training:
         for member, episode_return, length, timed_out in tensors["unlogged_episodes"].reshape(-1, 4).tolist():
             episode = Episode(int(member), episode_return, int(length), bool(timed_out))
             self._episodes[episode.member].append(episode)
-        strayed = self.collector.restore(_named(tensors, "collector."))
-        if strayed:
+        if self.remote:
+            observer.warned(self.remote.restore(_named(tensors, "collector."), self.env_steps))
+        elif strayed := self.collector.restore(_named(tensors, "collector.")):
             observer.warned(
                 f"{self.config.env} does not repeat itself when an episode is played again: {len(strayed)} unfinished "
                 "episodes were lost, and the run goes on with new ones, not exactly as it would have."
@@ -585,7 +629,8 @@ class Training:
     def _write_status(self, status: str, reason: str | None = None) -> None:
         known = {"status": status, "env_steps": self.env_steps, **({"reason": reason} if reason else {})}
         times = {"seconds": round(self._seconds(), 3), "saving_seconds": round(self._saving_seconds, 3)}
-        write_json(self.path / "status.json", {**known, **times})
+        collectors = self.remote.figures() if self.remote else {}
+        write_json(self.path / "status.json", {**known, **times, **collectors})
 
     def _what_remains(self) -> str:
         if self._saved is None:
@@ -672,7 +717,7 @@ class Training:
         snapshot = self.agent.copied() if beside or self.memory.rows.is_cuda else self.agent
         self._snapshots[self.env_steps] = snapshot
         self._examined[self.env_steps] = examine(
-            self.agent, self.memory, self.config.member_seeds, self.env_steps, waiting=self.collector.envs_per_member
+            self.agent, self.memory, self.config.member_seeds, self.env_steps, waiting=self._collecting.envs_per_member
         )
         self.evaluator.begin(self.env_steps, live_policy(snapshot))
         self._record_evaluations(observer)
@@ -714,7 +759,7 @@ class Training:
     def close(self) -> None:
         """Let go of environments and threads."""
         self.engine.close()
-        self.collector.environments.close()
+        self._collecting.close()
         self.evaluator.close()
 
 

@@ -3,11 +3,14 @@
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import torch
 
 from td3.algorithm import Agent, MemberStreams, ReplayMemory, update
+from td3.algorithm.networks import StackedMLP
+from td3.algorithm.step_02_actor import ActionRange, Actor
 from td3.algorithm.update import Settings
 from td3.engine.losses import LossSums
 from td3.engine.threads import ThreadTuner
@@ -112,3 +115,11 @@ def live_policy(agent: Agent) -> Policy:
     layers = [(weight.detach().numpy(), bias.detach().numpy()) for weight, bias in agent.actor.network.layers()]
     low, high = action_range.low.tolist(), action_range.high.tolist()
     return Policy(layers, low, high, (agent.actor.network.sizes[0],), (len(low),))
+
+
+def acting_policy(agent: Agent) -> Policy:
+    """The policy of the actors as they are now, wherever they live; only the actors are copied from a GPU."""
+    network, bounds = agent.actor.network, agent.actor.action_range
+    on_host = StackedMLP(network.sizes, network.parameters.detach().cpu())
+    actor = Actor(on_host, ActionRange(bounds.low.cpu(), bounds.high.cpu()))
+    return live_policy(replace(agent, actor=actor))
