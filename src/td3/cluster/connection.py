@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import platform
+import secrets
 import shutil
 import signal
 import socket
@@ -61,6 +62,10 @@ def connected(address: str | None) -> Iterator[Any]:
         return
     folder = None
     if address is None:
+        # Who else is on this machine has no business in it. Ray would write a token into the home folder; this one goes
+        # with the process.
+        if not {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_AUTH_MODE"} & set(os.environ):
+            os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
         folder = _short_folder()
         options: dict[str, Any] = {
             "address": "local",
@@ -120,7 +125,12 @@ def require_cluster(address: str | None) -> None:
         said = subprocess.run(command, capture_output=True, timeout=ANSWER_SECONDS, check=True).stdout
         found = json.loads(said)
         theirs = found["ray_version"], found["python_version"]
-    except (subprocess.SubprocessError, ValueError, KeyError, TypeError):
+    except (subprocess.SubprocessError, ValueError, KeyError, TypeError) as error:
+        if b"InvalidAuthToken" in (getattr(error, "stderr", None) or b""):
+            raise ConfigError(
+                f"the Ray cluster at {address} asks for a token: set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN_PATH to the "
+                "file that holds the cluster's token (or put it where  ray get-auth-token  looks)."
+            ) from None
         raise ConfigError(
             f"what listens at {address} does not answer as a Ray cluster does within {ANSWER_SECONDS:.0f} s: give the "
             "port that  ray start --head  printed."
