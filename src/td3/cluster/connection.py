@@ -128,8 +128,8 @@ def require_cluster(address: str | None) -> None:
     except (subprocess.SubprocessError, ValueError, KeyError, TypeError) as error:
         if b"InvalidAuthToken" in (getattr(error, "stderr", None) or b""):
             raise ConfigError(
-                f"the Ray cluster at {address} asks for a token: set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN_PATH to the "
-                "file that holds the cluster's token (or put it where  ray get-auth-token  looks)."
+                f"the Ray cluster at {address} asks for a token: set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN_PATH to "
+                "the file that holds the cluster's token (or put it where  ray get-auth-token  looks)."
             ) from None
         raise ConfigError(
             f"what listens at {address} does not answer as a Ray cluster does within {ANSWER_SECONDS:.0f} s: give the "
