@@ -561,7 +561,8 @@ def sweep_command(command: SweepCommand) -> int:
     else:
         print("\n".join(sweep_lines(sweep.table)))
         print(f"The table is     {sweep.path / 'results.csv'}")
-        print(f"The report is    {sweep.path / 'report.html'}")
+        if any(row["seeds"] for row in sweep.table):
+            print(f"The report is    {sweep.path / 'report.html'}")
         if any(row["unfinished"] for row in sweep.table):
             print("Some runs are not finished: the same command goes on with them.")
     if sweep.interrupted:

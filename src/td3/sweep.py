@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from td3.cluster import connected, require_cluster
+from td3.cluster import connected, look_also_in, module_folders, require_cluster
 from td3.config import TrainConfig
 from td3.errors import ConfigError, RunError, UserError
 from td3.files import write_atomically
@@ -102,8 +102,9 @@ def run_sweep(
     return Sweep(out, outcomes, _gather(outcomes, out), interrupted)
 
 
-def train_or_resume(config: TrainConfig, out: Path, token: str) -> str:
+def train_or_resume(config: TrainConfig, out: Path, token: str, folders: Sequence[str] = ()) -> str:
     """What a Ray task does; returns why the run could not be finished, or nothing."""
+    look_also_in(folders)
     if _read(out / ".sweep") != token:
         return (
             f"the machine that was to train it does not see {out}: put --out into a folder that all machines share "
@@ -148,7 +149,7 @@ def _train_all(
         # A task works in a folder of Ray's.
         config = replace(run.config, threads=run.config.threads or cpus, out=run.config.out.absolute())
         config = replace(config, device="cpu") if config.device == "auto" and not gpus else config
-        pending[task.remote(config, out.absolute(), token)] = number
+        pending[task.remote(config, out.absolute(), token, module_folders())] = number
     try:
         while pending:
             for reference in ray.wait(list(pending), num_returns=1, timeout=0.5)[0]:

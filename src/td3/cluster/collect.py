@@ -8,6 +8,7 @@ it the episode that it had begun, is lost, and nothing else.
 """
 
 import contextlib
+import platform
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +20,7 @@ import gymnasium as gym
 import numpy as np
 
 from td3.algorithm.streams import derive_seed
-from td3.cluster.connection import connected
+from td3.cluster.connection import connected, look_also_in, module_folders
 from td3.collect import MOST_FAULTS, Collector, Episode
 from td3.config import TrainConfig
 from td3.environments import EnvironmentRow, TaskSpaces, make_environment
@@ -62,18 +63,19 @@ class Collecting:
         action_high: Sequence[float],
         exploration_noise: float,
     ) -> None:
+        self._make, self._seeds, self._number = make, tuple(seeds), number
         # A life of its own has random numbers of its own: what a dead collector did is never done again.
-        own = [derive_seed(seed, f"collector {number}", life) for seed in seeds]
-        self._names = {
-            f"environment 0 of seed {derived}": f"environment {number} of seed {seed}"
-            for derived, seed in zip(own, seeds, strict=True)
-        }
-        self._seeds, self._number = tuple(seeds), number
-        row = EnvironmentRow([make() for _ in seeds], make)
-        self._collector = Collector(row, own, action_low, action_high, exploration_noise)
+        self._own = tuple(derive_seed(seed, f"collector {number}", life) for seed in seeds)
+        self._arguments = (action_low, action_high, exploration_noise)
 
-    def greet(self) -> str:
-        """Say that it is there, and which td3 this is."""
+    def greet(self, folders: Sequence[str] = ()) -> str:
+        """Make the environments, and say which td3 this is; modules are also looked for in these folders."""
+        look_also_in(folders)
+        try:
+            row = EnvironmentRow([self._make() for _ in self._seeds], self._make)
+            self._collector = Collector(row, self._own, *self._arguments)
+        except UserError as error:
+            raise EnvironmentFault(f"on the machine {platform.node()}: {error}") from None
         return metadata.version("td3")
 
     def collect(self, policy: Policy | None, steps: int) -> Chunk:
@@ -88,8 +90,8 @@ class Collecting:
                     break
         except EnvironmentFault as fault:
             said = str(fault)
-            for derived, name in self._names.items():
-                said = said.replace(derived, name)
+            for own, seed in zip(self._own, self._seeds, strict=True):
+                said = said.replace(f"environment 0 of seed {own}", f"environment {self._number} of seed {seed}")
             raise EnvironmentFault(said) from None
         faults = [
             f"seed {self._seeds[fault.member]}, environment {self._number}: {fault.reason}; a new episode was begun."
@@ -294,7 +296,7 @@ class RayCollector:
         actor = born.remote(self._make, self.config.member_seeds, number, life, *self._bounds)
         self._lives[number] += 1
         self._actors[number] = actor
-        self._pending[actor.greet.remote()] = _Asked(number, 0, 0, time.monotonic(), True)
+        self._pending[actor.greet.remote(module_folders())] = _Asked(number, 0, 0, time.monotonic(), True)
 
     def _broadcast(self, updates: int, policy: Callable[[], Policy]) -> Any:
         """The weights in the cluster's memory, put there once, however many collectors are asked with them."""

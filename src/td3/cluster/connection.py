@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +141,16 @@ def require_cluster(address: str | None) -> None:
             f"the cluster at {address} runs Ray {theirs[0]} on Python {theirs[1]}, and this machine Ray {ours[0]} on "
             f"Python {ours[1]}: install the same on all machines."
         )
+
+
+def module_folders() -> list[str]:
+    """Where this process finds its modules."""
+    return [folder for folder in sys.path if folder]
+
+
+def look_also_in(folders: Sequence[str]) -> None:
+    """In a process on some machine of the cluster: find modules where whoever started it does, last of all."""
+    sys.path += [folder for folder in folders if folder not in sys.path and Path(folder).exists()]
 
 
 def _short_folder() -> Path:
