@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, TextIO
 
 import tyro
 
-from td3.bench.options import AnyBench, LoopBench, PeersBench, ScalingBench, UpdateBench
+from td3.bench.options import AnyBench, CollectorsBench, LoopBench, PeersBench, ScalingBench, UpdateBench
 from td3.config import Device, Preset, TrainConfig, preset_config, read_config
 from td3.errors import ConfigError, UserError
 
@@ -651,6 +651,7 @@ COMMANDS: dict[str, tuple[type, Callable[[Any], int]]] = {
     "bench loop": (LoopBench, bench_command),
     "bench peers": (PeersBench, bench_command),
     "bench scaling": (ScalingBench, bench_command),
+    "bench collectors": (CollectorsBench, bench_command),
 }
 
 
@@ -733,7 +734,7 @@ def _first_part(box: str) -> str:
 
 def _no_command(word: str) -> str:
     if word == "bench":
-        return "`td3 bench` measures one thing at a time: say update, loop, peers or scaling after it."
+        return "`td3 bench` measures one thing at a time: say update, loop, peers, scaling or collectors after it."
     near = difflib.get_close_matches(word, COMMANDS, 1)
     hint = f"did you mean `td3 {near[0]}`?" if near else f"the commands are {', '.join(COMMANDS)}."
     return f"there is no command {word!r}: {hint}"

@@ -217,8 +217,8 @@ def test_a_device_that_is_not_there_is_refused(capsys, monkeypatch, bench):
         (["loop", "NoSuch-v0"], "there is no environment 'NoSuch-v0'"),
         (["loop", "--envs", "0"], "envs must be a whole number of at least 1, but 0 was given."),
         (["scaling", "--sweeps", "depth"], "depth"),
-        (["speed"], "say update, loop, peers or scaling"),
-        ([], "say update, loop, peers or scaling"),
+        (["speed"], "say update, loop, peers, scaling or collectors"),
+        ([], "say update, loop, peers, scaling or collectors"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

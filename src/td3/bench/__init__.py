@@ -3,9 +3,9 @@
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from td3.bench.options import AnyBench, LoopBench, PeersBench, ScalingBench, UpdateBench
+from td3.bench.options import AnyBench, CollectorsBench, LoopBench, PeersBench, ScalingBench, UpdateBench
 
-__all__ = ["AnyBench", "LoopBench", "PeersBench", "Report", "ScalingBench", "UpdateBench", "run"]
+__all__ = ["AnyBench", "CollectorsBench", "LoopBench", "PeersBench", "Report", "ScalingBench", "UpdateBench", "run"]
 
 
 class Report(NamedTuple):
@@ -18,5 +18,6 @@ class Report(NamedTuple):
 def run(options: AnyBench) -> Report:
     """Run the benchmark that these options belong to."""
     homes = {UpdateBench: "update", LoopBench: "loop", PeersBench: "peers", ScalingBench: "scaling"}
+    homes |= {CollectorsBench: "collectors"}
     # Imported when it is asked for: `td3 --help` need not wait for PyTorch.
     return Report(*import_module(f"td3.bench.{homes[type(options)]}").measure(options))

@@ -116,7 +116,27 @@ class ScalingBench:
         _check(self)
 
 
-AnyBench = UpdateBench | LoopBench | PeersBench | ScalingBench
+@dataclass(frozen=True)
+class CollectorsBench:
+    """How fast Ray collectors deliver, and what asking them costs: `td3 bench collectors --collectors 1 2 4 8`."""
+
+    env: EnvName = "td3.bench.collectors:Waiting-v0"
+    """Gymnasium's name of the environment; by default one that waits 10 ms in every step."""
+    collectors: tuple[int, ...] = (1, 2, 4, 8)
+    """How many, one after another; the first is what the others are compared with."""
+    ray_address: str | None = None
+    """HOST:PORT of a Ray cluster; without it, one is started on this machine."""
+    seconds: float = 10.0
+    """Time to measure each for."""
+    json: bool = False
+    """Print the figures as one JSON object instead of words."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work, in one sentence."""
+        _check(self)
+
+
+AnyBench = UpdateBench | LoopBench | PeersBench | ScalingBench | CollectorsBench
 
 
 def _at_least(low: int) -> Callable[[Any], bool]:
@@ -130,6 +150,7 @@ _RULES: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
     ("members", "a whole number of at least 1", _at_least(1)),
     ("envs", "a whole number of at least 1", _at_least(1)),
     ("seconds", "a positive number", lambda given: 0 < given < float("inf")),
+    ("collectors", "whole numbers of at least 1", lambda given: len(given) > 0 and min(given) >= 1),
     ("sweeps", "one or more of batch, width, members, memory, envs", lambda given: len(given) > 0),
 )
 

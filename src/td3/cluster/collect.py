@@ -143,7 +143,7 @@ class RayCollector:
         self._requested = 0
         self._staleness_sum = 0
         self._queue: deque[_Arrived] = deque()
-        self._actors: list[Any] = [None] * count
+        self.actors: list[Any] = [None] * count
         self._pending: dict[Any, _Asked] = {}
         self._weights: tuple[int, Any] = (-1, None)
         self._make = partial(make_environment, **config.making)
@@ -168,7 +168,7 @@ class RayCollector:
         Unless as much as all of them send at once is waiting already: then the learner is what limits, and older
         weights would only make more rows of the same kind.
         """
-        if not any(self._actors):
+        if not any(self.actors):
             for number in range(self.envs_per_member):
                 self._start(number, self._cpus)
         if self.queued_steps >= self.envs_per_member * self.chunk_steps:
@@ -180,7 +180,7 @@ class RayCollector:
             left = self.config.td3.random_steps - self._requested
             steps = min(self._lengths[number], left) if left > 0 else self._lengths[number]
             weights = None if left > 0 else self._broadcast(updates, policy)
-            reference = self._actors[number].collect.remote(weights, steps)
+            reference = self.actors[number].collect.remote(weights, steps)
             self._pending[reference] = _Asked(number, steps, updates, time.monotonic(), left > 0)
             self._requested += steps
 
@@ -287,7 +287,7 @@ class RayCollector:
         lost = "; the episode that it had begun is lost" if asked.steps else ""
         self.said.append(f"collector {number} {what} and was replaced{lost}.")
         with contextlib.suppress(Exception):  # one that hangs, or was only out of sight
-            self._ray.kill(self._actors[number])
+            self._ray.kill(self.actors[number])
         self._start(number, 0)  # after the loss of a machine no core may be free: it shares one
 
     def _start(self, number: int, cpus: int) -> None:
@@ -295,7 +295,7 @@ class RayCollector:
         life = int(self._lives[number])
         actor = born.remote(self._make, self.config.member_seeds, number, life, *self._bounds)
         self._lives[number] += 1
-        self._actors[number] = actor
+        self.actors[number] = actor
         self._pending[actor.greet.remote(module_folders())] = _Asked(number, 0, 0, time.monotonic(), True)
 
     def _broadcast(self, updates: int, policy: Callable[[], Policy]) -> Any:
@@ -324,7 +324,7 @@ class RayCollector:
 
     def close(self) -> None:
         """End the collectors, and the cluster if it was started here."""
-        for actor in filter(None, self._actors):
+        for actor in filter(None, self.actors):
             with contextlib.suppress(Exception):  # a cluster that is gone has ended them
                 self._ray.kill(actor)
         self._stack.close()
