@@ -9,10 +9,12 @@ import pytest
 from cluster_worlds import length_of
 from scripted import SMALL
 
+from td3 import training
 from td3.checkpoints import Checkpoints
 from td3.cluster import RayCollector
 from td3.cluster.collect import CHUNKS_WITHIN_BOUND, Collecting
 from td3.config import resolve
+from td3.engine import GraphEngine
 from td3.environments import check_environment, make_environment
 from td3.errors import EnvironmentFault
 from td3.policy import Policy
@@ -163,6 +165,21 @@ def test_a_collector_has_random_numbers_of_its_own():
     assert first_rows(0, 0) in different
 
 
+def test_a_learner_that_works_by_graphs_stores_the_same_rows(cluster, tmp_path, monkeypatch):
+    # As beside a GPU: rows travel in pieces of fixed size, and the actors are copied to where numpy can read them.
+    def by_graphs(agent, memory, config, threads):
+        return GraphEngine(agent, memory, config.member_seeds, config.td3, config.envs)
+
+    monkeypatch.setattr(training, "make_engine", by_graphs)
+    config = small(envs=2, seeds=2, steps=101, ray_address=cluster.address, out=tmp_path / "run")
+    train_run(config)
+    rows = stored_rows(tmp_path / "run")
+    assert rows.shape == (2, 102, 11), "the last round is a whole one"
+    for member in range(2):
+        assert check_rows(rows[member])[0] <= 2
+    assert updates_of(tmp_path / "run") == 102 - LEARNER["random_steps"]
+
+
 class Events(Silence):
     """Does something at an env step, and remembers what was said."""
 
@@ -182,6 +199,8 @@ class Events(Silence):
 def test_a_run_outlives_a_killed_worker_a_hung_one_and_a_lost_machine_and_is_resumed(cluster, tmp_path):
     # Nobody waits for what is gone, and at most what it had under way is lost.
     happened = []
+    for file in cluster.processes.iterdir():  # of other tests
+        file.unlink()
 
     def when(said, do):
         """As soon as so much was said and all three are at work."""

@@ -146,6 +146,7 @@ class RayCollector:
         self.actors: list[Any] = [None] * count
         self._pending: dict[Any, _Asked] = {}
         self._weights: tuple[int, Any] = (-1, None)
+        self._looked = time.monotonic()
         self._make = partial(make_environment, **config.making)
         self._bounds = (spaces.action_low, spaces.action_high, config.td3.exploration_noise)
         self._stack = contextlib.ExitStack()
@@ -246,7 +247,11 @@ class RayCollector:
             except self._exceptions.RayError as error:
                 self._replace(asked, f"died ({type(error).__name__})")
         now = time.monotonic()
+        # While the learner evaluates or saves, nobody looks: that time is not held against those who were asked.
+        away, self._looked = max(0.0, now - self._looked - patience - LOOK_SECONDS), now
         for reference, asked in list(self._pending.items()):
+            if away:
+                asked = self._pending[reference] = asked._replace(moment=asked.moment + away)
             allowed = CHUNK_SECONDS + self.config.env_timeout if asked.steps else START_SECONDS
             if now - asked.moment > allowed:
                 del self._pending[reference]
