@@ -333,25 +333,27 @@ def place_environments(
     """Environments of training and of evaluation: in this process, or, beside a GPU with cores to spare, in others."""
     count = config.seeds * config.envs
     if device.type == "cpu" or threads < 4:
-        return EnvironmentRow([make() for _ in range(count)], make), place_evaluator(make, config, threads, device, 0)
+        evaluator = Evaluator(make, config.member_seeds, config.eval_episodes, config.td3.gamma)
+        return EnvironmentRow([make() for _ in range(count)], make), evaluator
     # One or two environments, stepped here, take less time than the GPU's update. A few have a worker each: the GPU
     # waits for the slowest. Many are a matter of throughput: at the paper's protocol evaluation takes two env steps for
     # each of training's. With this process that is one process more than cores; workers nap between rounds
     # (docs/performance.md, "On one GPU").
     stepping = 0 if count <= 2 else count if count <= threads * 5 // 8 else threads * 3 // 8
-    workers = place_evaluator(make, config, threads, device, stepping)
+    evaluating = max(1, min(2 * config.seeds, threads - stepping))
+    workers = EvaluationWorkers(make, config.member_seeds, config.eval_episodes, evaluating, config.td3.gamma)
     if stepping == 0:
         return EnvironmentRow([make() for _ in range(count)], make), workers
     return EnvironmentPool(make, count, stepping, config.env_timeout), workers
 
 
 def place_evaluator(
-    make: Callable[[], gym.Env[Any, Any]], config: TrainConfig, threads: int, device: torch.device, stepping: int
+    make: Callable[[], gym.Env[Any, Any]], config: TrainConfig, threads: int, device: torch.device
 ) -> Evaluator | EvaluationWorkers:
-    """Evaluation in this process, or, beside a GPU with cores to spare, in others than those that step."""
+    """Where training steps elsewhere: evaluation in this process, or, beside a GPU with cores to spare, in others."""
     if device.type == "cpu" or threads < 4:
         return Evaluator(make, config.member_seeds, config.eval_episodes, config.td3.gamma)
-    evaluating = max(1, min(2 * config.seeds, threads - stepping))
+    evaluating = max(1, min(2 * config.seeds, threads))
     return EvaluationWorkers(make, config.member_seeds, config.eval_episodes, evaluating, config.td3.gamma)
 
 
@@ -389,7 +391,7 @@ class Training:
         bounds = (spaces.action_low, spaces.action_high)
         self.remote: RayCollector | None = None
         if config.workers == "ray":
-            self.evaluator = place_evaluator(make, config, threads, device, 0)
+            self.evaluator = place_evaluator(make, config, threads, device)
             self.remote = RayCollector(config, spaces)
         else:
             environments, self.evaluator = place_environments(make, config, threads, device)
