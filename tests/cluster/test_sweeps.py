@@ -10,7 +10,9 @@ from td3.checkpoints import Checkpoints
 from td3.cli import main
 from td3.run import Run, read_facts
 from td3.statistics import interquartile_mean, interval
-from td3.sweep import train_or_resume
+from td3.sweep import SweepRun, run_sweep, train_or_resume
+
+from .conftest import wait_for
 
 SMALL_SETTINGS = [
     *("--set", "td3.hidden-sizes=8 8", "--set", "td3.batch-size=8", "--set", "td3.memory-size=1000"),
@@ -85,6 +87,27 @@ def test_a_run_whose_process_dies_is_resumed_where_it_was(cluster, tmp_path, cap
     ends = [Checkpoints(run).newest()[0].tensors for run in (path, whole.path)]
     for name, tensor in ends[0].items():
         assert tensor.tobytes() == ends[1][name].tobytes(), name
+
+
+@pytest.mark.long
+def test_after_ctrl_c_runs_under_way_have_saved_themselves(cluster, tmp_path):
+    def make(seed, steps):
+        config = td3.config.resolve("Rail-v0", steps=steps, seed=seed, eval_every=0, out=tmp_path / f"{seed}", **SMALL)
+        return SweepRun("Rail-v0", "", config)
+
+    def interrupt(line):
+        if line.startswith("[1 of 2]"):
+            wait_for(
+                lambda: read_facts(tmp_path / "1" / "status.json").get("env_steps", 0) > 0, "the other to be under way"
+            )
+            raise KeyboardInterrupt
+
+    sweep = run_sweep([make(0, 60), make(1, 10**7)], tmp_path, cluster.address, say=interrupt)
+    assert sweep.interrupted
+    assert [outcome.status for outcome in sweep.outcomes] == ["finished", "interrupted"]
+    done = read_facts(tmp_path / "1" / "status.json")["env_steps"]
+    assert Checkpoints(tmp_path / "1").newest()[0].env_steps == done > 0
+    assert [row["unfinished"] for row in sweep.table] == [1]
 
 
 @pytest.mark.parametrize(
