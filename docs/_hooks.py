@@ -13,7 +13,7 @@ ORDER = {
     "Start": ["index.md", "concepts.md", "fifteen_steps.md", "ladder.md"],
     "How to": [
         *("train.md", "environments.md", "images.md", "resume.md", "evaluate.md", "watch.md", "report.md", "doctor.md"),
-        *("tune.md", "export.md", "push.md", "sb3.md"),
+        *("tune.md", "cluster.md", "export.md", "push.md", "sb3.md"),
     ],
     "Reference": ["configuration.md", "api.md", "performance.md", "reliability.md", "deviations.md"],
 }

@@ -10,13 +10,21 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Annotated, Any, Literal, TextIO
 
 import tyro
 
-from td3.bench.options import AnyBench, CollectBench, LoopBench, PeersBench, ScalingBench, UpdateBench
+from td3.bench.options import (
+    AnyBench,
+    CollectorsBench,
+    EnvsBench,
+    LoopBench,
+    PeersBench,
+    ScalingBench,
+    UpdateBench,
+)
 from td3.config import Device, Preset, TrainConfig, preset_config, read_config
 from td3.errors import ConfigError, UserError
 
@@ -291,6 +299,37 @@ class TuneCommand:
     """Print the figures as one JSON object instead of words."""
 
 
+@dataclass(frozen=True)
+class SweepCommand:
+    """Train tasks x settings x seeds, here or on a Ray cluster: `td3 sweep Hopper-v5 Ant-v5 --set td3.tau=0.005,0.01`.
+
+    Each is a run in a folder of its own; the same command again resumes what is unfinished.
+    """
+
+    envs: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="ENV...")]
+    """Gymnasium's names of the tasks."""
+    set: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
+    """A setting of `td3 train` and its values, as in td3.tau=0.005,0.01; several --set make all combinations."""
+    seeds: int = 5
+    """Seeds of each task and setting, each a run of its own."""
+    seed: int = 0
+    """The first seed."""
+    steps: int = 1_000_000
+    """Env steps of each run; more than before extends the runs."""
+    preset: Preset = "author"
+    """Where the defaults under td3 come from."""
+    out: Path = Path("runs/sweep")
+    """The sweep's folder; on a cluster, one that all machines share."""
+    ray_address: str | None = None
+    """HOST:PORT of a Ray cluster; without it, the cores of this machine."""
+    cpus: int = 1
+    """CPU cores of each run, which is also its number of threads."""
+    gpus: float = 0.0
+    """GPU of each run, 0.25 lets four share one; with 0 they train on CPU cores."""
+    json: bool = False
+    """Print the figures as one JSON object instead of words."""
+
+
 def train_command(command: TrainCommand) -> int:
     """Train, with a live display."""
     from td3.training import train_run
@@ -557,6 +596,79 @@ def tune_command(command: TuneCommand) -> int:
     return 130 if tuning.interrupted else 0
 
 
+def sweep_command(command: SweepCommand) -> int:
+    """Train all of it and print the table."""
+    from td3.report.progress import sweep_lines
+    from td3.sweep import run_sweep
+
+    runs, say = _sweep_runs(command), (lambda line: None) if command.json else partial(print, flush=True)
+    sweep = run_sweep(runs, command.out, command.ray_address, command.cpus, command.gpus, say)
+    if command.json:
+        failed = {o.run.name: o.reason for o in sweep.outcomes if o.reason}
+        print(json.dumps({"sweep": str(sweep.path), "results": sweep.table, "failed": failed}))
+    else:
+        print("\n".join(sweep_lines(sweep.table)))
+        print(f"The table is     {sweep.path / 'results.csv'}")
+        if any(row["seeds"] for row in sweep.table):
+            print(f"The report is    {sweep.path / 'report.html'}")
+        if any(row["unfinished"] for row in sweep.table):
+            print("Some runs are not finished: the same command goes on with them.")
+    if sweep.interrupted:
+        return 130
+    return 1 if any(outcome.reason for outcome in sweep.outcomes) else 0
+
+
+def _sweep_runs(command: SweepCommand) -> list[Any]:
+    """Every task with every setting and seed, each read as `td3 train` would read it."""
+    from td3.sweep import SweepRun, folder_of
+
+    for name in ("seeds", "cpus"):
+        if getattr(command, name) < 1:
+            raise ConfigError(f"--{name} must be at least 1, but {getattr(command, name)} was given.")
+    if not command.envs:
+        raise ConfigError("`td3 sweep` needs a task: td3 sweep HalfCheetah-v5 --seeds 5")
+    choices = [_choices(text) for text in command.set]
+    runs = []
+    for env, chosen in product(command.envs, product(*(values for _, values in choices))):
+        pairs = [(name, value) for (name, _), value in zip(choices, chosen, strict=True)]
+        words = [word for name, value in pairs for word in (f"--{name}", *value.split())]
+        setting = "_".join(
+            f"{name.removeprefix('td3.')}={value}"
+            for (name, value), (_, values) in zip(pairs, choices, strict=True)
+            if len(values) > 1
+        )
+        common = [env, "--steps", str(command.steps), "--preset", command.preset]
+        for seed in range(command.seed, command.seed + command.seeds):
+            parsed = _parsed("train", [*common, "--seed", str(seed), *words])
+            config = TrainConfig(**{f.name: getattr(parsed, f.name) for f in fields(TrainConfig)})
+            runs.append(SweepRun(env, setting, replace(config, out=folder_of(command.out, env, setting, seed))))
+    return runs
+
+
+def _choices(text: str) -> tuple[str, list[str]]:
+    """A setting and the values it is to have."""
+    name, equals, values = text.partition("=")
+    option = name.removeprefix("--").replace("_", "-")
+    found = [value.strip() for value in values.split(",")]
+    if not equals or not all(found):
+        raise ConfigError(f"--set must be a setting and its values, as in td3.tau=0.005,0.01, but {text!r} was given.")
+    if len({*found}) < len(found):
+        raise ConfigError(f"--set {text} has a value twice: each makes runs of its own.")
+    known = {f"{o.removeprefix('--')}" for o in _options(TrainConfig)} - {
+        "env",
+        "seed",
+        "seeds",
+        "steps",
+        "out",
+        "preset",
+    }
+    if option not in known:
+        near = difflib.get_close_matches(option, known, 1)
+        hint = f"did you mean {near[0]}?" if near else "`td3 train --help` lists what there is."
+        raise ConfigError(f"--set cannot vary {name!r}: {hint}")
+    return option, found
+
+
 def explain_command(command: ExplainCommand) -> int:
     """Write the page and open it."""
     from td3.explain import explain
@@ -576,6 +688,7 @@ COMMANDS: dict[str, tuple[type, Callable[[Any], int]]] = {
     "watch": (WatchCommand, watch_command),
     "envs": (EnvsCommand, envs_command),
     "tune": (TuneCommand, tune_command),
+    "sweep": (SweepCommand, sweep_command),
     "export": (ExportCommand, export_command),
     "push": (PushCommand, push_command),
     "report": (ReportCommand, report_command),
@@ -586,7 +699,8 @@ COMMANDS: dict[str, tuple[type, Callable[[Any], int]]] = {
     "bench loop": (LoopBench, bench_command),
     "bench peers": (PeersBench, bench_command),
     "bench scaling": (ScalingBench, bench_command),
-    "bench collect": (CollectBench, bench_command),
+    "bench envs": (EnvsBench, bench_command),
+    "bench collectors": (CollectorsBench, bench_command),
 }
 
 
@@ -669,7 +783,7 @@ def _first_part(box: str) -> str:
 
 def _no_command(word: str) -> str:
     if word == "bench":
-        return "`td3 bench` measures one thing at a time: say update, loop, peers, scaling or collect after it."
+        return "`td3 bench` measures one thing at a time: say update, loop, peers, scaling, envs or collectors."
     near = difflib.get_close_matches(word, COMMANDS, 1)
     hint = f"did you mean `td3 {near[0]}`?" if near else f"the commands are {', '.join(COMMANDS)}."
     return f"there is no command {word!r}: {hint}"

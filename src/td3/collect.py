@@ -179,6 +179,10 @@ class Collector:
             self.states = self._reset(mask)
         return strayed
 
+    def close(self) -> None:
+        """Close the environments."""
+        self.environments.close()
+
     def _replayed(self, indices: Sequence[int]) -> Array:
         """What all environments show after the unfinished episodes of these were played again from their start."""
         mask = np.isin(np.arange(self.environments.num_envs), indices)

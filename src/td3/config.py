@@ -17,11 +17,11 @@ from td3.errors import ConfigError
 Preset = Literal["author", "paper", "course", "bullet"]
 Device = Literal["auto", "cpu", "cuda"]
 MemoryPlace = Literal["auto", "gpu", "host"]
-Workers = Literal["auto", "none", "threads", "processes"]
+Workers = Literal["auto", "none", "threads", "processes", "ray"]
 
 ADDED_LATER = (
-    *("save_every", "env_timeout", "memory_on", "workers", "env_kwargs", "normalize_observations"),
-    *("pixels", "frames", "picture_size", "action_repeat"),
+    *("save_every", "env_timeout", "memory_on", "workers", "ray_address", "max_staleness"),
+    *("env_kwargs", "normalize_observations", "pixels", "frames", "picture_size", "action_repeat"),
 )
 """Fields of a run that the first version did not have: its runs are read as if they had the default."""
 
@@ -99,7 +99,8 @@ class TrainConfig:
     envs: int = 1
     """Environments of each seed, all feeding its one memory."""
     workers: Workers = "auto"
-    """Where environments are stepped: one after another here, in threads, in processes; auto tries which is fastest."""
+    """Where environments are stepped: none is here, one after another; auto tries which of the first three is fastest;
+    ray spreads them over a cluster."""
     pixels: bool = False
     """Learn from what the environment draws, instead of from its observations."""
     frames: int = 3
@@ -116,6 +117,10 @@ class TrainConfig:
     """Env steps between checkpoints; 0 makes none; by default as often as costs 2 % of the time at most."""
     env_timeout: float = 120.0
     """Seconds after which an environment in a worker process counts as hung and is replaced."""
+    ray_address: str | None = None
+    """With workers ray: HOST:PORT of a cluster; without it, one is started on this machine for the run."""
+    max_staleness: int = 1_000
+    """With workers ray: updates that weights may be old when a transition they acted reaches the memory."""
     threads: int = 0
     """CPU threads for the updates; 0 takes what the machine allows."""
     tf32: bool = False
@@ -134,6 +139,13 @@ class TrainConfig:
         if isinstance(self.out, str):
             object.__setattr__(self, "out", Path(self.out))
         _require(self, _TRAIN_RULES)
+        if self.workers == "ray" and self.td3.update_when == "episode":
+            raise ConfigError(
+                "workers ray has many episodes under way at once and updates after every env step, but update_when is "
+                "'episode' (presets paper and course): give --td3.update-when step, or other workers."
+            )
+        if self.workers != "ray" and self.ray_address is not None:
+            raise ConfigError(f"ray_address {self.ray_address!r} is given, but workers is not ray: add --workers ray.")
 
     @property
     def member_seeds(self) -> tuple[int, ...]:
@@ -348,6 +360,9 @@ _TRAIN_RULES: tuple[Rule, ...] = (
     ("eval_episodes", "a whole number of at least 1", _whole(1)),
     ("save_every", "a whole number of at least 0", lambda given: given is None or _whole(0)(given)),
     ("env_timeout", "a positive number of seconds", _positive),
+    ("workers", f"one of {', '.join(get_args(Workers))}", _one_of(Workers)),
+    ("ray_address", "HOST:PORT", lambda given: given is None or isinstance(given, str)),
+    ("max_staleness", "a whole number of at least 1", _whole(1)),
     ("threads", "a whole number of at least 0", _whole(0)),
     ("tf32", "True or False", lambda given: isinstance(given, bool)),
     ("memory_on", f"one of {', '.join(get_args(MemoryPlace))}", _one_of(MemoryPlace)),

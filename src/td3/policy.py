@@ -48,7 +48,7 @@ class Policy:
         return np.asarray(self._middle + self._half * np.tanh(hidden @ weight + bias))
 
     def seen(self, states: Array) -> Array:
-        """States `[*members, count, state]` as the networks read them: themselves, normalised, or a picture's features."""
+        """What the networks read of states `[*members, count, state]`: these, normalised, or a picture's features."""
         if self.encoder is not None:
             return self.encoder(states)
         if self.normaliser is None:

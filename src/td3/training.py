@@ -28,10 +28,11 @@ from td3.algorithm.encoder import EncoderPlan
 from td3.algorithm.frame_memory import FrameMemory, frame_memory_bytes
 from td3.algorithm.optimizer import NonFinite
 from td3.checkpoints import Checkpoint, Checkpoints, fill_memory
+from td3.cluster import RayCollector, require_cluster
 from td3.collect import Collector, Episode
 from td3.config import TD3Config, TrainConfig, resolve
 from td3.diagnostics import TimeBudget, examine, value_against_return
-from td3.engine import TOLERANCE, TOLERANCE_TF32, EagerEngine, GraphEngine, disagreement, live_policy
+from td3.engine import TOLERANCE, TOLERANCE_TF32, EagerEngine, GraphEngine, acting_policy, disagreement, live_policy
 from td3.engine.losses import LossSums
 from td3.environments import (
     EnvironmentPool,
@@ -270,8 +271,12 @@ def _making(config: TrainConfig, maker: Maker | None) -> dict[str, Any]:
 
 
 def _look_at(config: TrainConfig, making: Mapping[str, Any]) -> TaskSpaces:
+    if config.workers == "ray":
+        require_cluster(config.ray_address)
     with contextlib.closing(make_environment(**making)) as probe:
         spaces = check_environment(probe, config.env)
+    if spaces.frames and config.workers == "ray":
+        raise ConfigError(f"{config.env} gives pictures, and collectors of Ray send numbers: use other --workers.")
     if spaces.frames and config.normalize_observations:
         raise ConfigError(
             f"{config.env} gives pictures, and --normalize-observations is for numbers: leave it out, the encoder "
@@ -446,6 +451,16 @@ def place_environments(
     return place(make, count, placing, config.env_timeout), workers, placing
 
 
+def place_evaluator(
+    make: Callable[[], gym.Env[Any, Any]], config: TrainConfig, threads: int, device: torch.device
+) -> Evaluator | EvaluationWorkers:
+    """Where training steps elsewhere: evaluation in this process, or, beside a GPU with cores to spare, in others."""
+    if device.type == "cpu" or threads < 4:
+        return Evaluator(make, config.member_seeds, config.eval_episodes, config.td3.gamma)
+    evaluating = max(1, min(2 * config.seeds, threads))
+    return EvaluationWorkers(make, config.member_seeds, config.eval_episodes, evaluating, config.td3.gamma)
+
+
 class Training:
     """Everything that a run keeps in its hands, and the loop itself."""
 
@@ -480,10 +495,15 @@ class Training:
         threads = config.threads or available_threads()
         self.engine = make_engine(self.agent, self.memory, config, threads)
         bounds = (spaces.action_low, spaces.action_high)
-        environments, self.evaluator, placing = place_environments(make, config, threads, device)
-        if config.seeds * config.envs > 1 or placing.kind != "none":
-            self._place += f", {placing}"
-        self.collector = Collector(environments, seeds, *bounds, settings.exploration_noise)
+        self.remote: RayCollector | None = None
+        if config.workers == "ray":
+            self.evaluator = place_evaluator(make, config, threads, device)
+            self.remote = RayCollector(config, spaces, make)
+        else:
+            environments, self.evaluator, placing = place_environments(make, config, threads, device)
+            if config.seeds * config.envs > 1 or placing.kind != "none":
+                self._place += f", {placing}"
+            self.collector = Collector(environments, seeds, *bounds, settings.exploration_noise)
         self.env_steps = 0
         self._alarmed: set[int] = set()
         self._snapshots: dict[int, Agent] = {}
@@ -557,9 +577,37 @@ class Training:
 
     def _round(self, observer: Observer) -> None:
         """One env step of every environment, and the updates that belong to it."""
-        before = self.env_steps
+        before, lap = self.env_steps, self._time.lap
+        if self.remote:
+            found = self._collect_from_afar(self.remote, observer)
+            if found is None:
+                return  # nobody has sent enough yet
+            rows, episodes = found
+        else:
+            rows, episodes = self._collect_here()
+        lap("env")
+        self.engine.store(rows)
+        lap("store")
+        self.env_steps += rows.shape[1]
+        self.engine.update(self._owed_for_episodes(episodes))
+        lap("update")
+        for episode in episodes:
+            self._episodes[episode.member].append(episode)
+            self.writers[episode.member].episode(episode)
+        if self._collecting.faults:
+            self._tell_faults(observer)
+        self._record_evaluations(observer)
+        self._write_on_schedule(before, observer)
+        observer.progressed(self.env_steps)
+        lap("other")
+        if self._save_is_due(before):
+            self._save_checkpoint(observer)
+            lap("save")
+
+    def _collect_here(self) -> tuple[Array, list[Episode]]:
+        """Act, update, step: rows of every environment once, and the episodes that ended."""
+        before, lap = self.env_steps, self._time.lap
         warm_up = before < self.config.td3.random_steps
-        lap = self._time.lap
         if not warm_up:
             self.engine.ask(self.collector.member_states)
         lap("act")
@@ -577,25 +625,24 @@ class Training:
             self.engine.update(owed)
             lap("update")
         self.engine.prepare()
-        rows, episodes = self.collector.finish()
-        lap("env")
-        self.engine.store(rows)
-        lap("store")
-        self.env_steps += rows.shape[1]
-        self.engine.update(self._owed_for_episodes(episodes))
+        return self.collector.finish()
+
+    def _collect_from_afar(self, remote: RayCollector, observer: Observer) -> tuple[Array, list[Episode]] | None:
+        """The same with collectors on a cluster: they act and step while this process updates."""
+        lap = self._time.lap
+        remote.send(int(self.agent.updates[0]), lambda: acting_policy(self.agent))
+        lap("act")
+        self.engine.update(self._owed_for_steps(self.env_steps + remote.envs_per_member))
         lap("update")
-        for episode in episodes:
-            self._episodes[episode.member].append(episode)
-            self.writers[episode.member].episode(episode)
-        if self.collector.faults:
-            self._tell_faults(observer)
-        self._record_evaluations(observer)
-        self._write_on_schedule(before, observer)
-        observer.progressed(self.env_steps)
-        lap("other")
-        if self._save_is_due(before):
-            self._save_checkpoint(observer)
-            lap("save")
+        found = remote.take(int(self.agent.updates[0]))
+        for sentence in remote.said:
+            observer.warned(f"env step {self.env_steps:,}: {sentence}")
+        remote.said.clear()
+        return found
+
+    @property
+    def _collecting(self) -> Collector | RayCollector:
+        return self.remote or self.collector
 
     def _tell_faults(self, observer: Observer) -> None:
         for fault in self.collector.faults:
@@ -655,7 +702,7 @@ class Training:
             "best_returns": self._best,
             "unlogged_episodes": np.array([e for episodes in self._episodes for e in episodes], np.float64),
             **{f"memory.{name}": array for name, array in self.memory.state().items()},
-            **{f"collector.{name}": array for name, array in self.collector.state().items()},
+            **{f"collector.{name}": array for name, array in self._collecting.state().items()},
         }
         for number, env_steps in enumerate(sorted(self._snapshots)):
             networks = self._snapshots[env_steps].tensors()
@@ -678,8 +725,9 @@ class Training:
         for member, episode_return, length, timed_out in tensors["unlogged_episodes"].reshape(-1, 4).tolist():
             episode = Episode(int(member), episode_return, int(length), bool(timed_out))
             self._episodes[episode.member].append(episode)
-        strayed = self.collector.restore(_named(tensors, "collector."))
-        if strayed:
+        if self.remote:
+            observer.warned(self.remote.restore(_named(tensors, "collector."), self.env_steps))
+        elif strayed := self.collector.restore(_named(tensors, "collector.")):
             observer.warned(
                 f"{self.config.env} does not repeat itself when an episode is played again: {len(strayed)} unfinished "
                 "episodes were lost, and the run goes on with new ones, not exactly as it would have."
@@ -705,7 +753,8 @@ class Training:
     def _write_status(self, status: str, reason: str | None = None) -> None:
         known = {"status": status, "env_steps": self.env_steps, **({"reason": reason} if reason else {})}
         times = {"seconds": round(self._seconds(), 3), "saving_seconds": round(self._saving_seconds, 3)}
-        write_json(self.path / "status.json", {**known, **times})
+        collectors = self.remote.figures() if self.remote else {}
+        write_json(self.path / "status.json", {**known, **times, **collectors})
 
     def _what_remains(self) -> str:
         if self._saved is None:
@@ -794,7 +843,7 @@ class Training:
         snapshot = self.agent.copied() if beside or self.memory.rows.is_cuda else self.agent
         self._snapshots[self.env_steps] = snapshot
         self._examined[self.env_steps] = examine(
-            self.agent, self.memory, self.config.member_seeds, self.env_steps, waiting=self.collector.envs_per_member
+            self.agent, self.memory, self.config.member_seeds, self.env_steps, waiting=self._collecting.envs_per_member
         )
         self.evaluator.begin(self.env_steps, live_policy(snapshot))
         self._record_evaluations(observer)
@@ -838,7 +887,7 @@ class Training:
     def close(self) -> None:
         """Let go of environments and threads."""
         self.engine.close()
-        self.collector.environments.close()
+        self._collecting.close()
         self.evaluator.close()
 
 

@@ -193,7 +193,7 @@ def test_peers_without_the_extra_are_refused(capsys, without):
 
 
 def test_collecting_in_every_way(capsys):
-    words = ("bench", "collect", "Pendulum-v1", "--envs", "2", "--step-ms", "5", "--seconds", "0.2")
+    words = ("bench", "envs", "Pendulum-v1", "--envs", "2", "--step-ms", "5", "--seconds", "0.2")
     figures = figures_of(capsys, *words, "--json")
     assert {*figures["env_steps_per_s"]} == {"one environment", "none", "threads", "processes"}
     assert figures["ratio_to_one"]["one environment"]["median"] == 1
@@ -229,8 +229,8 @@ def test_a_device_that_is_not_there_is_refused(capsys, monkeypatch, bench):
         (["loop", "NoSuch-v0"], "there is no environment 'NoSuch-v0'"),
         (["loop", "--envs", "0"], "envs must be a whole number of at least 1, but 0 was given."),
         (["scaling", "--sweeps", "depth"], "depth"),
-        (["speed"], "say update, loop, peers, scaling or collect"),
-        ([], "say update, loop, peers, scaling or collect"),
+        (["speed"], "say update, loop, peers, scaling, envs or collectors"),
+        ([], "say update, loop, peers, scaling, envs or collectors"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -238,7 +238,7 @@ def test_what_cannot_be_measured_is_refused(capsys, words, said):
     assert said in refused(capsys, "bench", *words)
 
 
-@pytest.mark.parametrize("bench", ["update", "loop", "peers", "scaling", "collect"])
+@pytest.mark.parametrize("bench", ["update", "loop", "peers", "scaling", "envs"])
 def test_the_help_of_each_benchmark_has_an_example(capsys, bench):
     with pytest.raises(SystemExit) as ended:
         main(["bench", bench, "--help"])
@@ -249,7 +249,7 @@ def test_the_help_of_each_benchmark_has_an_example(capsys, bench):
 def test_the_overview_names_the_benchmarks(capsys):
     assert main(["bench", "--help"]) == 0
     output = capsys.readouterr().out
-    assert all(f"td3 bench {bench} " in output for bench in ("update", "loop", "peers", "scaling", "collect"))
+    assert all(f"td3 bench {bench} " in output for bench in ("update", "loop", "peers", "scaling", "envs"))
 
 
 def test_options_need_no_pytorch():

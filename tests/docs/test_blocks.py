@@ -26,6 +26,8 @@ NOT_RUN = {
     r"make (train|test|test-long|lint|docs|steps)": "sets up an environment and calls the tests, this one among them",
     r"(python3 -m venv \.venv && )?\. \.venv/bin/activate": "belongs to setting up",
     r"pip install .*": "installs packages",
+    r"ray (start|stop|get-auth-token).*|export RAY_AUTH_MODE=token": "tests/cluster starts one of its own",
+    r"td3 .* --ray-address 10\.0\.0\.1:6379.*": "needs ten machines; tests/cluster has two of its own",
     r"td3 push .*": "uploads; tests/export runs it against a stand-in for the hub",
 }
 """What cannot run here (a whole command, as a pattern), and why. All else is run."""
@@ -44,11 +46,17 @@ SIZES = {
     "td3 evaluate": {"--episodes": "1"},
     "td3 watch": {"--max-steps": "8"},
     "td3 tune": {"--steps": "60", "--trials": "1", "--eval-episodes": "1", "--device": "cpu", "--threads": "1"},
+    "td3 sweep": {"--steps": "60"},
     "td3 ladder": {"--steps": "400"},
     "td3 bench": {"--seconds": "0.2"},
 }
 """Options that every such command gets, instead of its own or in addition."""
-FEWER = {"td3 train": {"--seeds": "2"}, "td3 tune": {"--seeds": "2"}, "td3 ladder all": {"--seeds": "2"}}
+FEWER = {
+    "td3 train": {"--seeds": "2"},
+    "td3 tune": {"--seeds": "2"},
+    "td3 sweep": {"--seeds": "2"},
+    "td3 ladder all": {"--seeds": "2"},
+}
 """Options that are made smaller where a command has them; `ladder all` has ten seeds by default."""
 OWN_PROCESS = ("td3 watch",)
 """MuJoCo must be told how to draw before it is imported."""
@@ -69,7 +77,7 @@ QUOTED = "@step("
 """How a Python block begins that quotes the algorithm: not a program, but every line of it must be in the source."""
 ANSWERS = {"td3 doctor": (0, 1)}
 """Commands that may exit with another code than 0: a doctor finds something in so small a run."""
-LONG = ("docs/ladder.md", "docs/performance.md", "docs/tune.md")
+LONG = ("docs/cluster.md", "docs/ladder.md", "docs/performance.md", "docs/tune.md")
 """Files whose commands take long; the README has one of each kind."""
 
 

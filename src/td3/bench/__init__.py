@@ -3,9 +3,27 @@
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from td3.bench.options import AnyBench, CollectBench, LoopBench, PeersBench, ScalingBench, UpdateBench
+from td3.bench.options import (
+    AnyBench,
+    CollectorsBench,
+    EnvsBench,
+    LoopBench,
+    PeersBench,
+    ScalingBench,
+    UpdateBench,
+)
 
-__all__ = ["AnyBench", "CollectBench", "LoopBench", "PeersBench", "Report", "ScalingBench", "UpdateBench", "run"]
+__all__ = [
+    "AnyBench",
+    "CollectorsBench",
+    "EnvsBench",
+    "LoopBench",
+    "PeersBench",
+    "Report",
+    "ScalingBench",
+    "UpdateBench",
+    "run",
+]
 
 
 class Report(NamedTuple):
@@ -22,7 +40,8 @@ def run(options: AnyBench) -> Report:
         LoopBench: "loop",
         PeersBench: "peers",
         ScalingBench: "scaling",
-        CollectBench: "collect",
+        EnvsBench: "envs",
+        CollectorsBench: "collectors",
     }
     # Imported when it is asked for: `td3 --help` need not wait for PyTorch.
     return Report(*import_module(f"td3.bench.{homes[type(options)]}").measure(options))

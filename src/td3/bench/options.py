@@ -117,8 +117,8 @@ class ScalingBench:
 
 
 @dataclass(frozen=True)
-class CollectBench:
-    """How fast environments step: here, in threads, in processes: `td3 bench collect Pendulum-v1 --step-ms 10`."""
+class EnvsBench:
+    """How fast environments step: here, in threads, in processes: `td3 bench envs Pendulum-v1 --step-ms 10`."""
 
     env: EnvName = "HalfCheetah-v5"
     """Gymnasium's name of the environment."""
@@ -136,7 +136,27 @@ class CollectBench:
         _check(self)
 
 
-AnyBench = UpdateBench | LoopBench | PeersBench | ScalingBench | CollectBench
+@dataclass(frozen=True)
+class CollectorsBench:
+    """How fast Ray collectors deliver, and what asking them costs: `td3 bench collectors --collectors 1 2 4 8`."""
+
+    env: EnvName = "td3.bench.collectors:Waiting-v0"
+    """Gymnasium's name of the environment; by default one that waits 10 ms in every step."""
+    collectors: tuple[int, ...] = (1, 2, 4, 8)
+    """How many, one after another; the first is what the others are compared with."""
+    ray_address: str | None = None
+    """HOST:PORT of a Ray cluster; without it, one is started on this machine."""
+    seconds: float = 10.0
+    """Time to measure each for."""
+    json: bool = False
+    """Print the figures as one JSON object instead of words."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work, in one sentence."""
+        _check(self)
+
+
+AnyBench = UpdateBench | LoopBench | PeersBench | ScalingBench | EnvsBench | CollectorsBench
 
 
 def _at_least(low: int) -> Callable[[Any], bool]:
@@ -151,6 +171,7 @@ _RULES: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
     ("envs", "a whole number of at least 1", _at_least(1)),
     ("step_ms", "a number of at least 0", lambda given: 0 <= given < float("inf")),
     ("seconds", "a positive number", lambda given: 0 < given < float("inf")),
+    ("collectors", "whole numbers of at least 1", lambda given: len(given) > 0 and min(given) >= 1),
     ("sweeps", "one or more of batch, width, members, memory, envs", lambda given: len(given) > 0),
 )
 

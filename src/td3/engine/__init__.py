@@ -1,7 +1,7 @@
 """How updates are executed. An engine wraps `update()`; it never rewrites it."""
 
 from td3.engine.check import TOLERANCE, TOLERANCE_TF32, disagreement
-from td3.engine.eager import EagerEngine, MemberUpdate, live_policy
+from td3.engine.eager import EagerEngine, MemberUpdate, acting_policy, live_policy
 from td3.engine.graph import GraphEngine
 
 __all__ = [
@@ -10,6 +10,7 @@ __all__ = [
     "EagerEngine",
     "GraphEngine",
     "MemberUpdate",
+    "acting_policy",
     "disagreement",
     "live_policy",
 ]

@@ -6,11 +6,14 @@ On a CPU each is written down while it first runs, and played from then on (`tap
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import torch
 
 from td3.algorithm import Agent, MemberStreams, ReplayMemory, update
+from td3.algorithm.networks import StackedMLP
+from td3.algorithm.step_02_actor import ActionRange, Actor
 from td3.algorithm.update import Settings
 from td3.engine.losses import LossSums
 from td3.engine.tape import HeldStreams, Tape
@@ -181,3 +184,11 @@ def live_reader(agent: Agent) -> PictureReader | None:
     parts = zip(torch.split(parameters, plan.sizes, -1), plan.shapes, strict=True)
     arrays = [part.view(len(part), *shape).numpy() for part, shape in parts]
     return PictureReader(Layout(*plan[:5]), plan.strides, arrays)
+
+
+def acting_policy(agent: Agent) -> Policy:
+    """The policy of the actors as they are now, wherever they live; only the actors are copied from a GPU."""
+    network, bounds = agent.actor.network, agent.actor.action_range
+    on_host = StackedMLP(network.sizes, network.parameters.detach().cpu())
+    actor = Actor(on_host, ActionRange(bounds.low.cpu(), bounds.high.cpu()))
+    return live_policy(replace(agent, actor=actor, normaliser=agent.normaliser and agent.normaliser.copied("cpu")))

@@ -48,9 +48,10 @@ def place(make: Make, count: int, placing: Placing, patience: float) -> Environm
     return EnvironmentRow([make() for _ in range(count)], make, placing.workers if placing.kind == "threads" else 0)
 
 
-def as_asked(kind: Literal["none", "threads", "processes"], count: int) -> Placing:
+def as_asked(kind: str, count: int) -> Placing:
     """A way that somebody chose: a worker for each environment, as far as that is sensible."""
-    return Placing(kind, {"none": 0, "threads": count, "processes": min(count, MOST_PROCESSES)}[kind])
+    ways = {"none": Placing(), "threads": Placing("threads", count)}
+    return ways.get(kind) or Placing("processes", min(count, MOST_PROCESSES))
 
 
 def fastest(make: Make, count: int) -> Placing:

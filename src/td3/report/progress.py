@@ -139,6 +139,21 @@ def describe(evaluation: Evaluation) -> str:
     return f"{means.mean():,.1f} +- {means.std(ddof=1):,.1f} over {seeds} seeds"
 
 
+def sweep_lines(table: Sequence[dict[str, Any]]) -> list[str]:
+    """The table of a sweep: a line for each task and setting."""
+    header = ("task", "setting", "seeds", "IQM", "95 % interval", "mean +- std")
+    rows = [header]
+    for row in table:
+        figures = ("", "", "")
+        if row["seeds"]:
+            between = f"{row['low']:,.1f} to {row['high']:,.1f}" if row["seeds"] > 1 else "one seed"
+            figures = (f"{row['iqm']:,.1f}", between, f"{row['mean']:,.1f} +- {row['std']:,.1f}")
+        seeds = f"{row['seeds']}" + (f" of {row['seeds'] + row['unfinished']}" if row["unfinished"] else "")
+        rows.append((row["task"], row["setting"] or "-", seeds, *figures))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(header))]
+    return ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
 def _mean(values: Sequence[float]) -> float:
     finite = [value for value in values if not math.isnan(value)]
     return sum(finite) / len(finite) if finite else math.nan

@@ -1,4 +1,4 @@
-"""`td3 bench collect`: how fast environments are stepped, one after another, in threads, and in processes."""
+"""`td3 bench envs`: how fast environments are stepped, one after another, in threads, and in processes."""
 
 import contextlib
 import time
@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from td3.bench import machine, timing
-from td3.bench.options import CollectBench
+from td3.bench.options import EnvsBench
 from td3.collect import Collector
 from td3.environments import as_asked, check_environment, fastest, make_environment, place
 
@@ -38,7 +38,7 @@ def make_slow(env: str, seconds: float) -> gym.Env[Any, Any]:
     return Slow(environment, seconds) if seconds else environment
 
 
-def measure(options: CollectBench) -> tuple[dict[str, Any], str]:
+def measure(options: EnvsBench) -> tuple[dict[str, Any], str]:
     """Step the environments every way, and return figures and text."""
     make: Callable[[], gym.Env[Any, Any]] = partial(make_slow, options.env, options.step_ms / 1_000)
     with contextlib.closing(make()) as probe:

@@ -1,0 +1,275 @@
+"""Tasks x settings x seeds: each an ordinary run in a folder of its own, trained as Ray tasks, gathered in one table.
+
+OUT/
+  results.csv   report.html               a row, and a curve, for each task and setting, over its seeds
+  runs.csv                                a row for each run: where it is, how it ended
+  HalfCheetah-v5/tau=0.005/seed_3/        a run: resume, evaluate, watch, report, doctor work on it
+
+The same call again skips what is finished and resumes the rest. A run whose process or machine dies is resumed, by
+Ray, on whichever machine has room.
+"""
+
+import contextlib
+import csv
+import io
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from td3.cluster import connected, look_also_in, module_folders, require_cluster
+from td3.config import TrainConfig
+from td3.errors import ConfigError, RunError, UserError
+from td3.files import write_atomically
+from td3.report.page import write_report
+from td3.report.records import RunRecords, read_run
+from td3.run import Run, read_facts
+from td3.statistics import interquartile_mean, interval
+from td3.training import resume_run, train_run
+
+LIVES = 5
+"""How often a run is begun or resumed before it counts as failed: machines die, and some environments kill theirs."""
+SAVING_SECONDS = 60.0
+"""How long runs may take to save themselves after Ctrl-C."""
+RESULTS = ("task", "setting", "seeds", "iqm", "low", "high", "mean", "std", "env_steps", "unfinished")
+
+
+class SweepRun(NamedTuple):
+    """One run of a sweep."""
+
+    task: str
+    setting: str
+    """What distinguishes it from others of its task, such as tau=0.005; empty where nothing does."""
+    config: TrainConfig
+
+    @property
+    def name(self) -> str:
+        """How to speak of it."""
+        return " ".join(part for part in (self.task, self.setting, f"seed {self.config.seed}") if part)
+
+
+class Outcome(NamedTuple):
+    """How a run of a sweep ended."""
+
+    run: SweepRun
+    status: str
+    reason: str
+    score: float
+    """Mean return over its last ten evaluations, as in reports."""
+
+
+class Sweep(NamedTuple):
+    """What came of a sweep."""
+
+    path: Path
+    outcomes: list[Outcome]
+    table: list[dict[str, Any]]
+    interrupted: bool
+
+
+def folder_of(out: Path, task: str, setting: str, seed: int) -> Path:
+    """Where a run of a sweep goes."""
+    parts = (part.replace("/", "_").replace(":", "_").replace(" ", "x") for part in (task, setting) if part)
+    return out.joinpath(*parts, f"seed_{seed}")
+
+
+def run_sweep(
+    runs: Sequence[SweepRun],
+    out: Path,
+    address: str | None = None,
+    cpus: int = 1,
+    gpus: float = 0.0,
+    say: Callable[[str], None] = print,
+) -> Sweep:
+    """Train all runs, as many at once as there are cores for; every `config.out` is a folder of its own below `out`."""
+    require_cluster(address)
+    for run in runs:
+        _require_same(run)
+    token = _mark(out)
+    waiting = {number: run for number, run in enumerate(runs) if not _finished(run.config)}
+    if len(waiting) < len(runs):
+        say(f"{len(runs) - len(waiting)} of {len(runs)} runs are finished already.")
+    reasons: dict[int, str] = {}
+    interrupted = False
+    if waiting:
+        with connected(address) as ray:
+            interrupted = _train_all(ray, waiting, len(runs), out, token, cpus, gpus, reasons, say)
+    outcomes = [_outcome(run, reasons.get(number, "")) for number, run in enumerate(runs)]
+    return Sweep(out, outcomes, _gather(outcomes, out), interrupted)
+
+
+def train_or_resume(config: TrainConfig, out: Path, token: str, folders: Sequence[str] = ()) -> str:
+    """What a Ray task does; returns why the run could not be finished, or nothing."""
+    look_also_in(folders)
+    if _read(out / ".sweep") != token:
+        return (
+            f"the machine that was to train it does not see {out}: put --out into a folder that all machines share "
+            "under the same name."
+        )
+    assert config.out is not None
+    try:
+        if (config.out / "config.json").exists():
+            if not _finished(config):
+                resume_run(config.out, config.steps)
+        else:
+            train_run(config)
+    except UserError as error:
+        return str(error)
+    return ""
+
+
+def _train_all(
+    ray: Any,
+    waiting: dict[int, SweepRun],
+    total: int,
+    out: Path,
+    token: str,
+    cpus: int,
+    gpus: float,
+    reasons: dict[int, str],
+    say: Callable[[str], None],
+) -> bool:
+    """Hand the runs out, tell of each that ends, note why one could not; says whether Ctrl-C ended it."""
+    from ray.exceptions import RayError
+
+    cores = int(ray.cluster_resources().get("CPU", 0))
+    if cores < cpus:
+        raise ConfigError(f"a run is to have {cpus} CPU cores, and the cluster has {cores}: give fewer --cpus.")
+    say(f"{len(waiting)} runs, {cpus} CPU core{'s' * (cpus > 1)} each, {cores} in the cluster.")
+    task = ray.remote(train_or_resume).options(
+        num_cpus=cpus, num_gpus=gpus, max_retries=LIVES - 1, scheduling_strategy="SPREAD"
+    )
+    pending = {}
+    for number, run in waiting.items():
+        assert run.config.out is not None
+        # A task works in a folder of Ray's.
+        config = replace(run.config, threads=run.config.threads or cpus, out=run.config.out.absolute())
+        config = replace(config, device="cpu") if config.device == "auto" and not gpus else config
+        pending[task.remote(config, out.absolute(), token, module_folders())] = number
+    try:
+        while pending:
+            for reference in ray.wait(list(pending), num_returns=1, timeout=0.5)[0]:
+                number = pending.pop(reference)
+                try:
+                    reasons[number] = ray.get(reference)
+                except RayError as error:
+                    reasons[number] = (
+                        f"its process ended {LIVES} times, or could not be begun ({type(error).__name__})."
+                    )
+                outcome = _outcome(waiting[number], reasons[number])
+                said = f"return {outcome.score:,.1f}" if not outcome.reason else outcome.reason
+                say(f"[{total - len(pending)} of {total}] {outcome.run.name}: {said}")
+    except KeyboardInterrupt:
+        say("Stopping: runs under way save themselves.")
+        for reference in pending:
+            ray.cancel(reference)
+        deadline = time.monotonic() + SAVING_SECONDS
+        with contextlib.suppress(KeyboardInterrupt):
+            ray.wait(list(pending), num_returns=len(pending), timeout=max(0.0, deadline - time.monotonic()))
+        return True
+    return False
+
+
+def _require_same(run: SweepRun) -> None:
+    """A folder that holds a run already must hold this one; only its length may have grown."""
+    assert run.config.out is not None
+    if not (run.config.out / "config.json").exists():
+        return
+    found = Run(run.config.out).config.to_json()
+    wanted = run.config.to_json()
+    free = ("out", "steps", "device", "threads")
+    differing = [name for name in wanted if name not in free and found[name] != wanted[name]]
+    if "td3" in differing:
+        inner = [name for name in wanted["td3"] if found["td3"].get(name) != wanted["td3"][name]]
+        longer = inner == ["memory_size"] and wanted["preset"] == "paper"  # that preset keeps the whole history
+        differing = [name for name in differing if name != "td3"] + ([] if longer else [f"td3.{n}" for n in inner])
+    if differing:
+        raise ConfigError(
+            f"{run.config.out} holds a run with another {', '.join(differing)} than this sweep has: "
+            "give another --out, or the settings that it was begun with."
+        )
+    if found["steps"] > run.config.steps:
+        raise ConfigError(f"{run.config.out} is a run of {found['steps']:,} env steps: --steps cannot be fewer.")
+
+
+def _mark(out: Path) -> str:
+    """A file by which a machine knows that it sees the same folder."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        token = _read(out / ".sweep") or secrets.token_hex(8)
+        write_atomically(out / ".sweep", token.encode())
+    except OSError as error:
+        raise RunError(f"{out} cannot be written ({error.strerror}): give another --out.") from None
+    return token
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
+
+
+def _finished(config: TrainConfig) -> bool:
+    assert config.out is not None
+    facts = read_facts(config.out / "status.json")
+    done = facts.get("env_steps", 0)
+    return facts.get("status") == "finished" and isinstance(done, int) and done >= config.steps
+
+
+def _outcome(run: SweepRun, reason: str) -> Outcome:
+    assert run.config.out is not None
+    status = str(read_facts(run.config.out / "status.json").get("status", "not begun"))
+    try:
+        score = float(read_run(run.config.out).scores[0])
+    except UserError:
+        score = float("nan")
+    return Outcome(run, status, reason, score)
+
+
+def _gather(outcomes: Sequence[Outcome], out: Path) -> list[dict[str, Any]]:
+    """The table over seeds, as a file and as rows; the report, where anything is finished."""
+    groups: dict[tuple[str, str], list[Outcome]] = {}
+    for outcome in outcomes:
+        groups.setdefault((outcome.run.task, outcome.run.setting), []).append(outcome)
+    table, together = [], []
+    for (task, setting), members in groups.items():
+        done = [member for member in members if _finished(member.run.config)]
+        row: dict[str, Any] = {"task": task, "setting": setting, "seeds": len(done)}
+        scores = np.array([member.score for member in done])
+        if done:
+            low, high = interval(scores, interquartile_mean)
+            spread = float(scores.std(ddof=1)) if len(scores) > 1 else 0.0
+            figures = (float(interquartile_mean(scores)), float(low), float(high), float(scores.mean()), spread)
+            row |= dict(zip(("iqm", "low", "high", "mean", "std"), figures, strict=True))
+            row["env_steps"] = done[0].run.config.steps
+            together.append(_together(members, done))
+        table.append({**row, "unfinished": len(members) - len(done)})
+    _write_csv(out / "results.csv", RESULTS, [[row.get(name, "") for name in RESULTS] for row in table])
+    runs = [
+        (o.run.task, o.run.setting, o.run.config.seed, o.status, o.score, o.run.config.out, o.reason) for o in outcomes
+    ]
+    _write_csv(out / "runs.csv", ("task", "setting", "seed", "status", "score", "run", "reason"), runs)
+    if together:
+        write_report(together, out / "report.html")
+    return table
+
+
+def _together(members: Sequence[Outcome], done: Sequence[Outcome]) -> RunRecords:
+    """The finished runs of one task and setting as if they were one run of several seeds."""
+    records = [read_run(member.run.config.out) for member in done if member.run.config.out is not None]
+    first = records[0]
+    config = replace(first.config, seed=min(r.config.seed for r in records), seeds=len(records))
+    assert members[0].run.config.out is not None
+    seeds = tuple(seed for record in records for seed in record.seeds)
+    return replace(first, path=members[0].run.config.out.parent, config=config, seeds=seeds)
+
+
+def _write_csv(path: Path, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([header, *rows])
+    write_atomically(path, text.getvalue().encode())
