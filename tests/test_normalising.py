@@ -2,6 +2,8 @@
 
 import json
 import shutil
+from copy import copy
+from unittest import mock
 
 import gymnasium as gym
 import numpy as np
@@ -14,12 +16,13 @@ from scripted import SMALL, SMALL_OPTIONS
 
 import td3
 from td3 import training
-from td3.agent_file import load_agent
+from td3.agent_file import SavedAgent, load_agent
 from td3.checkpoints import Checkpoints
 from td3.cli import main
 from td3.config import resolve
 from td3.errors import AgentFileError
 from td3.export.module import actions_by_onnx
+from td3.report import video
 from td3.report.video import saved_critic
 from td3.training import resume_run, train_run
 
@@ -98,7 +101,10 @@ def test_every_reader_of_a_run_normalises(normalised, tmp_path, capsys):
     for snapshot in (folder / "snapshots").iterdir():
         assert load_agent(snapshot).policy.normaliser is not None
     policy = normalised.agent(0, "last").policy
-    score, raw = (saved_critic(folder / "last", given) for given in (policy, None))
+    score, plain = saved_critic(folder / "last"), copy(policy)
+    plain.normaliser = None
+    with mock.patch.object(video, "load_agent", return_value=SavedAgent(plain, {})):
+        raw = saved_critic(folder / "last")
     state, action = np.array([0.1, 0.2, 3.0], np.float32), np.zeros(1, np.float32)
     assert score(state, action) == raw(policy.seen(state[None])[0], action)
     assert score(state, action) != raw(state, action)

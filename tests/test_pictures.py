@@ -36,8 +36,15 @@ def observation_of(run):
 
 def test_the_settings_say_how_it_sees():
     config = resolve("Rail-v0", pixels=True, action_repeat=2)
-    assert config.making == {"env": "Rail-v0", "pixels": True, "frames": 3, "picture_size": 84, "action_repeat": 2}
-    assert resolve("Rail-v0").making == {"env": "Rail-v0"}
+    assert config.making == {
+        "env": "Rail-v0",
+        "env_kwargs": {},
+        "pixels": True,
+        "frames": 3,
+        "picture_size": 84,
+        "action_repeat": 2,
+    }
+    assert resolve("Rail-v0").making == {"env": "Rail-v0", "env_kwargs": {}}
     assert (config.td3.random_shift, config.td3.picture_features) == (4, 50)
     for name, given in (
         ("frames", 0),

@@ -501,7 +501,7 @@ class Training:
             self.remote = RayCollector(config, spaces, make)
         else:
             environments, self.evaluator, placing = place_environments(make, config, threads, device)
-            if config.seeds * config.envs > 1 or placing.kind != "none":
+            if placing.kind != "none":
                 self._place += f", {placing}"
             self.collector = Collector(environments, seeds, *bounds, settings.exploration_noise)
         self.env_steps = 0

@@ -24,7 +24,7 @@ SHAPES = {
 
 
 def spaces_of(shape, frames):
-    return TaskSpaces(int(np.prod(shape)), (-1.0,), (2.0,), shape, (1,), frames)
+    return TaskSpaces(int(np.prod(shape)), (-1.0,), (2.0,), shape, (1,), frames=frames)
 
 
 def newborn(spaces, seeds=(0,), settings=SETTINGS):
@@ -50,8 +50,8 @@ def test_numpy_and_torch_read_the_same_in_every_layout(layout):
     agent = newborn(spaces, seeds=(3, 4))
     pictures = np.random.default_rng(0).integers(0, 256, (2, 5, spaces.state_size)).astype(np.float32)
     by_torch = agent.actor(agent.features(torch.from_numpy(pictures))).detach().numpy()
-    np.testing.assert_allclose(live_policy(agent)(pictures), by_torch, atol=1e-5)
-    np.testing.assert_allclose(live_policy(agent).member(1)(pictures[1]), by_torch[1], atol=1e-5)
+    np.testing.assert_allclose(live_policy(agent)(pictures), by_torch, atol=1e-4)
+    np.testing.assert_allclose(live_policy(agent).member(1)(pictures[1]), by_torch[1], atol=1e-4)
     assert np.abs(by_torch[0] - by_torch[1]).max() > 1e-3
 
 

@@ -36,14 +36,14 @@ class Drawn(gym.Env):
         return np.full(self.picture, 10 * self.count, np.uint8)
 
 
-gym.register("Counting-v0", entry_point=Drawn)
+gym.register("DrawnCounting-v0", entry_point=Drawn)
 gym.register("CountingUndrawn-v0", entry_point=lambda: Drawn())
 gym.register("CountingFlat-v0", entry_point=lambda render_mode=None: Drawn(render_mode, (12, 10)))
 ACTION = np.zeros(1, np.float32)
 
 
 def test_the_newest_pictures_come_last_and_the_first_one_repeats():
-    environment = make_environment("Counting-v0", pixels=True, frames=3, picture_size=16)
+    environment = make_environment("DrawnCounting-v0", pixels=True, frames=3, picture_size=16)
     assert environment.observation_space == Box(0, 255, (3, 16, 16), np.uint8)
     shades = [environment.reset(seed=0)[0][:, 0, 0].tolist()]
     shades += [environment.step(ACTION)[0][:, 0, 0].tolist() for _ in range(3)]
@@ -51,7 +51,7 @@ def test_the_newest_pictures_come_last_and_the_first_one_repeats():
 
 
 def test_an_action_is_repeated_and_its_rewards_are_added_up_to_the_end():
-    environment = make_environment("Counting-v0", pixels=True, frames=1, picture_size=16, action_repeat=3)
+    environment = make_environment("DrawnCounting-v0", pixels=True, frames=1, picture_size=16, action_repeat=3)
     environment.reset(seed=0)
     observation, reward, terminated, *_ = environment.step(ACTION)
     assert (observation.max(), reward, terminated) == (30, 6.0, False)
@@ -60,7 +60,7 @@ def test_an_action_is_repeated_and_its_rewards_are_added_up_to_the_end():
 
 
 def test_actions_are_repeated_for_vectors_too():
-    environment = make_environment("Counting-v0", action_repeat=2)
+    environment = make_environment("DrawnCounting-v0", action_repeat=2)
     environment.reset(seed=0)
     assert environment.step(ACTION)[1] == 3.0
 

@@ -130,7 +130,7 @@ def test_room_is_asked_for_by_the_bytes_of_frames(tmp_path, monkeypatch):
     config = resolve(
         **{**FIELDS, "picture_size": 84, "memory_size": 1_000_000, "steps": 1_000_000, "out": tmp_path / "r"}
     )
-    training._require_room(config, training._look_at(config))
+    training._require_room(config, training._look_at(config, config.making))
     assert 7.3e9 < asked[0] < 7.5e9
     monkeypatch.undo()
     with pytest.raises(ConfigError, match=r"the replay memory needs .* lower --td3.memory-size to at most"):

@@ -155,16 +155,12 @@ def _hear_mujoco() -> dict[int, list[str]]:
     mujoco = sys.modules.get("mujoco")
     if mujoco is None:
         return {}
-    global _heard
-    if _heard is None:
-        _heard = {}
-        mujoco.set_mju_user_warning(_hear)
+    mujoco.set_mju_user_warning(_hear)  # again, for dm_control listens by itself from the moment it is imported
     return _heard
 
 
 def _hear(complaint: str) -> None:
-    assert _heard is not None
     _heard.setdefault(threading.get_ident(), []).append(complaint)
 
 
-_heard: dict[int, list[str]] | None = None
+_heard: dict[int, list[str]] = {}

@@ -7,7 +7,6 @@ from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 import torch
 from gymnasium.spaces import Box, Discrete
-from gymnasium.wrappers import FlattenObservation
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -71,8 +70,9 @@ class Task:
     def __init__(self, env: str, states: States, actions: Actions, **kwargs: Any) -> None:
         self.env, self.takes_list = env, actions == "list"
         self.environment = make_environment(env, **kwargs)
-        if isinstance(self.environment.observation_space, Discrete) and states == "vectors":
-            self.environment = FlattenObservation(self.environment)  # one-hot
+        below = getattr(self.environment, "env", self.environment)
+        if states == "cells" and isinstance(below.observation_space, Discrete):
+            self.environment = below  # a table needs no one-hot vector
         self._read_states(states)
         self._read_actions(actions)
 
