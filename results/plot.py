@@ -35,7 +35,7 @@ def main(task: str) -> None:
         returns.mean(0),
         color="#0072B2",
         linewidth=2,
-        label=f"td3, mean of {len(returns)} seeds, 95 % interval",
+        label=f"td3, mean of {len(returns)} seeds, 95 % interval" if len(returns) > 1 else "td3, one seed",
     )
     if task in PAPER:
         mean, spread = PAPER[task]
@@ -53,13 +53,17 @@ def main(task: str) -> None:
     last = returns[:, -10:].mean(1)
     last_low, last_high = interval(last[:, None])
     peak = returns[:, best]
-    print(f"highest mean over seeds: {peak.mean():,.1f} +- {peak.std(ddof=1):,.1f} at {steps[best]:,}")
+    print(f"highest mean over seeds: {peak.mean():,.1f}{_spread(peak)} at {steps[best]:,}")
     print(
         f"mean of the last ten evaluations: {last.mean():,.1f}, 95 % interval {last_low[0]:,.0f} to {last_high[0]:,.0f}"
     )
-    for step in (50_000, 100_000, 125_000, 500_000, steps[-1]):
+    for step in sorted({50_000, 100_000, 125_000, 150_000, 200_000, 500_000, int(steps[-1])} & set(steps.tolist())):
         column = returns[:, list(steps).index(step)]
-        print(f"at {step:,}: {column.mean():,.1f} +- {column.std(ddof=1):,.1f}")
+        print(f"at {step:,}: {column.mean():,.1f}{_spread(column)}")
+
+
+def _spread(returns: np.ndarray) -> str:
+    return f" +- {returns.std(ddof=1):,.1f}" if len(returns) > 1 else ""
 
 
 if __name__ == "__main__":

@@ -99,8 +99,7 @@ class TrainConfig:
     envs: int = 1
     """Environments of each seed, all feeding its one memory."""
     workers: Workers = "auto"
-    """Where environments are stepped: none is here, one after another; auto tries which of the first three is fastest;
-    ray spreads them over a cluster."""
+    """Where environments are stepped: here, in threads, in processes, or on a Ray cluster; auto tries the first three."""
     pixels: bool = False
     """Learn from what the environment draws, instead of from its observations."""
     frames: int = 3

@@ -77,6 +77,8 @@ def our_updates(memory: ReplayMemory, width: int, batch_size: int, threads: int)
     else:
         engine = make_engine(agent, memory, config, threads)
         update_once = partial(engine.update, [1] * members)
+    for _ in range(config.td3.policy_delay):  # the first of each kind is noted, or recorded, which takes longer
+        update_once()
 
     def work() -> float:
         update_once()
