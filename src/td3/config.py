@@ -99,7 +99,7 @@ class TrainConfig:
     envs: int = 1
     """Environments of each seed, all feeding its one memory."""
     workers: Workers = "auto"
-    """Where environments are stepped: here, in threads, in processes, or on a Ray cluster; auto tries the first three."""
+    """Where environments are stepped: none is here, ray a cluster; auto tries none, threads and processes."""
     pixels: bool = False
     """Learn from what the environment draws, instead of from its observations."""
     frames: int = 3
