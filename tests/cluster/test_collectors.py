@@ -165,6 +165,7 @@ def test_a_collector_has_random_numbers_of_its_own():
     assert first_rows(0, 0) in different
 
 
+@pytest.mark.long
 def test_a_learner_that_works_by_graphs_stores_the_same_rows(cluster, tmp_path, monkeypatch):
     # As beside a GPU: rows travel in pieces of fixed size, and the actors are copied to where numpy can read them.
     def by_graphs(agent, memory, config, threads):

@@ -73,7 +73,9 @@ def test_environments_that_wait_do_so_together():
 
 
 def test_a_lone_environment_is_not_tried():
-    assert fastest(None, 1) == Placing()  # it is not even made
+    made = []
+    assert fastest(lambda: made.append(Scripted()) or made[-1], 1) == Placing()
+    assert made == []
 
 
 class Fragile(Scripted):
@@ -147,3 +149,19 @@ def test_threads_know_whose_simulation_exploded():
         faults.append({*environments.faults})
     environments.close()
     assert faults[:3] == [set(), set(), {1}]
+
+
+def test_a_fault_in_a_thread_is_that_environments_alone():
+    made = []
+
+    def make():
+        made.append(Fragile() if len(made) == 1 else Scripted())
+        return made[-1]
+
+    environments = place(make, 3, as_asked("threads", 3), patience=60.0)
+    environments.reset(seed=[0, 1, 2])
+    _, rewards, *_ = environments.step(np.tile(np.float32([0.5, 0.3]), (3, 1)))
+    environments.close()
+    assert environments.faults == {1: "an environment failed in step(): AssertionError: not now"}
+    assert rewards[1] == 0
+    assert min(rewards[0], rewards[2]) > 0

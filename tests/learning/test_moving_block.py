@@ -75,6 +75,7 @@ def test_the_speed_of_what_is_seen_is_learnt(tmp_path):
     assert last_return(tmp_path) > ENOUGH
 
 
+@pytest.mark.long
 def test_one_frame_alone_does_not_show_it(tmp_path):
     assert last_return(tmp_path, "MovingBlockOneFrame-v0") < 0.85
 
@@ -84,6 +85,7 @@ def test_an_encoder_that_does_not_learn_is_noticed(tmp_path, monkeypatch):
     assert last_return(tmp_path) < ENOUGH
 
 
+@pytest.mark.long
 @pytest.mark.long
 def test_several_seeds_and_environments_learn_it_as_well(tmp_path):
     run = td3.train("MovingBlock-v0", out=tmp_path / "run", **SETTINGS, seeds=3, envs=2)
