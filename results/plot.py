@@ -57,9 +57,13 @@ def main(task: str) -> None:
     print(
         f"mean of the last ten evaluations: {last.mean():,.1f}, 95 % interval {last_low[0]:,.0f} to {last_high[0]:,.0f}"
     )
-    for step in sorted({50_000, 100_000, 125_000, 150_000, 200_000, 500_000, int(steps[-1])} & set(steps.tolist())):
-        column = returns[:, list(steps).index(step)]
-        print(f"at {step:,}: {column.mean():,.1f}{_spread(column)}")
+    for step in sorted(
+        {50_000, 75_000, 100_000, 125_000, 150_000, 200_000, 500_000, int(steps[-1])} & set(steps.tolist())
+    ):
+        place = list(steps).index(step)
+        column = returns[:, place]
+        within = f", 95 % interval {low[place]:,.0f} to {high[place]:,.0f}" if len(column) > 1 else ""
+        print(f"at {step:,}: {column.mean():,.1f}{_spread(column)}{within}")
 
 
 def _spread(returns: np.ndarray) -> str:

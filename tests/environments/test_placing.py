@@ -117,9 +117,8 @@ def test_the_trial_measures_a_round(monkeypatch):
 
 
 def test_in_words():
-    assert str(Placing()) == "environments stepped one after another"
+    assert str(Placing()) == "environments one after another"
     assert str(Placing("threads", 8)) == "environments in 8 threads"
-    assert str(Placing("processes", 1)) == "environments in a process"
 
 
 class Unstable(gym.Wrapper):

@@ -90,7 +90,7 @@ class Adam:
         moments = self._first_moments, self._second_moments
         with torch.no_grad():
             self._state["steps"] += 1
-            torch._fused_adam_(  # what PyTorch's own Adam calls; its way there costs a tenth of a small update
+            torch._fused_adam_(  # what PyTorch's own Adam calls, after a longer way
                 self._networks,
                 gradients,
                 *moments,

@@ -2,7 +2,7 @@
 
 What is noted is `update()` itself, as PyTorch executes it: every operation, backward pass included, with the memory it
 reads and writes. Playing repeats these operations in that memory, and so computes the same numbers bit for bit; what
-it saves is the way to them (Python, autograd, fresh memory for every result), about a fifth of an update's time. As in
+it saves is the way to them: Python, autograd, fresh memory for every result (figures: docs/performance.md). As in
 a graph, every number that changes from update to update is read from memory that stays where it is.
 """
 

@@ -35,10 +35,7 @@ class Placing(NamedTuple):
 
     def __str__(self) -> str:
         """In words, for the line that says what is trained."""
-        if self.kind == "none":
-            return "environments stepped one after another"
-        one, many = {"threads": ("a thread", "threads"), "processes": ("a process", "processes")}[self.kind]
-        return f"environments in {one if self.workers == 1 else f'{self.workers} {many}'}"
+        return f"environments in {self.workers} {self.kind}" if self.workers else "environments one after another"
 
 
 def place(make: Make, count: int, placing: Placing, patience: float) -> EnvironmentRow | EnvironmentPool:
