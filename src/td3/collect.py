@@ -5,6 +5,7 @@ stops watching: its row bootstraps, from the true last observation and never fro
 at once, the task has ended: it is a termination.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -68,10 +69,9 @@ class Collector:
         self._seeds_episodes = getattr(environments, "seeds_episodes", False)
         self._begins = hasattr(environments, "begin_step")
         count = environments.num_envs
-        self._awaits_reset = np.zeros(count, bool)
+        self._awaits_reset, self._cut = np.zeros(count, bool), np.zeros(count, bool)
         self._returns, self._lengths = np.zeros(count), np.zeros(count, np.int64)
         self._episodes, self._faults_in_a_row = np.zeros(count, np.int64), np.zeros(count, np.int64)
-        self._cut = np.zeros(count, bool)
         self._history = np.zeros((BLOCK, count, len(self.low)), np.float32)
         self._remembered = 0
         self.faults: list[Fault] = []
@@ -93,7 +93,8 @@ class Collector:
 
     def explore(self, actions: Array) -> Array:
         """The policy's actions with exploration noise, kept inside the range."""
-        return np.clip(actions + self._noise_scale * self._take("exploration"), self.low, self.high)
+        noisy = actions + self._noise_scale * self._take("exploration")
+        return np.asarray(np.minimum(np.maximum(noisy, self.low, out=noisy), self.high, out=noisy))
 
     def step(self, actions: Array) -> tuple[Array, list[Episode]]:
         """Do the actions; returns new rows `[member, count, state | action | next_state | reward | terminated]`."""
@@ -121,26 +122,27 @@ class Collector:
                 faults, (next_states, rewards, terminated, truncated)
             )
         self._remember(flat_actions)
-        ended, self._cut = terminated | truncated, truncated & ~terminated
-        current = next_states
-        if self.autoreset == AutoresetMode.SAME_STEP and ended.any():
+        ended, current = terminated | truncated, next_states
+        some_ended = bool(ended.any())
+        if some_ended:
+            self._cut = truncated & ~terminated
+        if self.autoreset == AutoresetMode.SAME_STEP and some_ended:
             # What step returned is already the next episode; the true last observation is in the infos.
             next_states = current.copy()
             for index in np.flatnonzero(ended):
                 next_states[index] = self._vectors(infos["final_obs"][index][None])[0]
             if not np.isfinite(next_states).all():
                 raise EnvironmentFault("an environment gave NaN or infinity in an observation: mend it.")
-        elif self.autoreset == AutoresetMode.DISABLED and ended.any():
+        elif self.autoreset == AutoresetMode.DISABLED and some_ended:
             self._episodes += ended
             current = self._reset(ended)
-        # On the step after an end, next-step autoreset ignores the action and returns a reset: not a transition.
-        real = ~self._awaits_reset
-        if self.autoreset == AutoresetMode.NEXT_STEP:
-            self._awaits_reset = ended
 
         columns = (self.states, flat_actions, next_states, rewards[:, None], terminated[:, None])
         rows = np.concatenate(columns, axis=1, dtype=np.float32)
-        rows = rows if real.all() else rows[real]
+        # On the step after an end, next-step autoreset ignores the action and returns a reset: not a transition.
+        real = ~self._awaits_reset
+        if self.autoreset == AutoresetMode.NEXT_STEP:
+            rows, self._awaits_reset = rows[real], ended
         self.states = current
         return rows.reshape(len(self.seeds), -1, rows.shape[1]), self._finished(rewards, ended, real)
 
@@ -223,9 +225,9 @@ class Collector:
         """What went wrong in this step, by place."""
         faults = dict(getattr(self.environments, "faults", ()))
         with np.errstate(over="ignore", invalid="ignore"):  # what overflows is found here, and said in words
-            # A sum is finite only if all its terms are (float64: float32 terms cannot overflow it).
-            total = states.sum(dtype=np.float64) + np.asarray(rewards, np.float32).sum(dtype=np.float64)
-            if not np.isfinite(total):
+            # A sum is finite only if all its terms are.
+            total = np.add.reduce(states, axis=None) + np.add.reduce(np.asarray(rewards, np.float32))
+            if not math.isfinite(total):
                 finite = np.isfinite(states).all(1) & np.isfinite(np.asarray(rewards, np.float32))
                 for index in np.flatnonzero(~finite).tolist():
                     faults.setdefault(index, "an environment gave NaN or infinity in an observation or a reward")
@@ -278,12 +280,12 @@ class Collector:
         self._remembered += 1
 
     def _finished(self, rewards: Array, ended: Array, real: Array) -> list[Episode]:
-        np.add(self._returns, rewards, out=self._returns, where=real)
+        if self.autoreset == AutoresetMode.NEXT_STEP:
+            rewards = np.where(real, rewards, 0)
+        self._returns += rewards
         self._lengths += real
         episodes: list[Episode] = []
-        if not ended.any():
-            return episodes
-        for index in np.flatnonzero(ended & real):
+        for index in np.flatnonzero(ended & real) if ended.any() else ():
             member = int(index) // self.envs_per_member
             counted = float(self._returns[index]), int(self._lengths[index]), bool(self._cut[index])
             episodes.append(Episode(member, *counted))
@@ -309,5 +311,7 @@ class Collector:
         return flat_actions.reshape(-1, *shape)
 
     def _vectors(self, observations: Any) -> Array:
+        if isinstance(observations, np.ndarray) and observations.dtype == np.float32 and observations.ndim == 2:
+            return observations
         with np.errstate(over="ignore", invalid="ignore"):
             return np.asarray(observations, np.float32).reshape(len(observations), -1)

@@ -161,7 +161,7 @@ def _blocks(rows: int, columns: int, inner: int, stack: int) -> tuple[tuple[int,
     if rows == 1:
         return (1, 32, min(128, _power_of_two(inner))), options
     tiles = stack * triton.cdiv(rows, 64) * triton.cdiv(columns, 64)
-    high, wide = (64, 64) if tiles >= 300 else (32, 64) if tiles >= 100 else (32, 32)
+    high, wide = (64, 64) if tiles >= 400 else (32, 64) if tiles >= 100 else (32, 32)
     high, wide = min(high, _power_of_two(rows)), min(wide, _power_of_two(columns))
     return (high, wide, min(32 if high * wide > 512 else 64, _power_of_two(inner))), options
 

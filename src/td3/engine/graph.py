@@ -16,6 +16,7 @@ from torch import Tensor
 
 from td3.algorithm import Agent, MemberStreams, ReplayMemory, update
 from td3.algorithm.networks import StackedMLP, serves_kernels
+from td3.algorithm.pinned import shared_zeros
 from td3.algorithm.step_02_actor import Actor
 from td3.algorithm.streams import BLOCK
 from td3.algorithm.update import Settings
@@ -121,29 +122,30 @@ class CursorStreams:
 
 
 class Inbox:
-    """What the host sends each round, in one piece of pinned memory that one copy brings over."""
+    """What the host sends each round, in one piece of its memory that the GPU reads by itself.
+
+    A kernel fetches it: a graph that begins with a copy from the host takes longer to launch than to run.
+    """
 
     def __init__(self, memory: ReplayMemory, count: int, state_size: int) -> None:
         members, _, width = memory.rows.shape
         device = memory.rows.device
         floats = members * count * (width + state_size)
         words = members * count + 1
-        self._host = torch.zeros(8 * words + 4 * floats, dtype=torch.uint8, pin_memory=device.type == "cuda")
-        self._device = torch.zeros_like(self._host, device=device)
+        host, self._sent = shared_zeros(words + -(-floats // 2), dtype=torch.int64, device=device)
+        self._device = torch.zeros_like(self._sent)
 
         def views(buffer: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-            whole, real = buffer[: 8 * words].view(torch.int64), buffer[8 * words :].view(torch.float32)
+            whole, real = buffer[:words], buffer[words:].view(torch.float32)[:floats]
             rows = real[: members * count * width].view(members * count, width)
             return whole[0], whole[1:], rows, real[members * count * width :].view(members, count, state_size)
 
-        self.host_filled, self.host_places, self.host_rows, self.host_states = (
-            view.numpy() for view in views(self._host)
-        )
+        self.host_filled, self.host_places, self.host_rows, self.host_states = (view.numpy() for view in views(host))
         self.filled, self.places, self.rows, self.states = views(self._device)
 
     def bring(self) -> None:
         """Copy everything to the device."""
-        self._device.copy_(self._host, non_blocking=True)
+        torch.bitwise_or(self._sent, 0, out=self._device)
 
 
 class GraphEngine:
@@ -163,9 +165,10 @@ class GraphEngine:
         self._inbox = Inbox(memory, envs_per_member, state_size)
         # A network object of its own: its buffers must not be those that an update is using.
         self._acting = Actor(StackedMLP(actor.network.sizes, actor.parameters.detach()), actor.action_range)
-        pinned = self.device.type == "cuda"
-        self._actions = torch.zeros(members, envs_per_member, action_size, pin_memory=pinned)
-        self._answered = torch.cuda.Event() if pinned else None  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        shape = (members, envs_per_member, action_size)
+        self._actions, self._answers = shared_zeros(*shape, dtype=torch.float32, device=self.device)
+        self._stream = torch.cuda.current_stream(self.device) if self.device.type == "cuda" else None
+        self._answered = torch.cuda.Event() if self.device.type == "cuda" else None  # type: ignore[no-untyped-call]  # torch leaves it untyped
         self._first_rows = np.arange(members)[:, None] * memory.capacity
         self._rows_wait = False
         self._record()
@@ -191,7 +194,7 @@ class GraphEngine:
         (self._store_and_act if self._rows_wait else self._act).replay()
         self._rows_wait = False
         if self._answered:
-            self._answered.record()
+            self._answered.record(self._stream)
 
     def answer(self) -> Array:
         """The actions asked for; waits for them, and not for updates that were begun since."""
@@ -208,7 +211,7 @@ class GraphEngine:
         if self._rows_wait:
             self._send_rows()
         places = self.memory.claim(rows.shape[1])
-        self._inbox.host_places[:] = (self._first_rows + places).ravel()
+        np.add(self._first_rows, places, out=self._inbox.host_places.reshape(rows.shape[:2]))
         self._inbox.host_rows[:] = rows.reshape(-1, rows.shape[2])
         self._inbox.host_filled[...] = len(self.memory)
         self._rows_wait = True
@@ -239,20 +242,21 @@ class GraphEngine:
         self._store.replay()
         self._rows_wait = False
         if self.device.type == "cuda":
-            # The next rows are written to the same pinned memory.
+            # The next rows are written to the same memory of the host.
             torch.cuda.current_stream(self.device).synchronize()
 
     def _do_store(self) -> None:
         self._inbox.bring()
         self.memory.rows.flatten(0, 1).index_copy_(0, self._inbox.places, self._inbox.rows)
-        self.memory.filled.copy_(self._inbox.filled)
+        torch.bitwise_or(self._inbox.filled, 0, out=self.memory.filled)
         if self.agent.normaliser is not None:  # as `NormalisedMemory.add_` does, in the same order
             members, count, size = self._inbox.states.shape
             self.agent.normaliser.observe_(self._inbox.rows.view(members, count, -1)[..., :size])
 
     def _do_act(self) -> None:
         with torch.no_grad():
-            self._actions.copy_(self._acting(self.agent.normalised(self._inbox.states)), non_blocking=True)
+            actions = self._acting(self.agent.normalised(self._inbox.states))
+            torch.mul(actions, 1, out=self._answers)  # a kernel that writes to the host, as above
 
     def _do_bring_and_act(self) -> None:
         self._inbox.bring()
