@@ -1,6 +1,7 @@
 """Environments and evaluations in processes of their own: the same run, only faster."""
 
 import inspect
+import os
 from functools import partial
 from pathlib import Path
 
@@ -44,6 +45,22 @@ def test_workers_evaluate_to_the_same_numbers_in_the_order_asked():
     here.close()
 
 
+@pytest.mark.skipif(not hasattr(os, "SCHED_IDLE"), reason="other systems have no such rank")
+def test_who_evaluates_stands_back_until_others_leave_no_core(monkeypatch):
+    workers = EvaluationWorkers(MAKE, [4], 1, workers=1)
+    policy = some_policy(1)
+    assert workers._processes.submit(os.sched_getscheduler, 0).result() == os.SCHED_IDLE
+    monkeypatch.setattr(EvaluationWorkers, "PATIENCE_SECONDS", 0.0)  # as if nothing had been played for a minute
+    workers.begin(1_000, policy)
+    ((env_steps, evaluation),) = workers.finished(wait=True)
+    assert workers._processes.submit(os.sched_getscheduler, 0).result() == os.SCHED_OTHER
+    workers.close()
+    here = Evaluator(MAKE, [4], 1)
+    assert env_steps == 1_000
+    np.testing.assert_array_equal(evaluation.returns, here(policy).returns)
+    here.close()
+
+
 def test_a_run_with_everything_in_processes_equals_the_run_in_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     config = partial(
         resolve,
@@ -76,13 +93,13 @@ def test_a_run_with_everything_in_processes_equals_the_run_in_one(tmp_path: Path
         (10, 16, "cpu", None, None),
         (10, 3, "cuda", None, None),
         (1, 16, "cuda", None, 2),
-        (10, 16, "cuda", 10, 6),
-        (32, 16, "cuda", 6, 10),
-        (10, 4, "cuda", 1, 3),
+        (10, 16, "cuda", 10, 15),
+        (32, 16, "cuda", 11, 15),
+        (10, 4, "cuda", 3, 3),
     ],
 )
 def test_training_and_evaluation_share_the_cores(monkeypatch, seeds, threads, device, stepping, evaluating):
-    """As many processes as cores, beside this one; None: in this one."""
+    """Each kind has a core for every process, beside this one; None: in this one."""
     made = {}
     monkeypatch.setattr(training, "fastest", lambda make, count: Placing())
     monkeypatch.setattr(

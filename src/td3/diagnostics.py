@@ -142,7 +142,7 @@ def value_against_return(agent: Agent, visits: Array) -> list[dict[str, float]]:
     """
     states, width = torch.from_numpy(visits[..., 2:].astype(np.float32)), agent.state_size
     device = agent.actor.parameters.device
-    rows = []
+    expected = []
     for member in range(agent.members):
         learner = agent.member(member)
         both = learner.normalised(torch.cat((states[member, :, :width], states[member, :, width:]))[None].to(device))
@@ -151,8 +151,11 @@ def value_against_return(agent: Agent, visits: Array) -> list[dict[str, float]]:
             squashed, _ = _forward(learner.actor.parameters, learner.actor.network, both, torch.tanh)
             action = learner.actor.action_range.middle + learner.actor.action_range.half * squashed
             scores, _ = _forward(learner.critics.parameters, learner.critics.network, torch.cat((both, action), -1))
-        first, last = scores[0, 0, :, 0].double().cpu().numpy().reshape(2, -1)
-        came = visits[member, :, 0] + visits[member, :, 1] * last
+        expected.append(scores[0, 0, :, 0].double())
+    # Fetched together: each fetch would wait for all that the GPU is at.
+    fetched, rows = torch.stack(expected).cpu().numpy().reshape(agent.members, 2, -1), []
+    for (first, last), visit in zip(fetched, visits, strict=True):
+        came = visit[:, 0] + visit[:, 1] * last
         rows.append({"q_start": float(first.mean()), "return_start": float(came.mean())})
     return rows
 

@@ -1,5 +1,6 @@
 """How good is the policy? Noise off, environments and seeds of its own, here or beside training."""
 
+import contextlib
 import multiprocessing
 import os
 import signal
@@ -69,6 +70,8 @@ class EvaluationWorkers:
     MOST_WAITING = 2
     """Evaluations that may be under way; then training waits, so that snapshots do not pile up."""
     MOST_DEATHS = 3
+    PATIENCE_SECONDS = 60.0
+    """How long training waits for an evaluation before the processes no longer stand back."""
 
     def __init__(
         self,
@@ -82,6 +85,7 @@ class EvaluationWorkers:
         self._seeds, self._gamma = evaluation_seeds(seeds, episodes), gamma
         self._begun: list[tuple[int, Policy, list[Future[Evaluation]]]] = []
         self._deaths = 0
+        self._stand_back = True
         self._start()
 
     def _start(self) -> None:
@@ -89,7 +93,7 @@ class EvaluationWorkers:
             self._workers,
             multiprocessing.get_context("spawn"),
             initializer=_prepare_worker,
-            initargs=(self._make, self._episodes, os.getpid()),
+            initargs=(self._make, self._episodes, os.getpid(), self._stand_back),
         )
         with single_threaded_children():
             for _ in range(self._workers):
@@ -116,9 +120,14 @@ class EvaluationWorkers:
             if not (wait or len(self._begun) > self.MOST_WAITING or all(job.done() for job in jobs)):
                 return
             try:
-                parts = [job.result() for job in jobs]
+                parts = [job.result(self.PATIENCE_SECONDS if self._stand_back else None) for job in jobs]
             except BrokenProcessPool:
                 self._begin_again()
+                continue
+            except TimeoutError:
+                # Somebody else keeps the cores busy, and who stands back for everybody never has a turn.
+                self._stand_back = False
+                self._play_again(wait=False)
                 continue
             self._begun.pop(0)
             self._deaths = 0
@@ -129,7 +138,11 @@ class EvaluationWorkers:
         self._deaths += 1
         if self._deaths >= self.MOST_DEATHS:
             raise EnvironmentFault(f"evaluation processes died {self._deaths} times in a row: mend the environment.")
-        self._processes.shutdown(cancel_futures=True)
+        self._play_again(wait=True)
+
+    def _play_again(self, wait: bool) -> None:
+        """New processes in the place of the old ones, which may end what they are at."""
+        self._processes.shutdown(wait, cancel_futures=True)
         self._start()
         self._begun = [(env_steps, policy, self._jobs(policy)) for env_steps, policy, _ in self._begun]
 
@@ -191,8 +204,12 @@ def play(environments: EnvironmentRow, policy: Policy, seeds: list[list[int]], g
 _worker_environments: EnvironmentRow
 
 
-def _prepare_worker(make: Callable[[], gym.Env[Any, Any]], episodes: int, parent: int) -> None:
+def _prepare_worker(make: Callable[[], gym.Env[Any, Any]], episodes: int, parent: int, stand_back: bool) -> None:
     global _worker_environments
+    if stand_back:
+        # Use a core only while nobody else wants it: a round of training must not wait for an evaluation's process.
+        with contextlib.suppress(AttributeError, OSError):  # Linux knows this; elsewhere they share
+            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     threading.Thread(target=_leave_with, args=(parent,), daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
     _worker_environments = EnvironmentRow([make() for _ in range(episodes)], make)

@@ -12,6 +12,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -76,6 +77,8 @@ NETWORKS = (
 """What an evaluation that is under way needs of its snapshot."""
 SAVE_INTERVAL = 5.0
 """Seconds between such checkpoints at least."""
+MOST_WRITING = 8
+"""Seeds whose files are written at a time."""
 SNAPSHOTS = 10
 """Actors kept along the way, besides the newborn: enough for a film of the learning."""
 
@@ -438,15 +441,16 @@ def place_environments(
         placing = fastest(make, count) if config.workers == "auto" else as_asked(config.workers, count)
         evaluator = Evaluator(make, config.member_seeds, config.eval_episodes, config.td3.gamma)
         return place(make, count, placing, config.env_timeout), evaluator, placing
-    # Beside a GPU with cores to spare. One or two environments, stepped here, take less time than the GPU's update. A
-    # few have a worker each: the GPU waits for the slowest. Many are a matter of throughput: at the paper's protocol
-    # evaluation takes two env steps for each of training's. With this process that is one process more than cores;
-    # workers nap between rounds (docs/performance.md, "On one GPU").
-    stepping = 0 if count <= 2 else count if count <= threads * 5 // 8 else threads * 3 // 8
+    # Beside a GPU with cores to spare. One or two environments, stepped here, take less time than the GPU's update.
+    # More are spread over as few workers as finish a round as early as a worker on every core but this process's would.
+    # Evaluation, at the paper's protocol two env steps for each of training's, takes what they leave of every core: its
+    # processes stand back (docs/performance.md, "On one GPU").
+    deep = -(-count // (threads - 1))
+    stepping = 0 if count <= 2 else -(-count // deep)
     placing = Placing("processes", stepping) if stepping else Placing()
     if config.workers != "auto":
         placing = as_asked(config.workers, count)
-    evaluating = max(1, min(2 * config.seeds, threads - placing.workers))
+    evaluating = min(2 * config.seeds, threads - 1)
     workers = EvaluationWorkers(make, config.member_seeds, config.eval_episodes, evaluating, config.td3.gamma)
     return place(make, count, placing, config.env_timeout), workers, placing
 
@@ -473,7 +477,7 @@ class Training:
         memory_size: int,
         in_host_memory: bool = False,
     ) -> None:
-        self.config, self.spaces = config, spaces
+        self.config, self.spaces, self._versions = config, spaces, versions()  # looked up once: it takes milliseconds
         settings, seeds = config.td3, config.member_seeds
         self.agent = Agent.create(
             seeds,
@@ -512,6 +516,7 @@ class Training:
         self._best = np.full(len(seeds), -np.inf)
         self._episodes: list[list[Episode]] = [[] for _ in seeds]
         self._logged_updates = np.zeros(len(seeds), np.int64)
+        self._writing = ThreadPoolExecutor(min(MOST_WRITING, len(seeds)), "td3 writing")
 
     def run(self, observer: Observer, checkpoint: Checkpoint | None) -> None:
         """Train to the last env step, from the first or from a checkpoint."""
@@ -682,7 +687,7 @@ class Training:
         """Everything that the run is, except its transitions."""
         facts = {
             "config": self.config.to_json(),
-            "versions": versions(),
+            "versions": self._versions,
             "added": self.memory.added,
             "pending_evaluations": {str(env_steps): self._examined[env_steps] for env_steps in sorted(self._snapshots)},
             "positions": {str(s): w.position() for s, w in zip(self.config.member_seeds, self.writers, strict=True)},
@@ -786,7 +791,10 @@ class Training:
         """Each seed's reward in the memory that is farthest from 0."""
         self.engine.settle()
         rewards = self.memory.rows[:, : len(self.memory), -2]
-        return [float(value) for value in rewards.abs().amax(1)] if len(self.memory) else [0.0] * self.agent.members
+        if not len(self.memory):
+            return [0.0] * self.agent.members
+        largest: list[float] = rewards.abs().amax(1).tolist()
+        return largest
 
     def _owed_for_steps(self, env_steps: int) -> list[int]:
         """Updates due when so many env steps have been begun, less those done; none from an empty memory."""
@@ -794,7 +802,8 @@ class Training:
         if settings.update_when != "step" or len(self.memory) == 0:
             return [0] * self.agent.members
         due = int(max(0, env_steps - settings.random_steps) * settings.updates_per_step)
-        return [due - int(done) for done in self.agent.updates]
+        owed: list[int] = (due - self.agent.updates).tolist()
+        return owed
 
     def _owed_for_episodes(self, episodes: Sequence[Episode]) -> list[int]:
         """As many updates as the ended episodes had steps."""
@@ -855,19 +864,26 @@ class Training:
             values = value_against_return(snapshot, evaluation.visits)
             diagnosed = [{"env_steps": env_steps, **a, **b} for a, b in zip(examined, values, strict=True)]
             self._time.lap("evaluate")
-            for member, writer in enumerate(self.writers):
-                returns = evaluation.returns[member]
-                writer.diagnostics(diagnosed[member])
-                writer.evaluation(env_steps, returns, evaluation.lengths[member])
-                if is_milestone(env_steps, self.config):
-                    self._save(f"snapshots/{env_steps:09}", snapshot, env_steps, [member], actor_only=True)
-                if returns.mean() > self._best[member]:
-                    self._best[member] = returns.mean()
-                    self._save("best", snapshot, env_steps, [member])
+            record = partial(self._record_member, env_steps, snapshot)
+            # Side by side: what takes time is the disk, and it takes many files in the time of one.
+            members = range(self.agent.members)
+            list(self._writing.map(record, members, evaluation.returns, evaluation.lengths, diagnosed))
             self._time.lap("save")
             observer.evaluated(env_steps, evaluation)
             observer.diagnosed(env_steps, diagnosed)
             observer.spent(self.env_steps, self._time.take())
+
+    def _record_member(
+        self, env_steps: int, snapshot: Agent, member: int, returns: Array, lengths: Array, diagnosed: dict[str, Any]
+    ) -> None:
+        """Write what one member's evaluation found, and the agents that are kept for it."""
+        self.writers[member].diagnostics(diagnosed)
+        self.writers[member].evaluation(env_steps, returns, lengths)
+        if is_milestone(env_steps, self.config):
+            self._save(f"snapshots/{env_steps:09}", snapshot, env_steps, [member], actor_only=True)
+        if returns.mean() > self._best[member]:
+            self._best[member] = returns.mean()
+            self._save("best", snapshot, env_steps, [member])
 
     def _save(self, which: str, agent: Agent, env_steps: int, members: Sequence[int], actor_only: bool = False) -> None:
         config = self.config
@@ -878,7 +894,7 @@ class Training:
                 "env_steps": env_steps,
                 "updates": int(agent.updates[member]),
                 "hidden_sizes": list(config.td3.hidden_sizes),
-                "versions": versions(),
+                "versions": self._versions,
             }
             if agent.critics.encoder is not None:
                 facts["strides"] = list(agent.critics.encoder.plan.strides)
@@ -889,6 +905,7 @@ class Training:
         self.engine.close()
         self._collecting.close()
         self.evaluator.close()
+        self._writing.shutdown()
 
 
 def is_milestone(env_steps: int, config: TrainConfig) -> bool:
