@@ -44,7 +44,8 @@ steps: .venv/test .venv/system
 	$(INSTALL) --editable '.[docs]'
 	@touch $@
 
-# MuJoCo draws without a screen through EGL, and the page of `td3 explain` is tested in Chromium: pip installs neither.
+# MuJoCo draws without a screen through EGL, the page of `td3 explain` is tested in Chromium, the CPU's kernels are compiled
+# by the system's compiler: pip installs none of them.
 .venv/system: .venv/bin/python Makefile
 	@if ! $(BIN)/python -c 'import ctypes.util as c, sys; sys.exit(c.find_library("EGL") is None)'; then \
 		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
@@ -54,6 +55,10 @@ steps: .venv/test .venv/system
 		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 			apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core; \
 		else echo "No Chromium here: the tests of the page will be skipped (apt-get install chromium)"; fi; fi
+	@if ! { command -v cc || command -v gcc || command -v clang; } >/dev/null; then \
+		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+			apt-get update -qq && apt-get install -y -qq --no-install-recommends gcc libc6-dev; \
+		else echo "No C compiler here: the tests of the kernels will be skipped (apt-get install gcc libc6-dev)"; fi; fi
 	@touch $@
 
 clean:

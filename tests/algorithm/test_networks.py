@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn.functional import linear, relu
 
-from td3.algorithm.networks import StackedMLP, layer_views, parameter_count
+from td3.algorithm.networks import Spare, StackedMLP, layer_views, parameter_count
 
 SIZES = (5, 16, 12, 3)
 STACKS = [(1,), (3,), (2, 1), (2, 3)]
@@ -79,6 +79,23 @@ def test_one_batch_after_another_gives_each_its_own_gradient():
         (wanted,) = torch.autograd.grad(plain(network.parameters, SIZES, inputs).square().sum(), network.parameters)
         (found,) = torch.autograd.grad(network(inputs).square().sum(), network.parameters)
         torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_networks_may_share_what_they_do_not_keep(dtype):
+    def gradients(spare):
+        learning, frozen = random_network((2,), dtype=dtype), random_network((1,), (5, 16, 12, 1), dtype)
+        passing = StackedMLP(SIZES, random_network((3,), dtype=dtype).parameters.detach())
+        for network in (learning, frozen, passing):
+            network.share(spare or Spare())
+        inputs = random_inputs(1, 7, 5).to(dtype).requires_grad_()
+        scores = frozen(inputs)
+        outputs = learning(inputs.expand(2, 7, 5))
+        passing(random_inputs(3, 7, 5, seed=5).to(dtype))
+        return torch.autograd.grad(outputs.square().sum() + scores.square().sum(), (learning.parameters, inputs))
+
+    for shared, apart in zip(gradients(Spare()), gradients(None), strict=True):
+        assert torch.equal(shared, apart)
 
 
 def test_outputs_outlive_the_next_call():

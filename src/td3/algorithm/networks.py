@@ -5,7 +5,8 @@ in one tensor `[*stack, parameter]`, so that an optimiser step or a Polyak step 
 member's network is a plain slice of it.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from itertools import pairwise
 from typing import Any, cast
@@ -14,6 +15,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+
+from td3.algorithm import native
 
 
 class StackedMLP:
@@ -28,6 +31,11 @@ class StackedMLP:
         self.parameters = parameters
         self._flat_layers = layer_views(parameters.detach().flatten(0, -2), self.sizes)
         self._buffers: _Buffers | None = None
+        self._spare = Spare()
+
+    def share(self, spare: "Spare") -> None:
+        """Put there what need not be kept; networks that share it must not run at the same time."""
+        self._buffers, self._spare = None, spare
 
     @classmethod
     def initialised(
@@ -49,11 +57,12 @@ class StackedMLP:
         """Outputs for inputs that broadcast against the stack (both twins read the same batch)."""
         stack, batch = self.parameters.shape[:-1], inputs.shape[-2]
         given = inputs.shape[:-2]
-        if not (serves_kernels(inputs) and not inputs.requires_grad and stack[len(stack) - len(given) :] == given):
+        ours = serves_kernels(inputs) or native.serves(inputs)
+        if not (ours and not inputs.requires_grad and stack[len(stack) - len(given) :] == given):
             inputs = inputs.expand(*stack, *inputs.shape[-2:])  # our kernels need no copy for the second twin
         flat_inputs = inputs.reshape(-1, *inputs.shape[-2:])
         if self._buffers is None or self._buffers.batch != batch:
-            self._buffers = _Buffers(self, batch)
+            self._buffers = _Buffers(self, batch, self._spare)
         arguments = (flat_inputs, self.parameters, self._flat_layers, self._buffers)
         outputs = _ForwardBackward.apply(*arguments)  # type: ignore[no-untyped-call]  # torch leaves it untyped
         return cast(Tensor, outputs).view(*stack, batch, self.sizes[-1])
@@ -75,16 +84,39 @@ def layer_views(parameters: Float[Tensor, "*stack parameter"], sizes: Sequence[i
     return views
 
 
+class Spare:
+    """Memory for numbers that the next layers read and nobody after them: what was just used is still near."""
+
+    def __init__(self) -> None:
+        self._memory: dict[int, Tensor] = {}
+
+    def take(self, place: int, like: Tensor, *shape: int) -> Tensor:
+        """The memory at this place as a tensor; others may write there as soon as it was read."""
+        count, found = math.prod(shape), self._memory.get(place)
+        if found is None or found.numel() < count or (found.dtype, found.device) != (like.dtype, like.device):
+            found = self._memory[place] = like.new_empty(count)
+        return found[:count].view(shape)
+
+
 class _Buffers:
     """Memory for one batch size: fresh memory for every batch costs more than the ReLU that fills it."""
 
-    def __init__(self, network: StackedMLP, batch: int) -> None:
+    def __init__(self, network: StackedMLP, batch: int, spare: Spare) -> None:
         parameters, self.batch = network.parameters.detach(), batch
         stack = parameters.shape[:-1].numel()
-        self.activations = [parameters.new_empty(stack, batch, size) for size in network.sizes[1:-1]]
-        self.gradients = [torch.empty_like(activation) for activation in self.activations]
+        self._like, self._shapes = parameters, [(stack, batch, size) for size in network.sizes[1:-1]]
+        self._kept: list[Tensor] | None = None
+        self.passing = [spare.take(place, parameters, *shape) for place, shape in enumerate(self._shapes)]
         self.parameters_gradient = torch.empty_like(parameters, memory_format=torch.contiguous_format)
         self.layer_gradients = layer_views(self.parameters_gradient.flatten(0, -2), network.sizes)
+
+    def activations(self, keep: bool) -> list[Tensor]:
+        """Where hidden activations go: those that a backward pass will ask for must last until then."""
+        if not keep:
+            return self.passing
+        if self._kept is None:
+            self._kept = [self._like.new_empty(shape) for shape in self._shapes]
+        return self._kept
 
 
 class _ForwardBackward(torch.autograd.Function):
@@ -99,13 +131,14 @@ class _ForwardBackward(torch.autograd.Function):
     def forward(
         ctx: Any, inputs: Tensor, parameters: Tensor, layers: list[tuple[Tensor, Tensor]], buffers: _Buffers
     ) -> Tensor:
-        hidden = inputs
-        for (weight, bias), activation in zip(layers, buffers.activations, strict=False):
+        hidden, learns = inputs, any(ctx.needs_input_grad)
+        activations = buffers.activations(keep=learns)
+        for (weight, bias), activation in zip(layers, activations, strict=False):
             hidden = _layer(hidden, weight, bias, relu=True, out=activation)
-        if any(ctx.needs_input_grad):
+        if learns:
             ctx.layers, ctx.buffers = layers, buffers
             # Saved for autograd's own check that nobody has written to them in between.
-            ctx.save_for_backward(inputs, parameters, *buffers.activations)
+            ctx.save_for_backward(inputs, parameters, *activations)
         return _layer(hidden, *layers[-1], relu=False)
 
     @staticmethod
@@ -122,7 +155,7 @@ class _ForwardBackward(torch.autograd.Function):
                 below,
                 ctx.layers[depth][0],
                 buffers.layer_gradients[depth] if wants_parameters else None,
-                buffers.gradients[depth - 1] if depth else None,
+                buffers.passing[depth - 1] if depth else None,
                 depth > 0 or wants_inputs,
             )
         return (
@@ -140,14 +173,12 @@ def serves_kernels(tensor: Tensor) -> bool:
 
 def _layer(inputs: Tensor, weight: Tensor, bias: Tensor, relu: bool, out: Tensor | None = None) -> Tensor:
     """`inputs @ weight + bias` for each of the stack, cut below zero where asked for."""
+    out = inputs.new_empty(len(weight), inputs.shape[1], weight.shape[2]) if out is None else out
     if serves_kernels(inputs):
         from td3.algorithm.kernels import product
 
-        out = inputs.new_empty(len(weight), inputs.shape[1], weight.shape[2]) if out is None else out
         return product(inputs, weight, out, bias=bias, relu=relu)
-    if relu:
-        return torch.baddbmm(bias.unsqueeze(1), inputs, weight, out=out).relu_()
-    return _product(inputs, weight) + bias.unsqueeze(1)
+    return _product_on_cpu(inputs)(inputs, weight, out, bias=bias, relu=relu)
 
 
 def _backward_layer(
@@ -162,13 +193,14 @@ def _backward_layer(
 
     `hidden_gradient` is the buffer for the inputs' gradient where they are another layer's outputs, cut by a ReLU.
     """
+    product = _product_on_cpu(gradient)
     if layer_gradient:
-        _product(below.mT, gradient, out=layer_gradient[0])
-        torch.sum(gradient, 1, out=layer_gradient[1])
+        product(below.mT, gradient, layer_gradient[0], column_sums=layer_gradient[1])
     if not goes_on:
         return gradient
-    gradient = _product(gradient, weight.mT, out=hidden_gradient)
-    return gradient if hidden_gradient is None else _RELU_BACKWARD(gradient, below, 0, grad_input=gradient)
+    if hidden_gradient is None:
+        return product(gradient, weight.mT, gradient.new_empty(len(weight), *below.shape[1:]))
+    return product(gradient, weight.mT, hidden_gradient, active=below)
 
 
 def _backward_layer_by_kernels(
@@ -179,7 +211,7 @@ def _backward_layer_by_kernels(
     hidden_gradient: Tensor | None,
     goes_on: bool,
 ) -> Tensor:
-    """The same in two kernels; gradients of hidden units lie transposed, so that every product reads along memory."""
+    """The same on a GPU; gradients of hidden units lie transposed, so that every product reads along memory."""
     from td3.algorithm.kernels import product
 
     if layer_gradient:
@@ -192,18 +224,38 @@ def _backward_layer_by_kernels(
     return product(weight, gradient.mT, transposed, active=below.mT).mT
 
 
-def _product(left: Tensor, right: Tensor, out: Tensor | None = None) -> Tensor:
-    """`left @ right` for each of the stack.
+def _product_on_cpu(tensor: Tensor) -> Callable[..., Tensor]:
+    return native.product if native.serves(tensor) else _product
+
+
+def _product(
+    left: Tensor,
+    right: Tensor,
+    out: Tensor,
+    *,
+    bias: Tensor | None = None,
+    relu: bool = False,
+    active: Tensor | None = None,
+    column_sums: Tensor | None = None,
+) -> Tensor:
+    """What `native.product` does, by PyTorch's operations.
 
     Products with very unequal sides are rearranged: a narrow right factor (a layer of a few outputs) is multiplied as
     its transpose, and a column times a row element by element. MKL is two to ten times slower on them as they stand.
     """
+    if column_sums is not None:
+        torch.sum(right, 1, out=column_sums)
     if right.shape[-2] == 1:
-        return torch.mul(left, right, out=out)
-    if right.is_cuda or right.shape[-1] > _NARROW:
-        return torch.bmm(left, right, out=out)
-    product = torch.bmm(right.mT, left.mT).mT
-    return product if out is None else out.copy_(product)
+        torch.mul(left, right, out=out)
+    elif right.is_cuda or right.shape[-1] > _NARROW:
+        torch.bmm(left, right, out=out)
+    else:
+        out.copy_(torch.bmm(right.mT, left.mT).mT)
+    if bias is not None:
+        out += bias.unsqueeze(1)
+    if relu:
+        out.relu_()
+    return out if active is None else _RELU_BACKWARD(out, active, 0, grad_input=out)
 
 
 _RELU_BACKWARD = torch.ops.aten.threshold_backward.grad_input

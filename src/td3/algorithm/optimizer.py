@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from td3.algorithm import native
 from td3.algorithm.networks import serves_kernels
 
 
@@ -21,6 +22,10 @@ def require_finite(total: Float[Tensor, ""], name: str) -> None:
     """
     if not total.is_cuda and not math.isfinite(total.item()):
         raise NonFinite(f"{name} is too large or not a number")
+
+
+def _refuse_gradient() -> None:
+    raise NonFinite("a gradient is too large or not a number")
 
 
 def _sound(gradient: Float[Tensor, "*stack parameter"], broken: Int[Tensor, " 1"]) -> Tensor:
@@ -56,7 +61,7 @@ class Optimizer(Protocol):
 
 
 class Adam:
-    """PyTorch's fused Adam over all members at once; each network counts its own steps."""
+    """Adam over all members at once, by a kernel of ours or PyTorch's fused one; each network counts its own steps."""
 
     def __init__(
         self,
@@ -85,6 +90,12 @@ class Adam:
 
             first, second, steps = (self._state[name] for name in ("first_moment", "second_moment", "steps"))
             adam_(self.parameters, gradient, first, second, steps, self.broken, self.learning_rate)
+            return
+        if native.serves(gradient):
+            first, second = (self._state[name].flatten(0, -2) for name in ("first_moment", "second_moment"))
+            parameters, steps = self.parameters.flatten(0, -2), self._state["steps"].flatten()
+            gradient = gradient.flatten(0, -2)
+            native.adam_(parameters, gradient, first, second, steps, self.learning_rate, _refuse_gradient)
             return
         gradients = list(_sound(gradient, self.broken).flatten(0, -2).unbind())
         moments = self._first_moments, self._second_moments

@@ -86,9 +86,12 @@ class ReplayMemory:
         start = self.added % self.capacity
         before_wrap = min(rows.shape[1], self.capacity - start)
         self.rows[:, start : start + before_wrap] = rows[:, :before_wrap]
-        self.rows[:, : rows.shape[1] - before_wrap] = rows[:, before_wrap:]
+        if before_wrap < rows.shape[1]:
+            self.rows[:, : rows.shape[1] - before_wrap] = rows[:, before_wrap:]
+        was = len(self)
         self._added += rows.shape[1]
-        self.filled.fill_(len(self))
+        if len(self) > was:
+            self.filled.fill_(len(self))
 
     def claim(self, count: int) -> Int64[np.ndarray, "{count}"]:
         """The places in the ring for so many new rows, which count as stored from now on (an engine writes them)."""

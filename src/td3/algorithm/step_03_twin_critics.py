@@ -23,6 +23,11 @@ class TwinCritics:
         self._first_frozen = StackedMLP(network.sizes, network.parameters.detach()[0])
 
     @property
+    def networks(self) -> tuple[StackedMLP, StackedMLP]:
+        """Both critics, and critic 1 alone with frozen weights."""
+        return self.network, self._first_frozen
+
+    @property
     def parameters(self) -> Float[Tensor, "2 member parameter"]:
         """All weights and biases of each twin of each member."""
         return self.network.parameters

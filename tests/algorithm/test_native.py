@@ -1,0 +1,250 @@
+"""The CPU's kernels do what the plain operations do, whatever the sizes, the layout and the number of threads."""
+
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from itertools import product as combinations
+from pathlib import Path
+
+import pytest
+import torch
+
+from td3.algorithm import native
+from td3.algorithm.optimizer import Adam, NonFinite
+
+pytestmark = pytest.mark.skipif(native.why_not() is not None, reason=f"no kernels, because {native.why_not()}")
+
+SIZES = [
+    (1, 256, 17, 256),
+    (2, 256, 23, 256),
+    (2, 256, 256, 256),
+    (2, 256, 256, 1),
+    (1, 256, 256, 6),
+    (2, 256, 1, 256),
+    (3, 100, 300, 400),
+    *((2, *sizes) for sizes in combinations((1, 7, 17), (1, 5, 16, 33), (1, 2, 3, 9, 16, 31, 32, 33, 70))),
+]
+
+
+@pytest.fixture(autouse=True)
+def one_thread_afterwards():
+    yield
+    native.set_threads(1)
+
+
+def normal(*shape, seed=0):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def laid(stack, rows, columns, transposed, seed):
+    return normal(stack, columns, rows, seed=seed).mT if transposed else normal(stack, rows, columns, seed=seed)
+
+
+def nothing(*shape):
+    return torch.full(shape, float("nan"))
+
+
+@pytest.mark.parametrize("transposed", list(combinations((False, True), repeat=2)))
+@pytest.mark.parametrize("extra", ["nothing", "bias and relu", "mask", "sums"])
+def test_products_equal_double_precision(transposed, extra):
+    for stack, rows, inner, columns in SIZES:
+        left, right = laid(stack, rows, inner, transposed[0], 1), laid(stack, inner, columns, transposed[1], 2)
+        exact, size = left.double() @ right.double(), left.abs().double() @ right.abs().double()
+        out, options = nothing(stack, rows, columns), {}
+        if extra == "bias and relu":
+            options = {"bias": normal(stack, 2 * columns, seed=3)[:, :columns], "relu": True}
+            exact, size = (exact + options["bias"].unsqueeze(1)).relu(), size + options["bias"].abs().unsqueeze(1)
+        elif extra == "mask":
+            options = {"active": normal(stack, rows, columns, seed=4).relu()}
+            exact = exact * (options["active"] > 0)
+        elif extra == "sums":
+            options = {"column_sums": nothing(stack, columns)}
+        assert native.product(left, right, out, **options) is out
+        assert float(((out - exact).abs() / (size + 1e-30)).max()) < 1e-6 * inner**0.5 + 2e-7, (rows, inner, columns)
+        if extra == "sums":
+            exact, size = right.double().sum(1), right.abs().double().sum(1)
+            assert float(((options["column_sums"] - exact).abs() / size).max()) < 1e-6 * inner**0.5 + 2e-7
+
+
+def test_the_number_of_threads_changes_nothing():
+    for stack, rows, inner, columns in SIZES:
+        left, right, bias = normal(stack, rows, inner), normal(stack, inner, columns), normal(stack, columns)
+        results = []
+        for threads in (1, 2, 3, 8):
+            native.set_threads(threads)
+            assert native.get_threads() == threads
+            results.append(native.product(left, right, nothing(stack, rows, columns), bias=bias))
+        assert all(torch.equal(result, results[0]) for result in results)
+
+
+def test_the_width_of_the_machines_vectors_changes_nothing(tmp_path):
+    program = (
+        "import sys, torch; from td3.algorithm import native; native.FLAGS = (*native.FLAGS, *sys.argv[2:]);"
+        "draw = lambda *shape: torch.randn(shape, generator=torch.Generator().manual_seed(0));"
+        "sizes = [(2, 40, 23, 70), (1, 33, 256, 6), (2, 40, 100, 1), (2, 23, 64, 40)];"
+        "torch.save([native.product(draw(s, r, i), draw(s, i, c), torch.empty(s, r, c)) for s, r, i, c in sizes],"
+        "sys.argv[1])"
+    )
+    flags = [[], ["-mno-avx512f"]] if "avx512f" in native._processor() else [[], ["-O1"]]
+    found = []
+    for number, more in enumerate(flags):
+        file = tmp_path / f"{number}.pt"
+        environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+        subprocess.run([sys.executable, "-c", program, str(file), *more], check=True, env=environment)
+        found.append(torch.load(file))
+    assert len(list((tmp_path / "td3").glob("*.so"))) == 2
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
+
+
+def test_twins_read_the_same_batch_and_gradients_may_be_one_number():
+    left, right = normal(3, 40, 20), normal(6, 20, 30, seed=1)
+    out = native.product(left, right, nothing(6, 40, 30))
+    torch.testing.assert_close(out, left.repeat(2, 1, 1) @ right, rtol=1e-4, atol=1e-5)
+    everywhere = torch.tensor(0.5).expand(2, 8, 3)
+    weight = normal(2, 3, 5)
+    torch.testing.assert_close(
+        native.product(everywhere, weight, nothing(2, 8, 5)), everywhere.contiguous() @ weight, rtol=1e-5, atol=1e-6
+    )
+    torch.testing.assert_close(
+        native.product(weight.mT, everywhere.mT, nothing(2, 5, 8)), weight.mT @ everywhere.mT, rtol=1e-5, atol=1e-6
+    )
+
+
+def test_what_is_not_a_number_stays_so():
+    left, right = normal(1, 9, 40), normal(1, 40, 40)
+    left[0, 4, 7] = float("nan")
+    out = native.product(left, right, nothing(1, 9, 40), bias=normal(1, 40), relu=True)
+    assert out[0, 4].isnan().all()
+    assert not out[0, :4].isnan().any()
+    assert native.product(left, right, nothing(1, 9, 40), active=torch.ones(1, 9, 40))[0, 4].isnan().all()
+
+
+def test_autograd_sees_what_was_written():
+    out = torch.zeros(1, 2, 3)
+    before = out._version
+    native.product(normal(1, 2, 4), normal(1, 4, 3), out)
+    assert out._version > before
+
+
+def test_several_threads_may_ask_at_once():
+    left, right = normal(2, 128, 200), normal(2, 200, 130, seed=1)
+    expected = native.product(left, right, nothing(2, 128, 130))
+
+    def often(_):
+        native.set_threads(2)
+        return all(torch.equal(native.product(left, right, nothing(2, 128, 130)), expected) for _ in range(100))
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(often, range(4)))
+
+
+def test_every_unit_of_a_job_is_done_once(tmp_path):
+    source, made = Path(__file__).with_name("native_stress.c"), tmp_path / "stress"
+    flags = ["-O2", "-march=native", f'-DNATIVE="{native.SOURCE}"', "-pthread", str(source), "-lm", "-o", str(made)]
+    subprocess.run([*native._compiler(), *flags], check=True)
+    assert subprocess.run([made], capture_output=True, text=True, check=True).stdout == "0 wrong\n"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_process_has_threads_of_its_own():
+    native.set_threads(2)
+    left, right = normal(2, 128, 200), normal(2, 200, 130, seed=1)
+    expected = native.product(left, right, nothing(2, 128, 130))
+    child = os.fork()
+    if child == 0:
+        again = [native.product(left, right, nothing(2, 128, 130)) for _ in range(20)]
+        os._exit(0 if all(torch.equal(one, expected) for one in again) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_adam_equals_pytorchs(threads):
+    native.set_threads(threads)
+    parameters = normal(2, 3, 9_000)
+    plain = parameters.double().clone().requires_grad_()
+    theirs, ours = torch.optim.Adam([plain], 3e-4), Adam(parameters[:, 1:2], 3e-4)
+    others = parameters[:, ::2].clone()
+    for number in range(60):
+        gradient = normal(2, 3, 9_000, seed=number) * 10 ** (number % 5 - 3)
+        plain.grad = gradient.double()
+        theirs.step()
+        ours.step_(gradient[:, 1:2])
+    torch.testing.assert_close(parameters[:, 1:2].double(), plain.detach()[:, 1:2], rtol=1e-5, atol=1e-6)
+    assert torch.equal(parameters[:, ::2], others)
+    assert ours.state()["steps"].tolist() == [[60.0], [60.0]]
+
+
+@pytest.mark.parametrize("broken", [float("nan"), float("inf"), -1e30])
+def test_adam_refuses_what_it_cannot_square_and_changes_nothing(broken):
+    parameters, gradient = normal(2, 1, 9_000), normal(2, 1, 9_000, seed=1)
+    adam = Adam(parameters, 1e-3)
+    adam.step_(gradient)
+    before = [tensor.clone() for tensor in (parameters, *adam.state().values())]
+    gradient[1, 0, -1] = broken
+    with pytest.raises(NonFinite, match="a gradient is too large or not a number"):
+        adam.step_(gradient)
+    assert all(map(torch.equal, before, (parameters, *adam.state().values())))
+
+
+def answer_of(statement, **environment):
+    """What a fresh process prints."""
+    program = f"from td3.algorithm import native; {statement}"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env={**os.environ, **environment}, check=True
+    )
+    return done.stdout.strip()
+
+
+def test_why_there_are_none_is_said(tmp_path):
+    ask = "print(native.why_not())"
+    assert answer_of(ask, TD3_KERNELS="torch") == "TD3_KERNELS=torch is set"
+    assert answer_of(ask, PATH=str(tmp_path)).startswith("there is no C compiler (install gcc or clang")
+    broken = tmp_path / "broken"
+    broken.write_text('#!/bin/sh\n[ "$1" = --version ] || { echo "no such flag" >&2; exit 1; }\n')
+    broken.chmod(0o755)
+    found = answer_of(ask, CC=str(broken), XDG_CACHE_HOME=str(tmp_path))
+    assert found == f"{broken} could not compile them: no such flag"
+
+
+def test_a_compiler_that_makes_something_else_is_found_out(tmp_path):
+    source = tmp_path / "other.c"
+    source.write_text(
+        "void set_threads(int c) {} int get_threads(void) { return 1; } long play(void *p, long n) { return n; }"
+    )
+    found = answer_of(f"import pathlib; native.SOURCE = pathlib.Path({str(source)!r}); print(native.why_not())")
+    assert found.endswith("made of them does not multiply")
+
+
+@pytest.fixture
+def compiler(tmp_path):
+    """One that notes what it is asked to make."""
+    command = tmp_path / "compiler"
+    command.write_text(
+        '#!/bin/sh\n[ "$1" = --version ] && exit\nfor made; do :; done\necho "$made" | tee -a "$0.log" > "$made"\n'
+    )
+    command.chmod(0o755)
+    return [str(command)]
+
+
+def test_they_are_compiled_once_for_each_processor(tmp_path, monkeypatch, compiler):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    first = native._compiled(compiler)
+    assert first.parent == tmp_path / "cache" / "td3"
+    assert native._compiled(compiler) == first
+    monkeypatch.setattr(native, "_processor", lambda: "another")
+    assert native._compiled(compiler) != first
+    assert len((tmp_path / "compiler.log").read_text().splitlines()) == 2
+    assert len(list(first.parent.iterdir())) == 2
+
+
+def test_without_a_place_of_its_own_the_library_goes_to_the_temporary_folder(tmp_path, monkeypatch, compiler):
+    (tmp_path / "file").write_text("in the way")
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    assert native._compiled(compiler).parent.parent == tmp_path / "temporary"
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "file"))
+    with pytest.raises(OSError, match="no folder to write to"):
+        native._compiled(compiler)
