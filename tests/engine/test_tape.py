@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from td3.algorithm import Agent, MemberStreams, make_replay_memory, update
+from td3.algorithm import Agent, MemberStreams, make_replay_memory, native, update
 from td3.algorithm.optimizer import NonFinite
 from td3.config import TD3Config
 from td3.engine import EagerEngine, disagreement, tape
@@ -147,14 +147,35 @@ def test_numbers_stay_where_they_are_and_are_those_of_the_plain_streams():
     assert torch.equal(held.rows(filled, 4), plain.rows(filled, 4))
 
 
-def test_most_operations_are_called_by_pytorchs_own_functions():
+def taped_update():
     settings = settings_of()
     agent, memory = learner(settings)
     streams = HeldStreams([5], 16, 2)
     streams.advance()
-    noted = Tape(lambda: LossSums(1).add_(update(agent, memory, streams, settings)))
-    functions = [call.func for call in noted._calls]
+    return Tape(lambda: LossSums(1).add_(update(agent, memory, streams, settings)))
+
+
+def test_most_operations_are_called_by_pytorchs_own_functions(monkeypatch):
+    monkeypatch.setattr(native, "_load", lambda: (None, "a test wants it so"))
+    functions = [call.func for call in taped_update()._calls]
     quick = [function for function in functions if type(function).__name__ == "builtin_function_or_method"]
     copied = [function for function in functions if function is tape._copy_again]
     assert len(quick) > len(functions) / 2
     assert len(copied) < len(functions) / 10
+
+
+@pytest.mark.skipif(native.why_not() is not None, reason=f"no kernels, because {native.why_not()}")
+def test_with_kernels_of_our_own_few_calls_are_left():
+    calls = taped_update()._calls
+    programs = [call for call in calls if isinstance(call, native.Program)]
+    assert sum(len(program.instructions) for program in programs) > 40
+    assert len(calls) - len(programs) <= 5
+
+
+def test_without_kernels_of_our_own_updates_are_those_of_plain_execution_too(monkeypatch):
+    monkeypatch.setattr(native, "_load", lambda: (None, "a test wants it so"))
+    settings = settings_of()
+    (agent, memory), (plain_agent, plain_memory) = learner(settings), learner(settings)
+    EagerEngine(agent, memory, [5], settings, 1).update([40])
+    EagerEngine(plain_agent, plain_memory, [5], settings, 1, taped=False).update([40])
+    assert equal(agent, plain_agent)

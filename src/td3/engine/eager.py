@@ -11,8 +11,8 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from td3.algorithm import Agent, MemberStreams, ReplayMemory, update
-from td3.algorithm.networks import StackedMLP
+from td3.algorithm import Agent, MemberStreams, ReplayMemory, native, update
+from td3.algorithm.networks import Spare, StackedMLP
 from td3.algorithm.step_02_actor import ActionRange, Actor
 from td3.algorithm.update import Settings
 from td3.engine.losses import LossSums
@@ -49,10 +49,10 @@ class EagerEngine:
         self._pool: ThreadPoolExecutor | None = None
         if workers > 1:
             # One thread of arithmetic for each member beats sharing all threads on one member after another.
-            self._pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,))
+            self._pool = ThreadPoolExecutor(workers, initializer=native.set_threads, initargs=(1,))
         if agent.critics.encoder is not None:
             # The gradient of a convolution is another one, in its last digits, on another number of threads.
-            torch.set_num_threads(1)
+            native.set_threads(1)
             threads = 1
         self._tuner = ThreadTuner(threads) if self._pool is None and self.device.type == "cpu" else None
 
@@ -137,6 +137,10 @@ class MemberUpdate:
             else MemberStreams([seed], agent.actor.parameters.device, dtype)
         )
         self._tapes: dict[bool, Tape] = {}
+        spare = Spare()  # the networks of an update run one after another
+        actors = agent.actor.network, agent.actor_target.network
+        for network in (*actors, *agent.critics.networks, *agent.critics_target.networks):
+            network.share(spare)
 
     def __call__(self) -> None:
         """Update once."""

@@ -10,6 +10,7 @@ import contextlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import groupby
 from typing import Any
 
 import torch
@@ -17,17 +18,23 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from td3.algorithm import MemberStreams
+from td3.algorithm import MemberStreams, native
+from td3.algorithm.native import Instruction
 from td3.algorithm.optimizer import NonFinite
+from td3.engine.instructions import instructions_for
 
 
 class Tape:
     """Does a piece of work, and can do it again by `play`."""
 
     def __init__(self, work: Callable[[], None]) -> None:
-        self._calls: list[Callable[[], Any]] = []
-        with _Recorder(self._calls):
+        noted: list[Callable[[], Any] | Instruction] = []
+        with native.noting(noted), _Recorder(noted):
             work()
+        self._calls: list[Callable[[], Any]] = []
+        for instructed, calls in groupby(noted, lambda call: isinstance(call, Instruction)):
+            together: list[Any] = list(calls)
+            self._calls += [native.Program(together)] if instructed else together
 
     def play(self) -> None:
         """Repeat every operation."""
@@ -60,7 +67,7 @@ class HeldStreams(MemberStreams):
 class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
     """Notes, of every operation that PyTorch executes, how to do it again with the same result in the same place."""
 
-    def __init__(self, calls: list[Callable[[], Any]]) -> None:
+    def __init__(self, calls: list[Callable[[], Any] | Instruction]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # as above
         self._calls = calls
 
@@ -70,14 +77,25 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch le
         """Do the operation, and note it."""
         keywords = dict(keywords or {})
         result = operation(*arguments, **keywords)
-        call = _again(operation, arguments, keywords, result)
-        if call is not None:
-            self._calls.append(call)
+        self._calls += _again(operation, arguments, keywords, result)
         return result
 
 
-def _again(operation: Any, arguments: Sequence[Any], keywords: dict[str, Any], result: Any) -> Callable[[], Any] | None:
-    """A call that repeats the operation; None where nothing need be repeated."""
+def _again(
+    operation: Any, arguments: Sequence[Any], keywords: dict[str, Any], result: Any
+) -> list[Callable[[], Any] | Instruction]:
+    """What repeats the operation: nothing where nothing need be repeated."""
+    instructions = instructions_for(operation, arguments, keywords, result, _refuse)
+    if instructions is not None:
+        return list(instructions)
+    call = _call_again(operation, arguments, keywords, result)
+    return [] if call is None else [call]
+
+
+def _call_again(
+    operation: Any, arguments: Sequence[Any], keywords: dict[str, Any], result: Any
+) -> Callable[[], Any] | None:
+    """The same by PyTorch."""
     if operation is torch.ops.aten._local_scalar_dense.default:  # `.item()`: somebody asks whether a sum is finite
         return partial(_require_finite, arguments[0])
     writes = [name for name, writes_it in _arguments(operation) if writes_it]
@@ -150,7 +168,11 @@ def _copy_all_again(
 
 def _require_finite(total: Tensor) -> None:
     if not math.isfinite(total.item()):
-        raise NonFinite("the critics' loss or a gradient is too large or not a number")
+        _refuse()
+
+
+def _refuse() -> None:
+    raise NonFinite("the critics' loss or a gradient is too large or not a number")
 
 
 def _arguments(operation: Any) -> list[tuple[str, bool]]:

@@ -1,13 +1,13 @@
 """How many threads an update should use: measured, not guessed, and measured again when the machine changes.
 
-When another process takes a core, two threads can fall to a hundredth of their speed: each waits, spinning, for a
-sibling that is not running. The numbers do not depend on the choice (`MKL_CBWR`, set in `td3/__init__.py`), only the
-time does.
+When another process takes a core, threads do not keep their promise: PyTorch's fall to a hundredth of their speed, each
+waiting for a sibling that is not running; those of our kernels help each other and lose less. The numbers do not depend
+on the choice (in PyTorch by `MKL_CBWR`, set in `td3/__init__.py`), only the time does.
 """
 
 from collections.abc import Callable
 
-import torch
+from td3.algorithm import native
 
 TRIAL = 12
 """Updates that a number of threads is tried for."""
@@ -20,9 +20,9 @@ AGAIN = 4096
 
 
 class ThreadTuner:
-    """Tell it how long every update took; it sets PyTorch's number of threads."""
+    """Tell it how long every update took; it sets the number of threads."""
 
-    def __init__(self, most: int, set_threads: Callable[[int], None] = torch.set_num_threads) -> None:
+    def __init__(self, most: int, set_threads: Callable[[int], None] = native.set_threads) -> None:
         self.candidates = [count for count in (1, 2, 4, 8, 16, 32) if count < most] + [most]
         self._set_threads = set_threads
         self._start_trial()
