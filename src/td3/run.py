@@ -72,7 +72,10 @@ def new_directory(config: TrainConfig) -> Path:
 
 def versions() -> dict[str, str]:
     """What the results depend on besides the configuration; the physics engine changes the tasks."""
-    found = {"python": platform.python_version(), "machine": platform.machine()}
+    from td3.algorithm import native  # here: it brings PyTorch, for which reading a run need not wait
+
+    kernels = "C" if native.why_not() is None else "PyTorch"
+    found = {"python": platform.python_version(), "machine": platform.machine(), "kernels": kernels}
     packages = ("td3", "torch", "numpy", "gymnasium", "mujoco", "pybullet")
     tasks = ("pybullet_envs_gymnasium", "box2d", "dm-control", "gymnasium-robotics")
     for package in (*packages, *tasks):

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from td3.agent_file import save_agent
-from td3.algorithm import Agent, NormalisedMemory, ReplayMemory, make_replay_memory
+from td3.algorithm import Agent, NormalisedMemory, ReplayMemory, make_replay_memory, native
 from td3.algorithm.encoder import EncoderPlan
 from td3.algorithm.frame_memory import FrameMemory, frame_memory_bytes
 from td3.algorithm.optimizer import NonFinite
@@ -262,7 +262,7 @@ def _check_rows(config: TrainConfig, checkpoint: Checkpoint) -> None:
 
 
 def _compare_versions(before: Mapping[str, str], observer: Observer) -> None:
-    now = versions()
+    now, before = versions(), {"kernels": "PyTorch", **before}  # there were no others once
     known = [name for name in now if name in before]  # another package that came since changes nothing
     changed = [f"{name} {before[name]} is now {now[name]}" for name in known if before[name] != now[name]]
     if changed:
@@ -538,6 +538,8 @@ class Training:
                     raise RunError(f"{self.path} has a checkpoint that does not fit its run ({error}).") from error
             self._write_status("running")
             observer.started(config, self.path, self._place)
+            if self.memory.rows.device.type == "cpu" and native.why_not():
+                observer.noted(f"Updates are slower than they could be, because {native.why_not()}.")
             if config.env_kwargs:
                 observer.noted(f"Made with {json.dumps(config.env_kwargs)}.")
             if config.normalize_observations:

@@ -16,7 +16,7 @@ import torch
 from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
-from td3.algorithm import Agent, ReplayMemory
+from td3.algorithm import Agent, ReplayMemory, native
 from td3.bench.machine import on_device
 from td3.bench.timing import Lane
 from td3.config import TD3Config, TrainConfig
@@ -84,7 +84,7 @@ def our_updates(memory: ReplayMemory, width: int, batch_size: int, threads: int)
         update_once()
         return float(members)
 
-    return on_device(work, device, threads)
+    return on_device(work, device, threads, native.set_threads)
 
 
 def one_member_update(agent: Agent, memory: ReplayMemory, config: TrainConfig) -> Callable[[], None]:
@@ -227,7 +227,7 @@ class OurLoop:
         settings = TD3Config(hidden_sizes=(width, width), batch_size=batch_size)
         config = TrainConfig(env, envs=envs, device=_name(device), threads=threads, td3=settings, eval_episodes=1)
         training = self._training = make_training(config, device)
-        self.lane = on_device(self._round, device, threads)
+        self.lane = on_device(self._round, device, threads, native.set_threads)
         self._update: Callable[[], None] = partial(training.engine.update, [1])
         if device.type == "cpu":
             self._update = one_member_update(training.agent, training.memory, config)

@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-
+from td3.algorithm import native
 from td3.bench import learners, machine, timing
 from td3.bench.options import LoopBench
 from td3.config import TD3Config, TrainConfig
@@ -129,7 +128,7 @@ def measure(options: LoopBench) -> tuple[dict[str, Any], str]:
         "env": options.env,
         "steps_per_s": found["steps_per_s"]["median"],
         "steps_per_s_spread": found["steps_per_s"],
-        "threads": torch.get_num_threads(),
+        "threads": native.get_threads(),
         "members": options.members,
         "envs": options.envs,
         "device": options.device,

@@ -3,7 +3,7 @@
 import os
 import platform
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -79,14 +79,16 @@ def sgemm_lane(device: torch.device, threads: int, stack: int = 1) -> Lane:
     return on_device(work, device, threads)
 
 
-def on_device(work: Any, device: torch.device, threads: int) -> Lane:
-    """A lane of PyTorch work: its threads are set before, and a GPU is waited for after."""
+def on_device(
+    work: Any, device: torch.device, threads: int, set_threads: Callable[[int], None] = torch.set_num_threads
+) -> Lane:
+    """A lane of PyTorch work, or our own: its threads are set before, and a GPU is waited for after."""
 
     def wait() -> None:
         if device.type == "cuda":
             torch.cuda.synchronize(device)
 
-    return Lane(work, prepare=lambda: torch.set_num_threads(threads), finish=wait)
+    return Lane(work, prepare=lambda: set_threads(threads), finish=wait)
 
 
 def thread_counts(asked: int, device: torch.device) -> list[int]:
