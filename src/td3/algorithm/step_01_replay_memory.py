@@ -1,7 +1,7 @@
 """Step 1: the replay memory, a ring of past transitions from which every update draws its batch."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -82,14 +82,19 @@ class ReplayMemory:
 
     def add_(self, rows: Float[Tensor, "member count row"]) -> None:
         """Store new transitions of every member; the oldest make room."""
-        rows = rows[:, -self.capacity :]
+        if rows.shape[1] > self.capacity:
+            rows = rows[:, -self.capacity :]
         start = self.added % self.capacity
         before_wrap = min(rows.shape[1], self.capacity - start)
-        self.rows[:, start : start + before_wrap] = rows[:, :before_wrap]
-        if before_wrap < rows.shape[1]:
-            self.rows[:, : rows.shape[1] - before_wrap] = rows[:, before_wrap:]
+        kept: Any = self.rows
+        news: Any = rows
+        if not kept.is_cuda:  # numpy is there sooner than PyTorch with so few numbers
+            kept, news = kept.numpy(), news.numpy()
+        kept[:, start : start + before_wrap] = news[:, :before_wrap]
+        if before_wrap < news.shape[1]:
+            kept[:, : news.shape[1] - before_wrap] = news[:, before_wrap:]
         was = len(self)
-        self._added += rows.shape[1]
+        self._added += news.shape[1]
         if len(self) > was:
             self.filled.fill_(len(self))
 

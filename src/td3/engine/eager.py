@@ -98,7 +98,8 @@ class EagerEngine:
 
     def store(self, rows: Array) -> None:
         """Put new rows into the memory."""
-        self.memory.add_(torch.from_numpy(rows).to(self.device))
+        news = torch.from_numpy(rows)
+        self.memory.add_(news if self._policy is not None else news.to(self.device))
 
     def mean_losses(self, updates: Sequence[int]) -> list[dict[str, float]]:
         """Each member's means over all updates since the previous call."""
