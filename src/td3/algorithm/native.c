@@ -372,7 +372,7 @@ static void product_unit(const void *work, long unit) {
 
 static void product(struct Product *p) {
     p->panels = (p->columns + WIDE - 1) / WIDE;
-    long near = NEAR / (p->inner * WIDE);
+    long near = NEAR / ((p->inner + 1) * WIDE);
     p->groups = near < 1 ? p->panels : (p->panels + near - 1) / near;
     long units = p->stack * p->groups;
     long parts = p->left_inner == 1 ? p->stack : units; // rows of one layer are the next one's rows: they stay with their thread
