@@ -474,7 +474,7 @@ INLINE void map_steps(const struct Map *m, long count, long to, long a, long b, 
     case TANH_BACKWARD: EACH(float, float, x * MULTIPLY_ADD(-y, y, 1.0f))
     case ACCUMULATE: EACH(double, float, out[i * step_out] + x)
     case ADD_INTEGERS: EACH(int64_t, int64_t, x + y)
-    case REMAINDER: EACH(int64_t, int64_t, x % y + (x % y && (x ^ y) < 0 ? y : 0))
+    case REMAINDER: EACH(int64_t, int64_t, y ? x % y + (x % y && (x ^ y) < 0 ? y : 0) : 0)
     }
 }
 

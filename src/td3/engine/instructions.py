@@ -16,9 +16,8 @@ from td3.algorithm import native
 from td3.algorithm.native import FINITE, GATHER, MAP, SUM, Gather, Instruction, Map, Program, Sides, Sum
 
 Steps = list[Callable[[], Any] | Instruction] | None
-COPY, ADD, SUBTRACT, MULTIPLY, DIVIDE, MINIMUM, CLAMP, LERP, TANH_BACKWARD, ACCUMULATE, ADD_INTEGERS, REMAINDER = range(
-    12
-)
+COPY, ADD, SUBTRACT, MULTIPLY, DIVIDE, MINIMUM, CLAMP, LERP = range(8)
+TANH_BACKWARD, ACCUMULATE, ADD_INTEGERS, REMAINDER = range(8, 12)
 """As in native.c."""
 
 
@@ -27,9 +26,8 @@ def instructions_for(
 ) -> Steps:
     """What repeats an operation that was just done, in the same memory; None where that is left to PyTorch."""
     given = [value for value in (*arguments, result) if isinstance(value, Tensor)]
-    if native.why_not() or not all(
-        native.serves(tensor) or tensor.dtype in (torch.int64, torch.float64) for tensor in given
-    ):
+    known = all(native.serves(tensor) or tensor.dtype in (torch.int64, torch.float64) for tensor in given)
+    if native.why_not() or not known:
         return None
     if operation is _ATEN._local_scalar_dense.default and arguments[0].dtype == torch.float32:
         return [Instruction(FINITE, arguments[0], refuse=refuse)]
@@ -57,8 +55,8 @@ def _map(operation: Any, arguments: Sequence[Any], result: Tensor) -> Steps:
         kind, operands = MULTIPLY, (first, -1.0)
     elif operation is _ATEN.pow.Tensor_Scalar and others[0] in (1, 2):
         kind, operands = (MULTIPLY, (first, first)) if others[0] == 2 else (COPY, (first,))
-    elif operation in (_ATEN.clamp.default, _ATEN.clamp.Tensor) and len(others) == 2 and None not in others:
-        kind = CLAMP
+    elif operation in (_ATEN.clamp.default, _ATEN.clamp.Tensor) and len(others) == 2:
+        kind = None if any(bound is None for bound in others) else CLAMP
     elif operation is _ATEN.lerp_.Scalar and 0 <= others[1] < 0.5:
         kind = LERP
     elif operation is _ATEN.copy_.default:
@@ -167,7 +165,6 @@ _BINARY = {
     _ATEN.div.Scalar: DIVIDE,
     _ATEN.minimum.default: MINIMUM,
     _ATEN.tanh_backward.default: TANH_BACKWARD,
-    _ATEN.tanh_backward.grad_input: TANH_BACKWARD,
     _ATEN.remainder.Tensor: REMAINDER,
 }
 """Two operands, none of them scaled."""
