@@ -1,5 +1,6 @@
 """The CPU's kernels do what the plain operations do, whatever the sizes, the layout and the number of threads."""
 
+import ctypes
 import os
 import subprocess
 import sys
@@ -83,8 +84,9 @@ def test_the_width_of_the_machines_vectors_changes_nothing(tmp_path):
         "import sys, torch; from td3.algorithm import native; native.FLAGS = (*native.FLAGS, *sys.argv[2:]);"
         "draw = lambda *shape: torch.randn(shape, generator=torch.Generator().manual_seed(0));"
         "sizes = [(2, 40, 23, 70), (1, 33, 256, 6), (2, 40, 100, 1), (2, 23, 64, 40)];"
-        "torch.save([native.product(draw(s, r, i), draw(s, i, c), torch.empty(s, r, c)) for s, r, i, c in sizes],"
-        "sys.argv[1])"
+        "made = [native.product(draw(s, r, i), draw(s, i, c), torch.empty(s, r, c)) for s, r, i, c in sizes];"
+        "adam = [draw(2, 1000), draw(2, 1000) * 3, draw(2, 1000), draw(2, 1000).square(), torch.ones(2)];"
+        "native.adam_(*adam, 1e-3, None); torch.save(made + adam, sys.argv[1])"
     )
     flags = [[], ["-mno-avx512f"]] if "avx512f" in native._processor() else [[], ["-O1"]]
     found = []
@@ -109,6 +111,13 @@ def test_twins_read_the_same_batch_and_gradients_may_be_one_number():
     torch.testing.assert_close(
         native.product(weight.mT, everywhere.mT, nothing(2, 5, 8)), weight.mT @ everywhere.mT, rtol=1e-5, atol=1e-6
     )
+
+
+def test_nothing_times_something_is_nothing():
+    for stack, rows, inner, columns in ((0, 3, 4, 5), (2, 0, 4, 5), (2, 3, 4, 0), (2, 3, 0, 5)):
+        left, right = normal(stack, rows, inner), normal(stack, inner, columns)
+        out = native.product(left, right, torch.ones(stack, rows, columns))
+        assert torch.equal(out, torch.zeros(stack, rows, columns))
 
 
 def test_what_is_not_a_number_stays_so():
@@ -176,6 +185,16 @@ def test_adam_equals_pytorchs(threads):
     assert ours.state()["steps"].tolist() == [[60.0], [60.0]]
 
 
+def test_adam_follows_a_gradient_however_it_lies():
+    gradient = normal(2, 20)
+    dense, apart, everywhere = (normal(2, 10, seed=1) for _ in range(3))
+    Adam(dense, 1e-3).step_(gradient[:, ::2].contiguous())
+    Adam(apart, 1e-3).step_(gradient[:, ::2])
+    assert torch.equal(apart, dense)
+    Adam(everywhere, 1e-3).step_(torch.tensor(0.5).expand(2, 10))
+    torch.testing.assert_close(everywhere, normal(2, 10, seed=1) - 1e-3, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("broken", [float("nan"), float("inf"), -1e30])
 def test_adam_refuses_what_it_cannot_square_and_changes_nothing(broken):
     parameters, gradient = normal(2, 1, 9_000), normal(2, 1, 9_000, seed=1)
@@ -205,7 +224,10 @@ def test_why_there_are_none_is_said(tmp_path):
     broken.write_text('#!/bin/sh\n[ "$1" = --version ] || { echo "no such flag" >&2; exit 1; }\n')
     broken.chmod(0o755)
     found = answer_of(ask, CC=str(broken), XDG_CACHE_HOME=str(tmp_path))
-    assert found == f"{broken} could not compile them: no such flag"
+    assert found == "the C compiler could not make them: no such flag"
+    broken.write_text('#!/bin/sh\n[ "$1" = --version ] || exit 1\n')
+    assert answer_of(ask, CC=str(broken), XDG_CACHE_HOME=str(tmp_path)).endswith("returned non-zero exit status 1.")
+    assert answer_of(ask, CC='cc "-O2').endswith("No closing quotation")
 
 
 def test_a_compiler_that_makes_something_else_is_found_out(tmp_path):
@@ -228,23 +250,82 @@ def compiler(tmp_path):
     return [str(command)]
 
 
-def test_they_are_compiled_once_for_each_processor(tmp_path, monkeypatch, compiler):
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    first = native._compiled(compiler)
-    assert first.parent == tmp_path / "cache" / "td3"
-    assert native._compiled(compiler) == first
-    monkeypatch.setattr(native, "_processor", lambda: "another")
-    assert native._compiled(compiler) != first
-    assert len((tmp_path / "compiler.log").read_text().splitlines()) == 2
-    assert len(list(first.parent.iterdir())) == 2
-
-
-def test_without_a_place_of_its_own_the_library_goes_to_the_temporary_folder(tmp_path, monkeypatch, compiler):
-    (tmp_path / "file").write_text("in the way")
     (tmp_path / "temporary").mkdir()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
-    assert native._compiled(compiler).parent.parent == tmp_path / "temporary"
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "file"))
-    with pytest.raises(OSError, match="no folder to write to"):
+    monkeypatch.setattr(native, "_opened", opened)
+    return tmp_path / "cache" / "td3"
+
+
+def opened(path):
+    """Any library stands for the made-up one; its path is noted."""
+    library = ctypes.CDLL(None)
+    library.path = path
+    return library
+
+
+def times_compiled(compiler):
+    return len(Path(f"{compiler[0]}.log").read_text().splitlines())
+
+
+def test_they_are_compiled_once_for_each_processor(cache, monkeypatch, compiler):
+    first = native._compiled(compiler).path
+    assert first.parent == cache
+    assert native._compiled(compiler).path == first
+    monkeypatch.setattr(native, "_processor", lambda: "another")
+    assert native._compiled(compiler).path != first
+    assert times_compiled(compiler) == 2
+    assert sorted(file.suffix for file in cache.iterdir()) == [".sha256", ".sha256", ".so", ".so"]
+
+
+@pytest.mark.parametrize("damage", [b"", b"half of it"])
+def test_a_damaged_file_is_made_again(cache, compiler, damage):
+    made = native._compiled(compiler).path
+    whole = made.read_bytes()
+    made.write_bytes(damage)
+    assert native._compiled(compiler).path == made
+    assert times_compiled(compiler) == 2
+    assert len(made.read_bytes()) == len(whole)
+
+
+HINDRANCES = ["a file in the way", "others may write", "a link", "no home", "not to be opened"]
+
+
+@pytest.mark.parametrize("hindrance", HINDRANCES)
+def test_where_the_cache_cannot_be_used_the_temporary_folder_is(tmp_path, cache, monkeypatch, compiler, hindrance):
+    if hindrance == "a file in the way":
+        cache.parent.write_text("")
+    elif hindrance == "others may write":
+        cache.mkdir(parents=True)
+        cache.chmod(0o777)
+    elif hindrance == "a link":
+        cache.parent.mkdir()
+        (tmp_path / "elsewhere").mkdir()
+        cache.symlink_to(tmp_path / "elsewhere")
+    elif hindrance == "no home":
+        monkeypatch.delenv("XDG_CACHE_HOME")
+        monkeypatch.setattr(Path, "home", raising(RuntimeError("no home")))
+    else:
+        monkeypatch.setattr(native, "_opened", lambda path: opened(path) if cache not in path.parents else refuse())
+    assert native._compiled(compiler).path.parent.parent == tmp_path / "temporary"
+
+
+def test_without_any_place_there_are_none(cache, tmp_path, compiler):
+    cache.parent.write_text("")
+    (tmp_path / "temporary").rmdir()
+    (tmp_path / "temporary").write_text("")
+    with pytest.raises(OSError):
         native._compiled(compiler)
+
+
+def raising(error):
+    def function(*_):
+        raise error
+
+    return function
+
+
+def refuse():
+    raise OSError("failed to map segment")

@@ -98,6 +98,16 @@ def test_networks_may_share_what_they_do_not_keep(dtype):
         assert torch.equal(shared, apart)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_inputs_that_do_not_fit_are_refused(dtype):
+    network = random_network((2,), dtype=dtype)
+    with pytest.raises(ValueError, match=r"the network reads 5 numbers of torch\.float.., not 6 of torch\.float.."):
+        network(random_inputs(2, 7, 6).to(dtype))
+    other = torch.float64 if dtype == torch.float32 else torch.float32
+    with pytest.raises(ValueError, match="the network reads 5 numbers"):
+        network(random_inputs(2, 7, 5).to(other))
+
+
 def test_outputs_outlive_the_next_call():
     network = random_network((2,))
     first = network(random_inputs(2, 7, 5)).detach()

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float, Int64, Shaped
 from torch import Tensor
 
+from td3.algorithm import native
 from td3.algorithm.encoder import EncoderPlan, JointOptimizer, ShiftStreams, encode, make_encoder_and_target
 from td3.algorithm.networks import StackedMLP
 from td3.algorithm.normaliser import Normaliser
@@ -149,6 +150,14 @@ class Agent:
     def normalised(self, states: Float[Tensor, "member count state"]) -> Float[Tensor, "member count state"]:
         """States as the networks read them."""
         return states if self.normaliser is None else self.normaliser(states)
+
+    def count_update_(self) -> None:
+        """One more update of every member."""
+        self.updates += 1
+        native.note(self._count_update_)
+
+    def _count_update_(self) -> None:
+        self.updates += 1
 
     def require_sound(self) -> None:
         """Raise `NonFinite` if an optimiser on a GPU met a gradient that it could not follow."""

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -115,7 +116,12 @@ static void in_parallel(Unit *function, const void *work, long units, int worthw
     }
     for (; pool.started < sharing - 1; pool.started++) {
         pthread_t thread;
-        if (pthread_create(&thread, NULL, worker, (void *)(intptr_t)(pool.started + 1))) break; // the others do its share
+        sigset_t all, before; // signals are for the threads that asked for them
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &before);
+        int failed = pthread_create(&thread, NULL, worker, (void *)(intptr_t)(pool.started + 1));
+        pthread_sigmask(SIG_SETMASK, &before, NULL);
+        if (failed) break; // the others do its share
         pthread_detach(thread);
     }
     unsigned job = atomic_load(&pool.job) + 1;
@@ -371,6 +377,7 @@ static void product_unit(const void *work, long unit) {
 }
 
 static void product(struct Product *p) {
+    if (p->stack * p->rows * p->columns == 0) return;
     p->panels = (p->columns + WIDE - 1) / WIDE;
     long near = NEAR / ((p->inner + 1) * WIDE);
     p->groups = near < 1 ? p->panels : (p->panels + near - 1) / near;
@@ -417,11 +424,11 @@ static void adam_unit(const void *work, long unit) {
     float *restrict parameters = a->parameters + network * a->parameters_stack + start;
     for (long i = 0; i < count; i++) {
         float slope = gradient[i];
-        float mean = first[i] + (slope - first[i]) * 0.1f;
-        float square = second[i] * 0.999f + slope * slope * 0.001f;
+        float mean = MULTIPLY_ADD(slope - first[i], 0.1f, first[i]);
+        float square = MULTIPLY_ADD(slope * slope, 0.001f, second[i] * 0.999f);
         first[i] = mean;
         second[i] = square;
-        parameters[i] -= pace * mean / (sqrtf(square) * scale + 1e-8f);
+        parameters[i] -= pace * mean / MULTIPLY_ADD(sqrtf(square), scale, 1e-8f);
     }
 }
 
@@ -469,7 +476,7 @@ INLINE void map_steps(const struct Map *m, long count, long to, long a, long b, 
     case MULTIPLY: EACH(float, float, x * y)
     case DIVIDE: EACH(float, float, x / y)
     case MINIMUM: EACH(float, float, x < y || x != x ? x : y)
-    case CLAMP: EACH(float, float, x < y ? y : x > z ? z : x)
+    case CLAMP: EACH(float, float, y != y || z != z ? NAN : (x < y ? y : x) > z ? z : x < y ? y : x)
     case LERP: EACH(float, float, MULTIPLY_ADD(z, y - x, x))
     case TANH_BACKWARD: EACH(float, float, x * MULTIPLY_ADD(-y, y, 1.0f))
     case ACCUMULATE: EACH(double, float, out[i * step_out] + x)

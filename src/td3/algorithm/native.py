@@ -11,6 +11,7 @@ import os
 import platform
 import shlex
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -27,7 +28,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 SOURCE = Path(__file__).with_suffix(".c")
-FLAGS = ("-O3", "-march=native", "-funroll-loops", "-fno-math-errno", "-fno-trapping-math")
+FLAGS = (
+    *("-O3", "-funroll-loops", "-fno-math-errno", "-fno-trapping-math"),
+    # One language and one way of rounding, whatever CC says.
+    *("-std=gnu11", "-ffp-contract=fast", "-Werror=implicit-function-declaration"),
+)
 PRODUCT, ADAM, MAP, SUM, GATHER, FINITE = range(6)
 """What instructions can do, in the order of native.c."""
 
@@ -101,6 +106,13 @@ def noting(calls: list[Any]) -> Iterator[None]:
         _notes.calls = None
 
 
+def note(call: Callable[[], Any]) -> None:
+    """Have a tape that is being written repeat this too, which neither PyTorch nor the kernels do."""
+    calls = getattr(_notes, "calls", None)
+    if calls is not None:
+        calls.append(call)
+
+
 def _do(instruction: Instruction) -> None:
     Program([instruction])()
     calls = getattr(_notes, "calls", None)
@@ -161,7 +173,10 @@ def adam_(
 
     Where a gradient is not finite, or its square is not, nothing changes and `refuse` is called.
     """
+    if gradient.stride(1) != 1:
+        gradient = gradient.contiguous()
     tensors = parameters, first_moment, second_moment, steps, gradient
+    assert all(tensor.stride(-1) == 1 or tensor.numel() == 1 for tensor in tensors[:3]), "moments lie side by side"
     strides = parameters.stride(0), gradient.stride(0), first_moment.stride(0), second_moment.stride(0), steps.stride(0)
     work = _Adam(*map(_address, tensors), *parameters.shape, *strides, learning_rate)
     _do(Instruction(ADAM, work, tensors, refuse))
@@ -260,16 +275,14 @@ def _load() -> tuple[ctypes.CDLL | None, str | None]:
     """The library, or why there is none."""
     if os.environ.get("TD3_KERNELS", "") == "torch":
         return None, "TD3_KERNELS=torch is set"
-    compiler = _compiler()
-    if compiler is None:
-        return None, "there is no C compiler (install gcc or clang, or pip install ziglang)"
     try:
-        library = ctypes.CDLL(str(_compiled(compiler)))
-    except (OSError, subprocess.SubprocessError) as error:
-        said = getattr(error, "stderr", None) or str(error)
-        return None, f"{shlex.join(compiler)} could not compile them: {said.strip().splitlines()[-1]}"
-    library.play.argtypes, library.play.restype = [ctypes.POINTER(_Instruction), ctypes.c_long], ctypes.c_long
-    library.set_threads.argtypes, library.set_threads.restype = [ctypes.c_int], None
+        compiler = _compiler()
+        if compiler is None:
+            return None, "there is no C compiler (install gcc or clang, or pip install ziglang)"
+        library = _compiled(compiler)
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        said = (getattr(error, "stderr", None) or "").strip() or str(error)
+        return None, f"the C compiler could not make them: {said.splitlines()[-1]}"
     if not _multiplies(library):
         return None, f"what {shlex.join(compiler)} made of them does not multiply"
     return library, None
@@ -295,30 +308,74 @@ def _compiler() -> list[str] | None:
     return [sys.executable, "-m", "ziglang", "cc"] if find_spec("ziglang") else None
 
 
-def _compiled(compiler: list[str]) -> Path:
+def _compiled(compiler: list[str]) -> ctypes.CDLL:
     """The compiled library, from the user's cache if it was compiled before by this compiler for this processor."""
-    version = subprocess.run([*compiler, "--version"], capture_output=True, text=True, check=True).stdout
+    version = _run([*compiler, "--version"])
     known = "\n".join([SOURCE.read_text(), shlex.join(compiler), version, *FLAGS, _processor()])
     name = f"native-{hashlib.sha256(known.encode()).hexdigest()[:16]}.so"
+    failure: Exception = OSError("there is no folder of one's own to write to")
     for folder in _cache_folders():
-        with contextlib.suppress(OSError):
+        try:
             folder.mkdir(0o700, parents=True, exist_ok=True)
-            if hasattr(os, "getuid") and folder.stat().st_uid != os.getuid():
-                continue  # what others may write is not what we run
-            if not (folder / name).exists():
-                # Another process may do the same now: each writes a file of its own, and the last one's name stays.
-                with tempfile.TemporaryDirectory(dir=folder) as own:
-                    made = Path(own) / name
-                    command = [*compiler, *FLAGS, "-fPIC", "-shared", "-pthread", str(SOURCE), "-lm", "-o", str(made)]
-                    subprocess.run(command, capture_output=True, text=True, check=True)
-                    made.replace(folder / name)
-            return folder / name
-    raise OSError(f"no folder to write to among {', '.join(map(str, _cache_folders()))}")
+            if not _is_ours(folder):
+                continue
+            if not _is_whole(folder / name):
+                _compile(compiler, folder, name)
+            return _opened(folder / name)
+        except (OSError, subprocess.SubprocessError) as error:  # full, not writable, or nothing there may be executed
+            failure = error
+    raise failure
+
+
+def _compile(compiler: list[str], folder: Path, name: str) -> None:
+    """Make the library. Another process may do the same now: each has files of its own, the last ones' names stay."""
+    with tempfile.TemporaryDirectory(dir=folder) as own:
+        made, checksum = Path(own) / name, Path(own) / f"{name}.sha256"
+        rest = ["-fPIC", "-shared", "-pthread", str(SOURCE), "-lm", "-o", str(made)]
+        try:
+            _run([*compiler, *FLAGS, "-march=native", *rest])
+        except subprocess.CalledProcessError:  # some compilers do not know this machine by that word
+            _run([*compiler, *FLAGS, *rest])
+        checksum.write_text(hashlib.sha256(made.read_bytes()).hexdigest())
+        made.replace(folder / name)
+        checksum.replace(folder / checksum.name)
+
+
+def _run(command: list[str]) -> str:
+    """What a command prints; it is not waited for without end."""
+    limits: dict[str, Any] = {"timeout": 120, "check": True}
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", **limits)
+    return str(done.stdout)
+
+
+def _opened(path: Path) -> ctypes.CDLL:
+    library = ctypes.CDLL(str(path))
+    library.play.argtypes, library.play.restype = [ctypes.POINTER(_Instruction), ctypes.c_long], ctypes.c_long
+    library.set_threads.argtypes, library.set_threads.restype = [ctypes.c_int], None
+    return library
+
+
+def _is_ours(folder: Path) -> bool:
+    """Whether nobody else may write there: what others may write is not what we run."""
+    found = folder.lstat()
+    if not hasattr(os, "getuid"):
+        return stat.S_ISDIR(found.st_mode)
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether a library is there as it was made: half a file would end the process that opens it."""
+    checksum = path.with_name(f"{path.name}.sha256")
+    if not (path.is_file() and checksum.is_file()):
+        return False
+    return hashlib.sha256(path.read_bytes()).hexdigest() == checksum.read_text()
 
 
 def _cache_folders() -> list[Path]:
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return [home / "td3", Path(tempfile.gettempdir()) / f"td3-{os.getuid() if hasattr(os, 'getuid') else 'kernels'}"]
+    folders = [Path(tempfile.gettempdir()) / f"td3-{os.getuid() if hasattr(os, 'getuid') else 'kernels'}"]
+    with contextlib.suppress(RuntimeError):  # not everybody has a home
+        folders.insert(0, Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "td3")
+    return folders
 
 
 def _processor() -> str:

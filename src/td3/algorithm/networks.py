@@ -55,6 +55,9 @@ class StackedMLP:
 
     def __call__(self, inputs: Float[Tensor, "*any batch inputs"]) -> Float[Tensor, "*stack batch outputs"]:
         """Outputs for inputs that broadcast against the stack (both twins read the same batch)."""
+        if inputs.shape[-1] != self.sizes[0] or inputs.dtype != self.parameters.dtype:
+            wanted, got = (self.sizes[0], self.parameters.dtype), (inputs.shape[-1], inputs.dtype)
+            raise ValueError(f"the network reads {wanted[0]} numbers of {wanted[1]}, not {got[0]} of {got[1]}")
         stack, batch = self.parameters.shape[:-1], inputs.shape[-2]
         given = inputs.shape[:-2]
         ours = serves_kernels(inputs) or native.serves(inputs)

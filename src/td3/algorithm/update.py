@@ -45,7 +45,7 @@ def update(agent: Agent, memory: ReplayMemory, random: RandomStreams, settings: 
     loss = critic_loss(scores, target_score)  # 11
     improve_critics_(agent.critics, agent.critics_optimizer, loss)  # 12
 
-    agent.updates += 1
+    agent.count_update_()
     actor_loss = None
     if agent.updates[0] % settings.policy_delay == 0:  # members that are updated together count alike
         actor_loss = improve_actor_(agent.actor, agent.critics, agent.actor_optimizer, batch.state)  # 13

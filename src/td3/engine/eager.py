@@ -37,6 +37,7 @@ class EagerEngine:
         taped: bool = True,
     ) -> None:
         self.agent, self.memory = agent, memory
+        self._threads_before = torch.get_num_threads(), native.get_threads()
         self.device = agent.actor.parameters.device
         self.losses = LossSums(len(seeds), self.device)
         taped = taped and self.device.type == "cpu" and agent.critics.encoder is None
@@ -119,9 +120,12 @@ class EagerEngine:
             member.seek()
 
     def close(self) -> None:
-        """End the threads."""
+        """End the threads, and leave PyTorch's as they were."""
         if self._pool:
             self._pool.shutdown()
+        of_pytorch, ours = self._threads_before
+        native.set_threads(ours)
+        torch.set_num_threads(of_pytorch)
 
 
 class MemberUpdate:
@@ -152,7 +156,6 @@ class MemberUpdate:
         moves_actor = (int(self._agent.updates[0]) + 1) % self._settings.policy_delay == 0
         if moves_actor in self._tapes:
             self._tapes[moves_actor].play()
-            self._agent.updates += 1
         else:
             self._tapes[moves_actor] = Tape(self._update)
 

@@ -57,13 +57,15 @@ def _map(operation: Any, arguments: Sequence[Any], result: Tensor) -> Steps:
         kind, operands = (MULTIPLY, (first, first)) if others[0] == 2 else (COPY, (first,))
     elif operation in (_ATEN.clamp.default, _ATEN.clamp.Tensor) and len(others) == 2:
         kind = None if any(bound is None for bound in others) else CLAMP
-    elif operation is _ATEN.lerp_.Scalar and 0 <= others[1] < 0.5:
+    elif operation is _ATEN.lerp_.Scalar and 0 <= np.float32(others[1]) < 0.5 and _agrees(LERP):
         kind = LERP
+    elif operation is _ATEN.tanh_backward.default and _agrees(TANH_BACKWARD):
+        kind = TANH_BACKWARD
     elif operation is _ATEN.copy_.default:
         kind, operands = COPY, others[:1]
     elif operation is _ATEN.sum.default and first.numel() == 1:
         kind, operands = COPY, (first.view(()),)
-    elif operation is _ATEN.add_.Tensor and result.dtype == torch.float64 and _types(others) <= {torch.float32}:
+    elif operation is _ATEN.add_.Tensor and result.dtype == torch.float64 and _fit_float32(others):
         return _instruction(ACCUMULATE, result, others)
     if kind is None:
         return None
@@ -71,7 +73,9 @@ def _map(operation: Any, arguments: Sequence[Any], result: Tensor) -> Steps:
         kind = {ADD: ADD_INTEGERS, REMAINDER: REMAINDER}.get(kind)
         whole = all(isinstance(operand, Tensor) for operand in operands)
         return _instruction(kind, result, operands) if kind is not None and whole else None
-    return _instruction(kind, result, operands) if _types((*operands, result)) == {torch.float32} else None
+    if kind == REMAINDER or _types((*operands, result)) != {torch.float32}:
+        return None
+    return _instruction(kind, result, operands)
 
 
 def _instruction(kind: int, out: Tensor, operands: Sequence[Tensor | float | int]) -> Steps:
@@ -105,6 +109,8 @@ def _sides(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> list[tuple
 
 def _sums(mean: bool, out: Tensor, tensor: Tensor, sides: list[int] | None, keep: bool = False) -> Steps:
     """Sums over the last sides, and means, which PyTorch takes a long way to from there."""
+    if tensor.dim() == 0:
+        return None
     steps: Steps = [partial(torch.sum, tensor, sides, keep, out=out)]
     reduced = {side % tensor.dim() for side in sides or range(tensor.dim())}
     left_over = [side not in reduced for side in range(tensor.dim()) if tensor.shape[side] > 1]
@@ -131,6 +137,19 @@ def _sums_as_pytorch_does(count: int) -> bool:
     return torch.equal(ours, numbers.sum(-1))
 
 
+@cache
+def _agrees(kind: int) -> bool:
+    """Whether this PyTorch, on this machine, rounds as the kernel does: found by trying."""
+    random = np.random.default_rng(0)
+    some, others = (torch.from_numpy(random.standard_normal(4096, np.float32)) for _ in range(2))
+    out = some.clone()
+    theirs = some.lerp(others, 0.005) if kind == LERP else torch.ops.aten.tanh_backward(some, others)
+    steps = _instruction(kind, out, (some, others, 0.005) if kind == LERP else (some, others))
+    assert steps is not None
+    Program([step for step in steps if isinstance(step, Instruction)])()
+    return torch.equal(out, theirs)
+
+
 def _rows(out: Tensor, table: Tensor, numbers: Tensor) -> Steps:
     fits = table.dim() == 2 and table.dtype == torch.float32 and table.stride(1) == 1 and numbers.is_contiguous()
     if not fits or numbers.dtype != torch.int64:
@@ -141,12 +160,22 @@ def _rows(out: Tensor, table: Tensor, numbers: Tensor) -> Steps:
 
 
 def _parts(out: Tensor, tensors: Sequence[Tensor], side: int = 0) -> Steps:
+    if any(tensor.dim() != out.dim() for tensor in tensors):
+        return None
     found = []
     for part, tensor in zip(torch.split(out, [tensor.shape[side] for tensor in tensors], side), tensors, strict=True):
         if _types((part, tensor)) != {torch.float32}:
             return None
         found.append(_instruction(COPY, part, (tensor,)))
     return None if None in found else [one for several in found for one in several or ()]
+
+
+def _fit_float32(values: Sequence[Any]) -> bool:
+    """Whether all of them are float32, or numbers that float32 holds exactly."""
+    return all(
+        value.dtype == torch.float32 if isinstance(value, Tensor) else float(np.float32(value)) == value
+        for value in values
+    )
 
 
 def _types(values: Sequence[Any]) -> set[torch.dtype]:
@@ -164,7 +193,6 @@ _BINARY = {
     _ATEN.div.Tensor: DIVIDE,
     _ATEN.div.Scalar: DIVIDE,
     _ATEN.minimum.default: MINIMUM,
-    _ATEN.tanh_backward.default: TANH_BACKWARD,
     _ATEN.remainder.Tensor: REMAINDER,
 }
 """Two operands, none of them scaled."""
