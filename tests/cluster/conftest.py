@@ -83,11 +83,11 @@ def cluster():
         "TD3_TEST_PROCESSES": str(folder / "processes"),
         "TD3_TEST_WOUND": str(folder / "wound"),
         "RAY_USAGE_STATS_ENABLED": "0",
-        # A machine that is gone is noticed within a second instead of fifteen.
+        # A machine that is gone, which refuses calls, is noticed within a second; one that is only slow has ten.
         "RAY_health_check_initial_delay_ms": "0",
         "RAY_health_check_period_ms": "200",
-        "RAY_health_check_timeout_ms": "500",
-        "RAY_health_check_failure_threshold": "3",
+        "RAY_health_check_timeout_ms": "2000",
+        "RAY_health_check_failure_threshold": "5",
     }
     with pytest.MonkeyPatch.context() as patch:
         for name, value in surroundings.items():
