@@ -1,6 +1,14 @@
-"""What the tests outside the algorithm share: one small trained run on a scripted environment."""
+"""What tests share: one thread each, and one small trained run on a scripted environment."""
 
 import pytest
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread_of_pytorch():
+    """Tests run side by side, one to a core: more threads would wait for each other's cores."""
+    import torch
+
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")
