@@ -152,12 +152,9 @@ class Agent:
         return states if self.normaliser is None else self.normaliser(states)
 
     def count_update_(self) -> None:
-        """One more update of every member."""
+        """One more update of every member; a tape of it counts as well."""
         self.updates += 1
-        native.note(self._count_update_)
-
-    def _count_update_(self) -> None:
-        self.updates += 1
+        native.note(self.count_update_)
 
     def require_sound(self) -> None:
         """Raise `NonFinite` if an optimiser on a GPU met a gradient that it could not follow."""

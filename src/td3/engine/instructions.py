@@ -37,10 +37,9 @@ def instructions_for(
         return _parts(result, *arguments)
     if operation in (_ATEN.mean.dim, _ATEN.sum.dim_IntList) and _types(given) == {torch.float32} and not keywords:
         return _sums(operation is _ATEN.mean.dim, result, *arguments)
-    if operation.overloadpacket in _CONSTANT and _types(given) == {torch.float32}:
+    if operation.overloadpacket in CONSTANT and _types(given) == {torch.float32}:
         return _instruction(COPY, result, (result.clone(),))  # others may write into it
-    unknown = set(keywords) - {"out"}
-    if unknown or not arguments or not isinstance(result, Tensor):
+    if keywords or not arguments or not isinstance(result, Tensor):
         return None
     return _map(operation, arguments, result)
 
@@ -196,4 +195,4 @@ _BINARY = {
     _ATEN.remainder.Tensor: REMAINDER,
 }
 """Two operands, none of them scaled."""
-_CONSTANT = {_ATEN.ones_like, _ATEN.zeros_like, _ATEN.full_like}
+CONSTANT = {_ATEN.ones_like, _ATEN.zeros_like, _ATEN.full_like}

@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_leaves
 from td3.algorithm import MemberStreams, native
 from td3.algorithm.native import Instruction
 from td3.algorithm.optimizer import NonFinite
-from td3.engine.instructions import instructions_for
+from td3.engine.instructions import CONSTANT, instructions_for
 
 
 class Tape:
@@ -108,7 +108,7 @@ def _call_again(
         return partial(operation, *arguments, **keywords)
     if _share(results, given) or operation.overloadpacket in _UNFILLED:
         return None  # a view of memory that others write, or memory that nobody has written yet
-    if operation.overloadpacket in _CONSTANT:
+    if operation.overloadpacket in CONSTANT:
         return partial(result.copy_, result.clone())  # others may write into it
     if not isinstance(result, Tensor):
         return partial(_copy_all_again, operation, arguments, keywords, results)
@@ -191,5 +191,4 @@ def _share(some: Sequence[Tensor], others: Sequence[Tensor]) -> bool:
     return any(tensor.untyped_storage().data_ptr() in places for tensor in some)
 
 
-_CONSTANT = {torch.ops.aten.ones_like, torch.ops.aten.zeros_like, torch.ops.aten.full_like}
 _UNFILLED = {torch.ops.aten.empty, torch.ops.aten.empty_like, torch.ops.aten.empty_strided, torch.ops.aten.new_empty}
