@@ -106,8 +106,8 @@ def noting(calls: list[Any]) -> Iterator[None]:
         _notes.calls = None
 
 
-def note(call: Callable[[], Any]) -> None:
-    """Have a tape that is being written repeat this too, which neither PyTorch nor the kernels do."""
+def note(call: Callable[[], Any] | Instruction) -> None:
+    """Have a tape that is being written repeat this too."""
     calls = getattr(_notes, "calls", None)
     if calls is not None:
         calls.append(call)
@@ -115,9 +115,7 @@ def note(call: Callable[[], Any]) -> None:
 
 def _do(instruction: Instruction) -> None:
     Program([instruction])()
-    calls = getattr(_notes, "calls", None)
-    if calls is not None:
-        calls.append(instruction)
+    note(instruction)
 
 
 def product(
