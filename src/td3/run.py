@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 LARGEST_JSON, LARGEST_NPZ = 1 << 20, 1 << 25
 """Bytes beyond which a file is not looked at."""
+LARGEST_STEP, LARGEST_RETURN = 2**53, 1e100
+"""No run has more env steps; returns up to this can be squared and added up."""
 METRICS = (
     *("env_steps", "updates", "episodes", "timeouts", "episode_return", "episode_length"),
     *("critic_loss", "actor_loss", "mean_q"),
@@ -257,6 +259,12 @@ class Run:
             raise RunError(f"{self.folder(seed)} has no readable evaluations.npz ({error}).") from None
         if steps.ndim != 1 or returns.ndim != 2 or len(steps) != len(returns) or returns.size == 0:
             raise RunError(f"{self.folder(seed)} has an evaluations.npz without evaluations in it.")
+        in_order = steps[0] >= 0 and (np.diff(steps) > 0).all() and steps[-1] <= LARGEST_STEP
+        # All comparisons are false for NaN.
+        if not in_order or not (np.abs(returns) <= LARGEST_RETURN).all():
+            raise RunError(
+                f"{path} has env steps that do not increase, or returns that are not numbers: restore the file."
+            )
         return steps, returns
 
     def _require_inside(self, path: Path) -> None:

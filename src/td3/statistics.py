@@ -1,7 +1,10 @@
-"""Few seeds, honest numbers: interquartile means, bootstrap intervals over seeds, and what two runs may be said to be.
+"""Statistics over few seeds: means, their confidence intervals, and what may be said of two runs.
 
-The definitions are those of Agarwal et al. 2021, "Deep reinforcement learning at the edge of the statistical
-precipice": scores are a table per task, one row a seed; a resample draws seeds anew within each task (stratified).
+A result is one number per seed. The interquartile mean (IQM) is that of Agarwal et al. 2021, "Deep reinforcement
+learning at the edge of the statistical precipice". Their percentile bootstrap over seeds is too narrow for few seeds:
+a 95 % interval of normal seeds holds the truth in 73 % of cases at three seeds, 89 % at five, 93 % at ten. So intervals
+of one task are Student's t here, of the mean, of the IQM (Tukey and McLaughlin 1963) and of the difference of two means
+(Welch 1947). `tests/test_statistics.py` simulates their coverage.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,10 +15,20 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 Statistic = Callable[[Array], Array]
-Verdict = Literal["equivalent", "better", "worse", "undecided"]
+Verdict = Literal["equivalent", "better", "worse", "undecided", "too_few_seeds"]
 
+FEWEST_SEEDS = 5
+"""Seeds of each run that a verdict needs."""
+LAST_SHARE = 0.1
+"""The end of a run: its last tenth, in env steps."""
 DRAWS = 2_000
-"""Resamples of an interval: its ends then move by about 2 % of its width from one random seed to the next."""
+"""Resamples of a bootstrap interval: its ends then move by about 2 % of its width from one random seed to the next."""
+
+
+def at_the_end(steps: Array) -> Array:
+    """Which of the evaluations at these increasing env steps lie in the run's last tenth; the final one always does."""
+    steps = np.asarray(steps)
+    return np.asarray((steps > (1 - LAST_SHARE) * steps[-1]) | (steps == steps[-1]))
 
 
 def mean(scores: Array) -> Array:
@@ -25,20 +38,73 @@ def mean(scores: Array) -> Array:
 
 def interquartile_mean(scores: Array) -> Array:
     """The mean over the first axis without the lowest and the highest quarter (rounded down) of the values."""
+    scores = np.asarray(scores, np.float64)
+    if np.isnan(scores).any():
+        # Sorted last, it would count as the best seed.
+        raise ValueError("the interquartile mean is of numbers, but a score is NaN: leave that seed out, and say so.")
     cut = len(scores) // 4
     return np.asarray(np.sort(scores, 0)[cut : len(scores) - cut].mean(0))
 
 
-def interval(
+def mean_interval(scores: Array, confidence: float = 0.95) -> tuple[Array, Array]:
+    """The t interval of the mean over seeds, `[seed, ...]`; NaN for one seed, which says nothing about others."""
+    return _interval([_Side.of(scores, 0)], confidence)
+
+
+def iqm_interval(scores: Array, confidence: float = 0.95) -> tuple[Array, Array]:
+    """The t interval of the interquartile mean over seeds, `[seed, ...]`; NaN for one seed."""
+    return _interval([_Side.of(scores, len(scores) // 4)], confidence)
+
+
+def difference_interval(ours: Array, theirs: Array, confidence: float = 0.95) -> tuple[Array, Array]:
+    """Welch's t interval of our mean less theirs, `[seed, ...]`; NaN where a side has one seed.
+
+    Neither the spread of the seeds nor their number need be alike. Of the means: the same of two IQMs (Yuen 1974) is
+    wrong in up to 8 % of cases at five seeds, where the spreads differ, and sees less.
+    """
+    return _interval([_Side.of(scores, 0) for scores in (ours, theirs)], confidence)
+
+
+class _Side(NamedTuple):
+    """A trimmed mean of seeds, the variance of that mean, and its degrees of freedom."""
+
+    mean: Array
+    variance: Array
+    freedom: int
+
+    @classmethod
+    def of(cls, scores: Array, cut: int) -> "_Side":
+        ordered, count = np.sort(np.asarray(scores, np.float64), 0), len(scores)
+        kept = count - 2 * cut
+        # Winsorized: what is left out is moved to the nearest value that is kept, so that the tails still count.
+        winsorized = np.clip(ordered, ordered[cut], ordered[count - 1 - cut])
+        squares = np.square(winsorized - winsorized.mean(0)).sum(0)
+        variance = squares / (kept * (kept - 1)) if kept > 1 else np.full_like(squares, np.nan)
+        return cls(ordered[cut : count - cut].mean(0), np.asarray(variance), kept - 1)
+
+
+def _interval(sides: Sequence[_Side], confidence: float) -> tuple[Array, Array]:
+    """Of one mean, or of the first less the second; the degrees of freedom are Welch's."""
+    from scipy.special import stdtrit  # here: most commands need none of it
+
+    center = sides[0].mean - sum(side.mean for side in sides[1:])
+    variance = np.asarray(sum(side.variance for side in sides))
+    with np.errstate(invalid="ignore", divide="ignore"):  # seeds that are all alike have no variance, and no width
+        freedom = variance**2 / sum(side.variance**2 / side.freedom for side in sides if side.freedom)
+        half = np.where(variance == 0, 0.0, stdtrit(freedom, (1 + confidence) / 2) * np.sqrt(variance))
+    return np.asarray(center - half), np.asarray(center + half)
+
+
+def bootstrap_interval(
     tasks: Array | Sequence[Array],
     statistic: Statistic = mean,
     confidence: float = 0.95,
     draws: int = DRAWS,
 ) -> tuple[Array, Array]:
-    """The stratified percentile-bootstrap interval of a statistic of all scores.
+    """The stratified percentile-bootstrap interval of a statistic of all scores: of several tasks, or of many seeds.
 
-    `tasks` is one array `[seed, ...]`, or one for each task; the seeds of each are resampled among themselves. With one
-    seed the interval is that seed's value: nothing is known about others.
+    `tasks` is one array `[seed, ...]`, or one for each task; the seeds of each are resampled among themselves. Of one
+    task it is too narrow unless there are some twenty seeds.
     """
     low, high = np.quantile(
         resampled(_as_tasks(tasks), statistic, draws), ((1 - confidence) / 2, (1 + confidence) / 2), 0
@@ -57,58 +123,68 @@ def resampled(tasks: Sequence[Array], statistic: Statistic, draws: int = DRAWS, 
     return statistic(np.concatenate(picked))
 
 
-def probability_of_improvement(ours: Array, theirs: Array) -> float:
-    """How often a seed of ours beats a seed of theirs, drawn at random; a tie counts half."""
-    return float(_wins(np.asarray(ours)[None], np.asarray(theirs)[None])[0])
+def probability_of_improvement(ours: Array, theirs: Array) -> Array:
+    """How often a seed of ours beats a seed of theirs, drawn at random, `[seed, ...]`; a tie counts half."""
+    difference = np.asarray(ours)[:, None] - np.asarray(theirs)[None]
+    return np.asarray(((difference > 0) + 0.5 * (difference == 0)).mean((0, 1)))
 
 
-def _wins(ours: Array, theirs: Array) -> Array:
-    """The share of pairs that ours win, for each row of `[draw, seed]`."""
-    difference = ours[:, :, None] - theirs[:, None, :]
-    return np.asarray(((difference > 0) + 0.5 * (difference == 0)).mean((1, 2)))
+def probability_interval(probability: float, ours: int, theirs: int, confidence: float = 0.95) -> tuple[float, float]:
+    """The interval of a probability of improvement of so many seeds: Newcombe 2006, method 5.
+
+    All probabilities that the one found does not contradict. Where every seed of ours beats every seed of theirs it
+    does not shrink to a point, as a bootstrap does.
+    """
+    from scipy.special import ndtri
+
+    possible = np.linspace(0, 1, 2_001)
+    more = (ours + theirs) / 2 - 1
+    variance = possible * (1 - possible) / (ours * theirs)
+    variance *= 1 + more * (1 - possible) / (2 - possible) + more * possible / (1 + possible)
+    inside = possible[np.abs(possible - probability) <= ndtri((1 + confidence) / 2) * np.sqrt(variance) + 1e-12]
+    return float(inside[0]), float(inside[-1])
 
 
 class Comparison(NamedTuple):
     """What may be said of two runs of one task, from their seeds' scores."""
 
     difference: float
-    """Interquartile mean of ours less that of theirs."""
+    """Mean of ours less that of theirs."""
     low: float
     high: float
-    """The 90 % bootstrap interval of the difference: two one-sided tests at 5 %."""
+    """The 95 % interval of the difference; NaN where a side has one seed."""
     margin: float
     """Differences up to this are called none."""
     probability: float
     probability_low: float
     probability_high: float
-    """Probability of improvement and its 95 % bootstrap interval."""
+    """Probability of improvement and its 95 % interval."""
+    seeds: tuple[int, int]
+    """Seeds of ours and of theirs."""
     verdict: Verdict
 
 
 def compare(ours: Array, theirs: Array, margin: float) -> Comparison:
-    """Two one-sided tests on the bootstrap: equivalent only where the whole 90 % interval lies within the margin.
+    """Equivalent only where the whole 95 % interval of the difference lies within the margin.
 
     Better or worse where it lies on one side of 0 and reaches past the margin. Otherwise the seeds do not decide it,
-    which is no evidence for sameness. Fewer than three seeds a side never decide: their resamples hardly vary.
+    which is no evidence for sameness. Fewer than five seeds a side get no verdict.
     """
     ours, theirs = np.asarray(ours, np.float64), np.asarray(theirs, np.float64)
-    sides = (ours, theirs)
-    draws = [resampled([scores], interquartile_mean, stream=stream) for stream, scores in enumerate(sides)]
-    low, high = np.quantile(draws[0] - draws[1], (0.05, 0.95))
-    picked = [
-        scores[np.random.default_rng(2 + side).integers(len(scores), size=(DRAWS, len(scores)))]
-        for side, scores in enumerate(sides)
-    ]
-    chance_low, chance_high = np.quantile(_wins(*picked), (0.025, 0.975))
+    seeds = len(ours), len(theirs)
+    low, high = (float(end) for end in difference_interval(ours, theirs))
+    probability = float(probability_of_improvement(ours, theirs))
+    chance_low, chance_high = probability_interval(probability, *seeds)
     return Comparison(
-        difference=float(interquartile_mean(ours) - interquartile_mean(theirs)),
-        low=float(low),
-        high=float(high),
+        difference=float(ours.mean() - theirs.mean()),
+        low=low,
+        high=high,
         margin=margin,
-        probability=probability_of_improvement(ours, theirs),
-        probability_low=float(chance_low),
-        probability_high=float(chance_high),
-        verdict=_verdict(float(low), float(high), margin) if min(map(len, sides)) >= 3 else "undecided",
+        probability=probability,
+        probability_low=chance_low,
+        probability_high=chance_high,
+        seeds=seeds,
+        verdict=_verdict(low, high, margin) if min(seeds) >= FEWEST_SEEDS else "too_few_seeds",
     )
 
 

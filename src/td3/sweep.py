@@ -26,9 +26,9 @@ from td3.config import TrainConfig
 from td3.errors import ConfigError, RunError, UserError
 from td3.files import write_atomically
 from td3.report.page import write_report
-from td3.report.records import RunRecords, read_run
+from td3.report.records import RunRecords, combine, read_run
 from td3.run import Run, read_facts
-from td3.statistics import interquartile_mean, interval
+from td3.statistics import interquartile_mean, iqm_interval
 from td3.training import resume_run, train_run
 
 LIVES = 5
@@ -59,7 +59,7 @@ class Outcome(NamedTuple):
     status: str
     reason: str
     score: float
-    """Mean return over its last ten evaluations, as in reports."""
+    """Mean return over the last tenth of its env steps, as in reports."""
 
 
 class Sweep(NamedTuple):
@@ -242,7 +242,7 @@ def _gather(outcomes: Sequence[Outcome], out: Path) -> list[dict[str, Any]]:
         row: dict[str, Any] = {"task": task, "setting": setting, "seeds": len(done)}
         scores = np.array([member.score for member in done])
         if done:
-            low, high = interval(scores, interquartile_mean)
+            low, high = iqm_interval(scores)
             spread = float(scores.std(ddof=1)) if len(scores) > 1 else 0.0
             figures = (float(interquartile_mean(scores)), float(low), float(high), float(scores.mean()), spread)
             row |= dict(zip(("iqm", "low", "high", "mean", "std"), figures, strict=True))
@@ -260,13 +260,10 @@ def _gather(outcomes: Sequence[Outcome], out: Path) -> list[dict[str, Any]]:
 
 
 def _together(members: Sequence[Outcome], done: Sequence[Outcome]) -> RunRecords:
-    """The finished runs of one task and setting as if they were one run of several seeds."""
-    records = [read_run(member.run.config.out) for member in done if member.run.config.out is not None]
-    first = records[0]
-    config = replace(first.config, seed=min(r.config.seed for r in records), seeds=len(records))
+    """The finished runs of one task and setting, shown together; each keeps its own times."""
     assert members[0].run.config.out is not None
-    seeds = tuple(seed for record in records for seed in record.seeds)
-    return replace(first, path=members[0].run.config.out.parent, config=config, seeds=seeds)
+    records = [read_run(member.run.config.out) for member in done if member.run.config.out is not None]
+    return combine(members[0].run.config.out.parent, records)
 
 
 def _write_csv(path: Path, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:

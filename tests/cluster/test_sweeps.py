@@ -9,7 +9,7 @@ import td3
 from td3.checkpoints import Checkpoints
 from td3.cli import main
 from td3.run import Run, read_facts
-from td3.statistics import interquartile_mean, interval
+from td3.statistics import interquartile_mean, iqm_interval
 from td3.sweep import SweepRun, run_sweep, train_or_resume
 
 from .conftest import wait_for
@@ -56,7 +56,7 @@ def test_a_sweep_trains_what_can_be_trained_gathers_one_table_and_goes_on(cluste
     # The table is the report's statistics of the runs' last evaluations.
     scores = np.array([Run(folder.parent / f"seed_{seed}").evaluations(seed)[1][-1].mean() for seed in (0, 1)])
     row = results[3]
-    low, high = interval(scores, interquartile_mean)
+    low, high = iqm_interval(scores)
     assert [float(row[name]) for name in ("iqm", "low", "high")] == [interquartile_mean(scores), low, high]
     assert (row["seeds"], row["unfinished"]) == ("2", "0")
     assert f"{row['task']}  " in printed

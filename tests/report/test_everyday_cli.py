@@ -20,18 +20,19 @@ def test_a_report_is_written_into_the_run_and_said_in_words(capsys, tmp_path):
     code, output, errors = typed(capsys, "report", folder)
     assert (code, errors) == (0, "")
     assert (folder / "report.html").exists()
-    assert "IQM over 3 seeds 775." in output or "IQM over 3 seeds 774." in output
+    assert "Final evaluation, at env step 100,000: mean return 999.7 over 3 seeds (95 % interval " in output
+    assert "last tenth of the env steps (2 evaluations): IQM over 3 seeds 974." in output
     assert output.splitlines()[-1] == f"The report is {folder / 'report.html'}"
 
 
 def test_reports_figures_are_one_object(capsys, tmp_path):
-    runs = [make_run(tmp_path / name, seeds=4, final=final) for name, final in (("a", 1_000.0), ("b", 3_000.0))]
+    runs = [make_run(tmp_path / name, seeds=5, final=final) for name, final in (("a", 1_000.0), ("b", 3_000.0))]
     code, output, _ = typed(capsys, "report", *runs, "--json", "--out", tmp_path / "both.html")
     figures = json.loads(output)
     assert code == 0
     assert figures["report"] == str(tmp_path / "both.html")
     assert [run["env"] for run in figures["runs"]] == ["HalfCheetah-v5"] * 2
-    assert figures["runs"][0]["iqm"] == pytest.approx(775, abs=2)
+    assert figures["runs"][0]["iqm"] == pytest.approx(975, abs=2)
     assert figures["runs"][0]["paper"]["highest"] == 9636.95
     assert figures["comparisons"][0]["verdict"] == "better"
     assert figures["runs"][0]["findings"] == []

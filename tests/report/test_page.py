@@ -53,7 +53,7 @@ def test_a_page_of_one_run_has_everything_and_asks_for_nothing(tmp_path):
     text = page([one(tmp_path)])
     words, addresses = read(text)
     for part in (
-        *("Learning curves", "Returns at the end", "Critic loss", "Actor loss", "Q against what came"),
+        *("Learning curves", "Returns at the end", "Critic loss", "Actor loss", "Predicted Q and observed return"),
         *("Actions of the actor", "Where the time went", "Env steps a second", "Configuration and versions"),
         *("IQM over seeds", "the paper\u2019s table: 9,637 ± 859.1", "mujoco 3.4.0", "The doctor finds nothing wrong."),
     ):
@@ -66,15 +66,21 @@ def test_a_page_of_one_run_has_everything_and_asks_for_nothing(tmp_path):
 def test_numbers_on_the_page_are_those_of_the_run(tmp_path):
     records = one(tmp_path, seeds=4)
     found = summarise(records)
-    # The curve rises by 50 an evaluation to 1,000; the last ten are 550 to 1,000, their mean 775.
-    np.testing.assert_allclose(found.scores, [745, 765, 785, 805], atol=2)
-    assert found.iqm == pytest.approx(775, abs=1)
-    assert found.low < 775 < found.high
+    # The curve rises by 50 every 5,000 env steps to 1,000; in the last tenth are 950 and 1,000.
+    np.testing.assert_allclose(records.final, [970, 990, 1_010, 1_030], atol=2)
+    assert (found.final, found.final_at) == (pytest.approx(1_000, abs=1), 100_000)
+    assert found.final_low < 1_000 < found.final_high
+    np.testing.assert_allclose(found.scores, [945, 965, 985, 1_005], atol=2)
+    assert records.end_steps.tolist() == [95_000, 100_000]
+    assert found.iqm == pytest.approx(975, abs=1)
+    assert found.low < 975 < found.high
     assert (found.highest, found.highest_at) == (pytest.approx(1_000, abs=1), 100_000)
     assert found.highest_spread == pytest.approx(np.std([-30, -10, 10, 30], ddof=1), abs=1)
-    assert (
-        "775.0" in read(page([records]))[0] or "774." in read(page([records]))[0] or "775." in read(page([records]))[0]
-    )
+    words, _ = read(page([records]))
+    assert "return at the final evaluation, env step 100,000 (mean over 4 seeds)" in words
+    assert "IQM over 4 seeds, last tenth of the env steps (2 evaluations)" in words
+    assert f"{found.final:,.1f}" in words or f"{found.final:,.0f}" in words
+    assert f"{found.iqm:,.1f}" in words
 
 
 def test_an_ill_run_says_so_on_its_page(tmp_path):
@@ -120,11 +126,75 @@ def test_several_runs_are_compared_with_the_first_of_their_task(tmp_path):
         ("good", "better"),
     ]
     assert found["comparisons"][1]["probability"] == 1
-    assert found["comparisons"][0]["margin"] == pytest.approx(77.5, abs=0.5)
+    assert found["comparisons"][0]["margin"] == pytest.approx(97.5, abs=0.5)
     words, _ = read(page(runs))
     assert "better than the reference" in words
     assert "Learning curves: Hopper-v5" in words
-    assert any("equivalent; difference" in line for line in describe_runs(found))
+    assert any(
+        ": equivalent; mean return differs by" in line and "2 shared evaluations, env steps 95,000 to 100,000" in line
+        for line in describe_runs(found)
+    )
+
+
+def evaluated(folder, curve):
+    """The same run, whose seeds were evaluated at these env steps with these mean returns, a little apart."""
+    steps, means = np.array(list(curve)), np.array(list(curve.values()), float)
+    for number, own in enumerate(sorted(folder.glob("seed_*"))):
+        returns = (means + number)[:, None]
+        np.savez(own / "evaluations.npz", timesteps=steps, results=returns, ep_lengths=np.full_like(returns, 9))
+    return read_run(folder)
+
+
+def test_runs_evaluated_at_different_env_steps_are_compared_at_shared_ones(tmp_path):
+    # With evaluations every 5,000 and every 1,000 env steps, the last ten of both are means over different moments.
+    sparse = {0: -1_200, 5_000: -1_200, 8_000: -392}
+    dense = {step: -1_500 + step * 0.158 for step in range(0, 8_000, 1_000)} | {8_000: -234}
+    made = [make_run(tmp_path / name, seeds=5, env="Pendulum-v1") for name in ("dense", "sparse")]
+    runs = [evaluated(folder, curve) for folder, curve in zip(made, (dense, sparse), strict=True)]
+    found = figures(runs)
+    assert [run["final_mean"] for run in found["runs"]] == [-232, -390]
+    (pair,) = found["comparisons"]
+    assert pair["at"] == [8_000]
+    assert pair["difference"] == pytest.approx(-158)
+    assert pair["verdict"] == "worse"
+    assert "worse than the reference; mean return differs by -158.0" in pair["said"]
+
+
+def test_the_shorter_run_sets_the_end_of_a_comparison(tmp_path):
+    short = evaluated(make_run(tmp_path / "short", seeds=5), {0: 0, 1_000: 10, 2_000: 20})
+    longer = evaluated(make_run(tmp_path / "longer", seeds=5), {0: 0, 1_000: 10, 2_000: 21, 3_000: 900})
+    (pair,) = figures([short, longer])["comparisons"]
+    assert (pair["at"], pair["difference"]) == ([2_000], 1)
+    assert f"{longer.path} goes on to 3,000." in pair["said"]
+
+
+def test_runs_without_a_shared_env_step_are_not_compared(tmp_path):
+    runs = [
+        evaluated(make_run(tmp_path / name, seeds=5), {0: 0, steps: 10}) for name, steps in (("a", 1_000), ("b", 999))
+    ]
+    (pair,) = figures(runs)["comparisons"]
+    assert "verdict" not in pair
+    assert pair["said"] == "not compared: they have no evaluation at the same env step after training began."
+    assert "not compared: they have no evaluation" in read(page(runs))[0]
+
+
+@pytest.mark.parametrize(("seeds", "said"), [(1, "1 seed is too few"), (3, "3 seeds are too few"), (4, "4 seeds are")])
+def test_few_seeds_get_numbers_and_no_verdict(tmp_path, seeds, said):
+    runs = [one(tmp_path, "a", seeds=seeds), one(tmp_path, "b", seeds=seeds, final=9_000.0)]
+    (pair,) = figures(runs)["comparisons"]
+    assert pair["verdict"] == "too_few_seeds"
+    assert pair["said"].startswith("mean return differs by +7,8")
+    assert said in pair["said"]
+    words, _ = read(page(runs))
+    assert said in words
+    assert "better than the reference" not in words
+
+
+def test_a_single_seed_has_no_interval(tmp_path):
+    (run,) = figures([one(tmp_path, seeds=1)])["runs"]
+    assert run["final_interval"] is None
+    assert run["iqm_interval"] is None
+    assert "nan" not in read(page([one(tmp_path, "other", seeds=1)]))[0]
 
 
 def test_runs_of_one_name_are_told_apart_by_their_folder(tmp_path):

@@ -282,7 +282,7 @@ def share(returns: Any) -> Any:
 
 def interval(values: Array) -> tuple[Array, Array]:
     """The 95 % bootstrap interval of the mean over the first axis, the seeds."""
-    return statistics.interval(np.asarray(values), draws=10_000)
+    return statistics.bootstrap_interval(np.asarray(values), draws=10_000)
 
 
 def climb(

@@ -45,7 +45,8 @@ class Rule(NamedTuple):
 
     def judge(self, records: RunRecords) -> Finding | None:
         """The finding, if a seed is ill; NaN (nothing measured) never is."""
-        numbers = {seed.seed: self.measure(records, seed) for seed in records.seeds}
+        # Runs that are only shown together were trained apart: each seed is judged by its own run's settings and times.
+        numbers = {seed.seed: self.measure(run, seed) for run in records.runs for seed in run.seeds}
         sign = 1 if self.above else -1
         ill = {seed: number for seed, number in numbers.items() if sign * number > sign * self.threshold}
         if not ill:

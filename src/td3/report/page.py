@@ -17,17 +17,25 @@ from td3.policy import Array
 from td3.report import paper
 from td3.report.doctor import all_clear, examine_run
 from td3.report.live import PARTS
-from td3.report.records import LAST, RunRecords, SeedRecords, histogram
+from td3.report.records import RunRecords, shared_steps
 from td3.report.svg import Chart, Level, Line, bars, stacked
-from td3.statistics import Comparison, compare, interquartile_mean, interval
+from td3.statistics import (
+    FEWEST_SEEDS,
+    Comparison,
+    at_the_end,
+    compare,
+    interquartile_mean,
+    iqm_interval,
+    mean_interval,
+)
 
 COLOURS = tuple(f"var(--c{number})" for number in range(6))
 MARGIN = 0.1
-"""Equivalence margin: a share of the reference run's interquartile mean."""
+"""Equivalence margin: a share of the reference run's mean return."""
 LARGEST_VIDEO = 12 << 20
 """Bytes of a film that go into the page; a larger one is linked."""
 BAND_POINTS = 60
-"""Evaluations at which the bootstrap is drawn: a report written every minute must cost nothing."""
+"""Evaluations at which the band of the learning curve is drawn: the eye sees no more."""
 OPTION = re.compile(r"--[a-z0-9][a-z0-9.-]*[a-z0-9]")
 """An option of the command line within a sentence."""
 PART_WORDS = {
@@ -42,10 +50,17 @@ PART_WORDS = {
 
 
 class Summary(NamedTuple):
-    """What a run reached."""
+    """What a run reached: each number is over the seeds that count, and an interval is NaN for one seed."""
 
+    final: float
+    """Mean of the final evaluation."""
+    final_low: float
+    final_high: float
+    final_at: int
     scores: Array
+    """Each seed's mean over the evaluations in the last tenth of the env steps."""
     iqm: float
+    """Interquartile mean of those."""
     low: float
     high: float
     highest: float
@@ -54,13 +69,18 @@ class Summary(NamedTuple):
 
 
 def summarise(records: RunRecords) -> Summary:
-    """Results over the seeds: last ten evaluations, and the paper's highest mean at any evaluation."""
+    """Results over the seeds: at the final evaluation, over the last tenth, and the paper's highest mean."""
     steps, returns = records.curves
+    final_low, final_high = mean_interval(records.final)
     scores = records.scores
-    low, high = interval(scores, interquartile_mean)
+    low, high = iqm_interval(scores)
     best = int(returns.mean(0).argmax())
     spread = float(returns[:, best].std(ddof=1)) if len(returns) > 1 else 0.0
     return Summary(
+        float(records.final.mean()),
+        float(final_low),
+        float(final_high),
+        int(steps[-1]),
         scores,
         float(interquartile_mean(scores)),
         float(low),
@@ -77,19 +97,26 @@ def figures(runs: Sequence[RunRecords], margin: float = MARGIN) -> dict[str, Any
     for records in runs:
         found = summarise(records)
         known = paper.published(records.config.env)
+        counted = [str(seed.seed) for seed in records.whole_seeds]
         rows.append(
             {
                 "run": str(records.path),
                 "env": records.config.env,
                 "status": records.status.get("status", "running"),
                 "env_steps": records.env_steps,
-                "averaged": records.averaged,
-                "last_ten": {str(s.seed): float(v) for s, v in zip(records.seeds, found.scores, strict=True)},
+                "final_at": found.final_at,
+                "final": dict(zip(counted, records.final.tolist(), strict=True)),
+                "final_mean": found.final,
+                "final_interval": _known(found.final_low, found.final_high),
+                "last_tenth_at": records.end_steps.tolist(),
+                "last_tenth": dict(zip(counted, found.scores.tolist(), strict=True)),
                 "iqm": found.iqm,
-                "iqm_interval": [found.low, found.high],
+                "iqm_interval": _known(found.low, found.high),
                 "max_average": found.highest,
                 "max_average_std": found.highest_spread,
                 "max_average_at": found.highest_at,
+                "frozen": {str(seed.seed): seed.frozen._asdict() for seed in records.seeds if seed.frozen},
+                "notes": records.notes,
                 "paper": None if known is None else known._asdict(),
                 "seconds": records.seconds,
                 "findings": [finding._asdict() for finding in examine_run(records)],
@@ -97,44 +124,130 @@ def figures(runs: Sequence[RunRecords], margin: float = MARGIN) -> dict[str, Any
             }
         )
     compared = [
-        {"run": str(other.path), "reference": str(reference.path), **result._asdict()}
-        for reference, other, result in comparisons(runs, margin)
+        {
+            "run": str(pair.run.path),
+            "reference": str(pair.reference.path),
+            "at": pair.steps.tolist(),
+            **({} if pair.result is None else _without_nan(pair.result._asdict())),
+            "said": _said(pair),
+        }
+        for pair in comparisons(runs, margin)
     ]
-    return {"runs": rows, "comparisons": compared, "warning": paper.engines_differ([r.versions for r in runs])}
+    return {"runs": rows, "comparisons": compared, "warning": _engines_differ(runs)}
+
+
+def _known(low: float, high: float) -> list[float] | None:
+    return None if np.isnan(low) else [low, high]
+
+
+def _without_nan(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: None if isinstance(value, float) and np.isnan(value) else value for name, value in values.items()}
+
+
+def _engines_differ(runs: Sequence[RunRecords]) -> str | None:
+    return paper.engines_differ([run.versions for records in runs for run in records.runs])
 
 
 def describe_runs(found: Mapping[str, Any]) -> list[str]:
     """The figures in words, a line for each run and each comparison."""
     lines = []
     for run in found["runs"]:
-        low, high = run["iqm_interval"]
-        seeds = len(run["last_ten"])
-        over = f"IQM over {seeds} seeds {run['iqm']:,.1f} (95 % interval {low:,.1f} to {high:,.1f})"
-        lines.append(
-            f"{run['run']}: {run['env']}, {run['env_steps']:,} env steps, {run['status']}. {run['averaged']}: "
-            f"{over if seeds > 1 else format(run['iqm'], ',.1f')}; highest mean {run['max_average']:,.1f} at "
-            f"{run['max_average_at']:,}."
+        seeds, count = len(run["final"]), len(run["last_tenth_at"])
+        over = f" over {seeds} seeds{_words_between(run['final_interval'])}" if seeds > 1 else " of one seed"
+        line = (
+            f"{run['run']}: {run['env']}, {run['env_steps']:,} env steps, {run['status']}. Final evaluation, at env "
+            f"step {run['final_at']:,}: mean return {run['final_mean']:,.1f}{over}"
         )
+        if count > 1:
+            kind = f"IQM over {seeds} seeds" if seeds > 1 else "mean"
+            line += (
+                f"; last tenth of the env steps ({count} evaluations): {kind} {run['iqm']:,.1f}"
+                f"{_words_between(run['iqm_interval'])}"
+            )
+        lines.append(f"{line}; highest mean {run['max_average']:,.1f} at {run['max_average_at']:,}.")
+        lines += [f"  {note}" for note in run["notes"]]
         lines += [f"  {finding['said']} {finding['advice']}" for finding in run["findings"]]
-    for pair in found["comparisons"]:
-        lines.append(
-            f"{pair['run']} against {pair['reference']}: {VERDICTS[pair['verdict']]}; difference "
-            f"{pair['difference']:+,.1f} (90 % interval {pair['low']:+,.1f} to {pair['high']:+,.1f}, margin "
-            f"{pair['margin']:,.1f}), probability of improvement {pair['probability']:.2f}."
-        )
+    lines += [f"{pair['run']} against {pair['reference']}: {pair['said']}" for pair in found["comparisons"]]
     return lines + ([found["warning"]] if found["warning"] else [])
 
 
-def comparisons(runs: Sequence[RunRecords], margin: float) -> list[tuple[RunRecords, RunRecords, Comparison]]:
-    """Every run against the first one of the same task; the margin is a share of that one's interquartile mean."""
+def _words_between(interval: Sequence[float] | None) -> str:
+    return "" if interval is None else f" (95 % interval {interval[0]:,.1f} to {interval[1]:,.1f})"
+
+
+class Pair(NamedTuple):
+    """A run and the one that it is compared with."""
+
+    run: RunRecords
+    reference: RunRecords
+    steps: Array
+    """The env steps compared: those in the last tenth of the env steps at which both were evaluated."""
+    result: Comparison | None
+    """None where there is nothing to compare."""
+
+
+def comparisons(runs: Sequence[RunRecords], margin: float) -> list[Pair]:
+    """Every run against the first one of the same task; the margin is a share of that one's mean return."""
     references: dict[str, RunRecords] = {}
     found = []
     for records in runs:
         reference = references.setdefault(records.config.env, records)
-        if reference is not records:
-            size = margin * abs(float(interquartile_mean(reference.scores)))
-            found.append((reference, records, compare(records.scores, reference.scores, size)))
+        if reference is records:
+            continue
+        shared = shared_steps(side.curves[0] for side in (records, reference))
+        shared = shared[shared > 0]  # before training all agents are alike
+        if len(shared) == 0 or records.all_frozen or reference.all_frozen:
+            found.append(Pair(records, reference, np.zeros(0, int), None))
+            continue
+        shared = shared[at_the_end(shared)]
+        ours, theirs = (_scores_at(side, shared) for side in (records, reference))
+        found.append(Pair(records, reference, shared, compare(ours, theirs, margin * abs(float(theirs.mean())))))
     return found
+
+
+def _scores_at(records: RunRecords, shared: Array) -> Array:
+    steps, returns = records.curves
+    return np.asarray(returns[:, np.isin(steps, shared)].mean(1))
+
+
+VERDICTS = {
+    "equivalent": "equivalent",
+    "better": "better than the reference",
+    "worse": "worse than the reference",
+    "undecided": "not decided by these seeds",
+}
+
+
+def _said(pair: Pair) -> str:
+    """A comparison in one sentence: a verdict only where there are seeds enough for one."""
+    found = pair.result
+    if found is None:
+        for records in (pair.run, pair.reference):
+            if records.all_frozen:
+                return f"not compared: every seed of {records.path} is frozen."
+        return "not compared: they have no evaluation at the same env step after training began."
+    numbers = (
+        f"mean return differs by {found.difference:+,.1f}"
+        + ("" if np.isnan(found.low) else f" (95 % interval {found.low:+,.1f} to {found.high:+,.1f})")
+        + f" at {_where(pair.steps)}, probability of improvement {found.probability:.2f}"
+    )
+    ended = [(records.path, int(records.curves[0][-1])) for records in (pair.run, pair.reference)]
+    further = "".join(f" {path} goes on to {last:,}." for path, last in ended if last > pair.steps[-1])
+    if found.verdict == "too_few_seeds":
+        return f"{numbers}; {_too_few(found)}.{further}"
+    return f"{VERDICTS[found.verdict]}; {numbers}, margin {found.margin:,.1f}.{further}"
+
+
+def _where(steps: Array) -> str:
+    if len(steps) == 1:
+        return f"env step {steps[0]:,.0f}"
+    return f"{len(steps)} shared evaluations, env steps {steps[0]:,.0f} to {steps[-1]:,.0f}"
+
+
+def _too_few(found: Comparison) -> str:
+    ours, theirs = found.seeds
+    counted = f"{ours} and {theirs} seeds are" if ours != theirs else "1 seed is" if ours == 1 else f"{ours} seeds are"
+    return f"{counted} too few for a verdict, which needs {FEWEST_SEEDS} of each run"
 
 
 def write_report(runs: Sequence[RunRecords], out: Path, margin: float = MARGIN) -> None:
@@ -167,7 +280,7 @@ def page(runs: Sequence[RunRecords], margin: float = MARGIN) -> str:
     for records, name, colour in zip(runs, names, colours, strict=True):
         body.append(_details(records, name, colour, alone=len(runs) == 1))
     # A page that is open while its run trains shows the newest one by itself.
-    training = any("status" not in records.status for records in runs)
+    training = any(records.status.get("status", "running") == "running" for records in runs)
     again = '<meta http-equiv="refresh" content="60">\n' if training else ""
     return f"""<!doctype html>
 <html lang="en">
@@ -179,8 +292,7 @@ def page(runs: Sequence[RunRecords], margin: float = MARGIN) -> str:
 </head>
 <body><main>
 {"".join(body)}
-<footer><p>Written by <code>td3 report</code>. Intervals: 95&nbsp;% stratified percentile bootstrap over
-seeds.</p></footer>
+<footer><p>Written by <code>td3 report</code>. Intervals: 95&nbsp;% by Student&rsquo;s t over seeds.</p></footer>
 </main></body>
 </html>
 """
@@ -204,19 +316,29 @@ def _opening(runs: Sequence[RunRecords], envs: Sequence[str]) -> str:
     status = first.status.get("status", "running")
     seeds = "1 seed" if config.seeds == 1 else f"{config.seeds} seeds"
     lead = f"{seeds}, {first.env_steps:,} of {config.steps:,} env steps, {escape(status)}, on {escape(first.device)}."
-    rate = f"{config.seeds * first.env_steps / seconds:,.0f}" if seconds and first.env_steps else "&ndash;"
+    rate = f"{first.trained_steps / seconds:,.0f}" if seconds and first.env_steps else "&ndash;"
+    counted = len(found.scores)
+    over = f"mean over {counted} seeds" if counted > 1 else "one seed"
+    kind = f"IQM over {counted} seeds" if counted > 1 else "mean"
+    count, apart = len(first.end_steps), len(first.separate)
     tiles = [
-        (_number(found.iqm), f"return at the end (IQM; {first.averaged.lower()})"),
-        (_range(found.low, found.high) if config.seeds > 1 else "&ndash;", "95 % interval"),
+        (_number(found.final), f"return at the final evaluation, env step {found.final_at:,} ({over})"),
+        (_interval(found.final_low, found.final_high), "95 % interval of that mean"),
+        (_number(found.iqm), f"{kind}, last tenth of the env steps ({count} evaluation{'s' * (count > 1)})"),
         (_number(found.highest), "highest mean (the paper&rsquo;s measure)"),
-        (rate, "env steps a second, all seeds"),
-        (_clock(seconds) if seconds else "&ndash;", "of training"),
+        (rate, "env steps a second, each run by itself" if apart else "env steps a second, all seeds"),
+        (_clock(seconds) if seconds else "&ndash;", f"of training, {apart} runs added up" if apart else "of training"),
     ]
     shown = "".join(f"<div><b>{value}</b><span>{label}</span></div>" for value, label in tiles)
     return (
         f"<header><h1>{escape(config.env)}</h1><p class='lead'>{lead}</p></header><div class='tiles'>{shown}</div>"
+        + _notes(first)
         + _health(first)
     )
+
+
+def _notes(records: RunRecords) -> str:
+    return "".join(f"<p class='warn'>{escape(note)}</p>" for note in records.notes)
 
 
 def _health(records: RunRecords) -> str:
@@ -240,8 +362,11 @@ def _curves(runs: Sequence[RunRecords], names: Sequence[str], colours: Sequence[
         steps, returns = records.curves
         many = len(returns) > 1
         chart.lines += [Line(steps, curve, colour, 1.0, 0.35 / len(runs)) for curve in returns] if many else []
+        for seed in records.seeds:
+            if seed.frozen:
+                chart.lines.append(Line(seed.steps, seed.curve, colour, 1.0, 0.7, dashed=True))
         places = np.unique(np.linspace(0, len(steps) - 1, BAND_POINTS).round().astype(int))
-        low, high = interval(returns[:, places], interquartile_mean)
+        low, high = iqm_interval(returns[:, places])
         band = (low, high) if many else (None, None)
         chart.lines.append(Line(steps[places], interquartile_mean(returns[:, places]), colour, 2.5, 1.0, False, *band))
         legend.append((colour, escape(name) if len(runs) > 1 else "IQM over seeds" if many else "mean of the episodes"))
@@ -259,8 +384,9 @@ def _curves(runs: Sequence[RunRecords], names: Sequence[str], colours: Sequence[
     caption = (
         f"Return of {episodes} noise-free episodes on environments of their own. Thin: each seed. Thick: "
         "interquartile mean over the seeds; band: its 95&nbsp;% interval."
+        + (" Dashed: frozen seeds, not in the mean." if any(s.frozen for r in runs for s in r.seeds) else "")
     )
-    differ = paper.engines_differ([records.versions for records in runs])
+    differ = _engines_differ(runs)
     return (
         f"<section id='curves'><h2>Learning curves{f': {escape(env)}' if named else ''}</h2>"
         f"<figure class='wide'>{_legend(legend)}<div class='on-phone'>{chart.svg()}</div>"
@@ -277,73 +403,80 @@ def _results(runs: Sequence[RunRecords], names: Sequence[str], colours: Sequence
         found, known = summarise(records), paper.published(records.config.env)
         many, label = len(found.scores) > 1, f"{_dot(colour)}{escape(name)}"
         if len(runs) == 1:
-            label = "all seeds" if many else f"seed {records.seeds[0].seed}"
+            label = "all seeds" if many else f"seed {records.whole_seeds[0].seed}"
         rows.append(
             [
                 label,
                 str(len(found.scores)),
+                f"{_number(found.final)} {_aside(_range(found.final_low, found.final_high)) if many else ''}",
                 f"{_number(found.iqm)} {_aside(_range(found.low, found.high)) if many else ''}",
-                _number(float(found.scores.mean())),
                 f"{_number(found.highest)}{f' &plusmn; {_number(found.highest_spread)}' if many else ''}",
                 f"{found.highest_at:,}",
                 f"{_number(known.highest)} &plusmn; {_number(known.spread)}" if known else "",
             ]
         )
-        for seed, score in zip(records.seeds, found.scores, strict=True):
+        for seed in records.seeds:
             best = int(seed.curve.argmax())
-            values = (float(score), float(seed.curve[-1]), float(seed.curve[best]))
+            end = float(seed.curve[at_the_end(seed.steps)].mean())
+            values = (float(seed.curve[-1]), end, float(seed.curve[best]))
             who = f"{escape(name)} seed {seed.seed}" if len(runs) > 1 else f"seed {seed.seed}"
+            who += f" (frozen at {seed.frozen.env_steps:,})" if seed.frozen else ""
             seeds.append([who, *map(_number, values), f"{int(seed.steps[best]):,}"])
-    head = ["", "seeds", f"last {LAST}: IQM (95&nbsp;%)", f"last {LAST}: mean", "highest mean", "at env step"]
+    head = ["", "seeds", "final: mean (95&nbsp;%)", "last tenth: IQM (95&nbsp;%)", "highest mean", "at env step"]
     if any(row[-1] for row in rows):
         head.append("the paper&rsquo;s")
     else:
         rows = [row[:-1] for row in rows]
     opened = " open" if len(runs) == 1 and len(seeds) > 1 else ""
-    by_seed = _table(["", f"last {LAST}", "last", "highest", "at env step"], seeds, "narrow")
-    return f"""<section id="results"><h2>Returns at the end</h2>{_table(head, rows)}
-<p class="note">Last {LAST}: each seed&rsquo;s mean over its last {LAST} evaluations. Highest mean: the best mean over
-seeds at any evaluation, &plusmn; one standard deviation over the seeds there; the paper reports this, and it flatters,
-for it picks the moment after the fact.</p>
+    by_seed = _table(["", "final", "last tenth", "highest", "at env step"], seeds, "narrow")
+    notes = "".join(_notes(records) for records in runs) if len(runs) > 1 else ""
+    return f"""<section id="results"><h2>Returns at the end</h2>{_table(head, rows)}{notes}
+<p class="note">Final: the last evaluation. Last tenth: each seed&rsquo;s mean over its evaluations in the last tenth of
+the env steps. Highest mean: the best mean over seeds at any evaluation, &plusmn; one standard deviation over the seeds
+there; the paper reports this, and it is biased upward, for it picks the moment after the fact.</p>
 <details{opened}><summary>Seed by seed</summary>{by_seed}</details></section>"""
-
-
-VERDICTS = {
-    "equivalent": "equivalent",
-    "better": "better than the reference",
-    "worse": "worse than the reference",
-    "undecided": "not decided (fewer than three seeds a run, or a wide interval)",
-}
 
 
 def _compared(runs: Sequence[RunRecords], names: Sequence[str], margin: float) -> str:
     called = {id(records): escape(name) for records, name in zip(runs, names, strict=True)}
-    rows = [
-        [
-            called[id(other)],
-            called[id(reference)],
-            f"{_number(found.difference, '+')} {_aside(_range(found.low, found.high, '+'))}",
-            f"&plusmn; {_number(found.margin)}",
-            VERDICTS[found.verdict],
-            f"{found.probability:.2f} {_aside(f'{found.probability_low:.2f} to {found.probability_high:.2f}')}",
-        ]
-        for reference, other, found in comparisons(runs, margin)
-    ]
+    rows = [[called[id(pair.run)], called[id(pair.reference)], *_cells(pair)] for pair in comparisons(runs, margin)]
     if not rows:
         return "<section id='compared'><h2>Compared</h2><p>Runs of different tasks: nothing to compare.</p></section>"
     head = [
         "run",
         "reference",
-        "difference of IQM (90&nbsp;%)",
+        "seeds",
+        "at env steps",
+        "difference of means (95&nbsp;%)",
         "margin",
         "verdict",
         "probability of improvement (95&nbsp;%)",
     ]
     return f"""<section id="compared"><h2>Compared</h2>{_table(head, rows)}
-<p class="note">Of each seed&rsquo;s last {LAST} evaluations. <b>Equivalent</b> means that the whole 90&nbsp;% bootstrap
-interval of the difference lies within the margin, {100 * margin:g}&nbsp;% of the reference&rsquo;s interquartile mean
-(two one-sided tests at 5&nbsp;%). &ldquo;Not decided&rdquo; is not &ldquo;the same&rdquo;: it asks for more seeds. The
-probability of improvement is how often a random seed of the run beats a random seed of the reference.</p></section>"""
+<p class="note">Compared are each seed&rsquo;s means over the last tenth of the env steps at which both runs were
+evaluated. Frozen seeds are not counted. <b>Equivalent</b> means that the whole 95&nbsp;% interval of the difference
+(Welch&rsquo;s t) lies within the margin, {100 * margin:g}&nbsp;% of the reference&rsquo;s mean; <b>better</b> and
+<b>worse</b> that it lies on one side of 0. With fewer than {FEWEST_SEEDS} seeds a run there is no verdict. &ldquo;Not
+decided&rdquo; is not &ldquo;the same&rdquo;: it asks for more seeds. The probability of improvement is how often a
+random seed of the run beats a random seed of the reference.</p></section>"""
+
+
+def _cells(pair: Pair) -> list[str]:
+    found = pair.result
+    if found is None:
+        counts = "/".join(str(len(records.whole_seeds)) for records in (pair.run, pair.reference))
+        return [counts, "&ndash;", "&ndash;", "&ndash;", escape(_said(pair)), "&ndash;"]
+    first, last = (f"{int(pair.steps[at]):,}" for at in (0, -1))
+    return [
+        "/".join(map(str, found.seeds)),
+        first if first == last else f"{first} to {last}",
+        f"{_number(found.difference, '+')} {_aside(_range(found.low, found.high, '+'))}"
+        if not np.isnan(found.low)
+        else _number(found.difference, "+"),
+        f"&plusmn; {_number(found.margin)}",
+        f"none: {_too_few(found)}" if found.verdict == "too_few_seeds" else VERDICTS[found.verdict],
+        f"{found.probability:.2f} {_aside(f'{found.probability_low:.2f} to {found.probability_high:.2f}')}",
+    ]
 
 
 def _details(records: RunRecords, name: str, colour: str, alone: bool) -> str:
@@ -389,11 +522,11 @@ def _insides(records: RunRecords) -> list[str]:
     ]
     return [
         _figure(
-            "Q against what came",
+            "Predicted Q and observed return",
             both,
-            "At the first states of the evaluation&rsquo;s episodes: what critic 1 expects and the discounted return "
-            "that followed (an episode that was cut off is continued by the critic).",
-            [(COLOURS[0], "critic 1 expects"), (COLOURS[1], "what came")],
+            "At the first states of the evaluation&rsquo;s episodes: critic 1&rsquo;s Q-value and the observed "
+            "discounted return (an episode that was cut off is continued by the critic).",
+            [(COLOURS[0], "predicted Q, critic 1"), (COLOURS[1], "observed return")],
         ),
         _actions(records),
         _figure(
@@ -419,19 +552,19 @@ def _insides(records: RunRecords) -> list[str]:
 
 
 def _per_seed(records: RunRecords, table: str, column: str) -> list[Line]:
-    """One thin line per seed and, for several, their mean."""
-    found: list[tuple[Array, Array]] = []
+    """One thin line per seed, dashed if it is frozen; for several, their mean at the env steps that all have."""
+    found: list[tuple[Array, Array, bool]] = []
     for seed in records.seeds:
         values: Mapping[str, Array] = getattr(seed, table)
-        if column in values and values[column].dtype == np.float64:
-            found.append((values["env_steps"], values[column]))
+        found.append((values["env_steps"], values[column], seed.frozen is not None))
     many = len(found) > 1
-    lines = [Line(x, y, COLOURS[0], 1.0 if many else 2.0, 0.4 if many else 1.0) for x, y in found]
-    if many and (shortest := min(len(y) for _, y in found)):
-        together = np.stack([y[:shortest] for _, y in found])
+    lines = [Line(x, y, COLOURS[0], 1.0 if many else 2.0, 0.4 if many else 1.0, frozen) for x, y, frozen in found]
+    whole = [(x, y) for x, y, frozen in found if not frozen and len(x)]
+    if len(whole) > 1 and len(shared := shared_steps(x for x, _ in whole)):
+        together = np.stack([y[np.unique(x, return_index=True)[1]][np.isin(np.unique(x), shared)] for x, y in whole])
         known = np.isfinite(together)
         mean = np.where(known, together, 0).sum(0) / np.maximum(known.sum(0), 1)
-        lines.append(Line(found[0][0][:shortest], np.where(known.any(0), mean, np.nan), COLOURS[0], 2.0))
+        lines.append(Line(shared, np.where(known.any(0), mean, np.nan), COLOURS[0], 2.0))
     return [line for line in lines if np.isfinite(line.y).any()]
 
 
@@ -452,7 +585,9 @@ def _figure(
 def _actions(records: RunRecords) -> str:
     """The first seed that has them: what its actor wants at the beginning, half-way and at the end."""
     for seed in records.seeds:
-        kept = [(step, histogram(text)) for step, text in _histograms(seed) if len(histogram(text))]
+        table = seed.diagnostics
+        both = zip(table["env_steps"], table["policy_actions"], strict=True)
+        kept = [(step, counts) for step, counts in both if len(counts)]
         if kept:
             picks = sorted({0, len(kept) // 2, len(kept) - 1})
             colours = ("var(--faint-line)", COLOURS[5], COLOURS[0])[-len(picks) :]
@@ -466,11 +601,6 @@ def _actions(records: RunRecords) -> str:
     return ""
 
 
-def _histograms(seed: SeedRecords) -> list[tuple[float, Any]]:
-    table = seed.diagnostics
-    return list(zip(table["env_steps"], table["policy_actions"], strict=True)) if "policy_actions" in table else []
-
-
 def _budget(records: RunRecords) -> str:
     seconds = records.seconds
     whole = sum(seconds.values())
@@ -480,14 +610,13 @@ def _budget(records: RunRecords) -> str:
     legend = [
         (colour, f"{PART_WORDS[part]} {100 * value / whole:.1f}&nbsp;%") for part, value, colour in parts if value > 0
     ]
-    steps, times = records.times["env_steps"], np.sum([records.times[part] for part in PARTS], 0)
-    onward = np.diff(steps) > 0  # a resumed run goes back to its checkpoint first
-    rates = (np.diff(steps) / np.maximum(times[1:], 1e-9) * records.config.seeds)[onward]
-    chart = Chart("Env steps a second", lines=[Line(steps[1:][onward], rates, COLOURS[0])], height=190)
+    lines = [line for run in records.runs if len((line := _speed(run)).x)]
+    chart = Chart("Env steps a second", lines=lines, height=190)
+    who = f"Each of {len(records.separate)} runs by itself" if records.separate else "All seeds together"
     speed = (
-        f"<figure><h3>Env steps a second</h3>{chart.svg()}<figcaption>All seeds together, between evaluations, "
+        f"<figure><h3>Env steps a second</h3>{chart.svg()}<figcaption>{who}, between evaluations, "
         "evaluations included.</figcaption></figure>"
-        if len(rates)
+        if lines
         else ""
     )
     beside = (
@@ -495,9 +624,18 @@ def _budget(records: RunRecords) -> str:
         if records.device.startswith("cuda")
         else ""
     )
+    apart = f", added up over {len(records.separate)} runs that trained apart" if records.separate else ""
     bar = stacked([(value, colour) for _, value, colour in parts], "Time budget")
     return f"""<h2>Where the time went</h2><figure class="wide bar">{bar}{_legend(legend)}
-<figcaption>{_clock(whole)} of wall-clock time.{beside}</figcaption></figure><div class="grid2">{speed}</div>"""
+<figcaption>{_clock(whole)} of wall-clock time{apart}.{beside}</figcaption></figure><div class="grid2">{speed}</div>"""
+
+
+def _speed(run: RunRecords) -> Line:
+    """Env steps a second of all seeds of one run."""
+    steps, times = run.times["env_steps"], np.sum([run.times[part] for part in PARTS], 0)
+    onward = np.diff(steps) > 0  # a resumed run goes back to its checkpoint first
+    rates = (np.diff(steps) / np.maximum(times[1:], 1e-9) * run.config.seeds)[onward]
+    return Line(steps[1:][onward], rates, COLOURS[0])
 
 
 def _video(records: RunRecords) -> str:
@@ -580,6 +718,10 @@ def _number(value: float, sign: str = "") -> str:
 
 def _range(low: float, high: float, sign: str = "") -> str:
     return f"{_number(low, sign)} to {_number(high, sign)}"
+
+
+def _interval(low: float, high: float) -> str:
+    return "&ndash;" if np.isnan(low) else _range(low, high)
 
 
 def _clock(seconds: float) -> str:

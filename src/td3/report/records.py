@@ -1,20 +1,45 @@
-"""What a run wrote of itself, read back as arrays: the one source of the report, the doctor and the hints."""
+"""What a run wrote, read back as arrays and validated here, once: the one source of report, doctor and hints.
+
+Everything after `read_run` may rely on it: columns are there, numbers are within their ranges, texts are short and
+printable. A file that is missing is empty, as in a run of an earlier version; one that holds anything else than what
+training writes is refused with its name, row and column.
+"""
 
 import csv
+import io
 import json
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from td3.config import TrainConfig
+from td3.errors import RunError
+from td3.files import read_json, read_plain
 from td3.policy import Array
-from td3.run import Run
+from td3.report.live import PARTS
+from td3.run import DIAGNOSTICS, LARGEST_JSON, METRICS, Run
+from td3.statistics import at_the_end
 
 Table = dict[str, Array]
-LAST = 10
-"""Evaluations at the end over which a run's result is taken, as in the paper's ablations."""
+LARGEST_TABLE = 1 << 28
+"""Bytes beyond which a table is not read: metrics.csv of a billion env steps has half as many."""
+LARGEST_COUNT = 2.0**53
+"""Whole numbers up to here are exact as float64."""
+LARGEST_NUMBER = 1e100
+"""Numbers up to here can be squared and added up; training works in float32, which ends at 3.4e38."""
+LONGEST_TEXT = 2_000
+
+
+class Frozen(NamedTuple):
+    """Where and why training of one seed stopped while the others went on."""
+
+    env_steps: int
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -26,6 +51,7 @@ class SeedRecords:
     returns: Array
     metrics: Table
     diagnostics: Table
+    frozen: Frozen | None = None
 
     @property
     def curve(self) -> Array:
@@ -35,7 +61,7 @@ class SeedRecords:
 
 @dataclass(frozen=True)
 class RunRecords:
-    """A whole run."""
+    """A whole run, or several runs of one seed each that are shown as one (see `combine`)."""
 
     path: Path
     config: TrainConfig
@@ -43,6 +69,13 @@ class RunRecords:
     status: dict[str, Any]
     seeds: tuple[SeedRecords, ...]
     times: Table
+    separate: tuple["RunRecords", ...] = ()
+    """The runs that this one is made of, where it is: each trained apart, with times of its own."""
+
+    @property
+    def runs(self) -> tuple["RunRecords", ...]:
+        """The runs that trained: itself, or those that it is made of."""
+        return self.separate or (self,)
 
     @property
     def name(self) -> str:
@@ -50,23 +83,56 @@ class RunRecords:
         return self.path.resolve().name
 
     @property
+    def whole_seeds(self) -> tuple[SeedRecords, ...]:
+        """The seeds that count: those that are not frozen; all of them where all are."""
+        return tuple(seed for seed in self.seeds if seed.frozen is None) or self.seeds
+
+    @property
+    def all_frozen(self) -> bool:
+        """Whether no seed was trained to the end, so that there is no result to speak of."""
+        return all(seed.frozen is not None for seed in self.seeds)
+
+    @property
     def curves(self) -> tuple[Array, Array]:
-        """Env steps `[evaluation]` and mean returns `[seed, evaluation]`, as far as all seeds have come."""
-        shortest = min(len(seed.steps) for seed in self.seeds)
-        return self.seeds[0].steps[:shortest], np.stack([seed.curve[:shortest] for seed in self.seeds])
+        """Env steps `[evaluation]` that all seeds which count have, and their mean returns `[seed, evaluation]`."""
+        shared = shared_steps(seed.steps for seed in self.whole_seeds)
+        return shared, np.stack([seed.curve[np.isin(seed.steps, shared)] for seed in self.whole_seeds])
+
+    @property
+    def final(self) -> Array:
+        """Each seed's final evaluation, at the last env step that all of them have."""
+        return np.asarray(self.curves[1][:, -1])
 
     @property
     def scores(self) -> Array:
-        """A seed's result: the mean over its last ten evaluations (the one before training is none of them)."""
-        _, returns = self.curves
-        trained = returns[:, 1:] if returns.shape[1] > 1 else returns
-        return np.asarray(trained[:, -LAST:].mean(1))
+        """Each seed's mean over the evaluations in the last tenth of the run's env steps."""
+        steps, returns = self.curves
+        return np.asarray(returns[:, at_the_end(steps)].mean(1))
 
     @property
-    def averaged(self) -> str:
-        """What `last` is the mean of, in words."""
-        count = min(LAST, max(1, self.curves[1].shape[1] - 1))
-        return "Last evaluation" if count == 1 else f"Last {count} evaluations"
+    def end_steps(self) -> Array:
+        """The env steps of those evaluations."""
+        steps, _ = self.curves
+        return np.asarray(steps[at_the_end(steps)])
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader of the curves must know: seeds that are frozen, or whose evaluations end early."""
+        said = [
+            f"Seed {seed.seed} is frozen since env step {seed.frozen.env_steps:,} and is not counted: "
+            f"{seed.frozen.reason.rstrip('.')}."
+            for seed in self.seeds
+            if seed.frozen
+        ]
+        if self.all_frozen:
+            said.append("Every seed is frozen: the returns shown are those before that, and no result of the run.")
+        ends = {int(seed.steps[-1]) for seed in self.whole_seeds}
+        if len(ends) > 1:
+            said.append(
+                f"The seeds' evaluations end at different env steps ({', '.join(f'{end:,}' for end in sorted(ends))}): "
+                f"figures over seeds use those that all have, up to {int(self.curves[0][-1]):,}."
+            )
+        return said
 
     @property
     def env_steps(self) -> int:
@@ -74,59 +140,261 @@ class RunRecords:
         return max(int(self.status.get("env_steps", 0)), int(self.curves[0][-1]))
 
     @property
+    def trained_steps(self) -> int:
+        """Env steps of all seeds together."""
+        return sum(s.frozen.env_steps if s.frozen else run.env_steps for run in self.runs for s in run.seeds)
+
+    @property
     def device(self) -> str:
         """Where it trained."""
-        return str(self.times["device"][-1]) if len(self.times.get("device", ())) else self.config.device
+        found = [str(r.times["device"][-1]) if len(r.times["device"]) else r.config.device for r in self.runs]
+        return _joined(found)
 
     @property
     def seconds(self) -> dict[str, float]:
-        """Wall-clock seconds of each part of the loop."""
-        return {name: float(v.sum()) for name, v in self.times.items() if name not in ("env_steps", "device")}
+        """Wall-clock seconds of each part of the loop; those of separate runs are added up."""
+        return {part: float(sum(run.times[part].sum() for run in self.runs)) for part in PARTS}
+
+
+def shared_steps(steps: Iterable[Array]) -> Array:
+    """The env steps that occur in all of these."""
+    return np.asarray(reduce(np.intersect1d, steps))
+
+
+def combine(path: Path, runs: Sequence[RunRecords]) -> RunRecords:
+    """Runs of one task and setting as one run of all their seeds; times stay those of the runs that took them."""
+    first, seeds = runs[0], tuple(seed for run in runs for seed in run.seeds)
+    names = dict.fromkeys(name for run in runs for name in run.versions)
+    versions = {name: _joined([run.versions.get(name, "none") for run in runs]) for name in names}
+    status = {
+        "status": _joined([str(run.status.get("status", "running")) for run in runs]),
+        "env_steps": max(run.env_steps for run in runs),
+    }
+    config = replace(first.config, seed=min(run.config.seed for run in runs), seeds=len(seeds))
+    combined = RunRecords(path, config, versions, status, seeds, first.times, tuple(runs))
+    _require_shared(combined)
+    return combined
+
+
+def _joined(texts: Sequence[str]) -> str:
+    return " or ".join(dict.fromkeys(texts))
 
 
 def read_run(path: Path | str) -> RunRecords:
     """Everything that there is; what an older run did not write is empty."""
     run = Run(path)
+    status = _read_status(run.path / "status.json", run.seeds)
     seeds = []
     for seed in run.seeds:
         steps, returns = run.evaluations(seed)
         folder = run.folder(seed)
-        tables = (read_table(folder / name) for name in ("metrics.csv", "diagnostics.csv"))
-        seeds.append(SeedRecords(seed, steps, returns, *tables))
-    versions, status = (_read_json(run.path / name) for name in ("versions.json", "status.json"))
-    return RunRecords(run.path, run.config, versions, status, tuple(seeds), read_table(run.path / "times.csv"))
+        tables = read_table(folder / "metrics.csv", _METRICS), read_table(folder / "diagnostics.csv", _DIAGNOSTICS)
+        seeds.append(SeedRecords(seed, steps, returns, *tables, status["frozen"].get(seed)))
+    times = read_table(run.path / "times.csv", _TIMES)
+    versions = _read_versions(run.path / "versions.json")
+    records = RunRecords(run.path, run.config, versions, status, tuple(seeds), times)
+    _require_shared(records)
+    return records
 
 
-def read_table(path: Path) -> Table:
-    """The columns of a CSV file: numbers where they are numbers; a row that is being written is not there yet."""
+def _require_shared(records: RunRecords) -> None:
+    if not len(records.curves[0]):
+        raise RunError(f"{records.path} has seeds without one evaluation at the same env step: restore its files.")
+
+
+class Wrong(ValueError):
+    """What a cell should have been."""
+
+
+@dataclass(frozen=True)
+class _Number:
+    """A reader of numbers within a range; `undefined` lets NaN and infinity pass, which a diverged learner writes."""
+
+    low: float
+    high: float
+    whole: bool = False
+    undefined: bool = False
+
+    def __call__(self, text: str) -> float:
+        """The number in one cell."""
+        try:
+            value = float(text)
+        except ValueError:
+            value = None
+        if value is None or not (self._accepts(value) or self._is_undefined(value, text)):
+            kind = "a whole number" if self.whole else "a number"
+            also = ", NaN or infinity" if self.undefined else ""
+            raise Wrong(f"{kind} from {self.low:g} to {self.high:g}{also}")
+        return value
+
+    def _accepts(self, value: float) -> bool:
+        return self.low <= value <= self.high and (not self.whole or value.is_integer())
+
+    def _is_undefined(self, value: float, text: str) -> bool:
+        # Digits that come to infinity are more than a float64 has room for, and nothing that training wrote.
+        return self.undefined and not math.isfinite(value) and not any(map(str.isdigit, text))
+
+    def column(self, cells: list[str]) -> Array | None:
+        """All cells at once, where each is a number within the range or NaN; every report reads thousands of them."""
+        try:
+            values = np.array([float(cell) for cell in cells])
+        except ValueError:
+            return None
+        fine = (values >= self.low) & (values <= self.high) & (not self.whole or values == np.floor(values))
+        return values if (fine | (np.isnan(values) & self.undefined)).all() else None
+
+
+def _text(text: str) -> str:
+    if len(text) > LONGEST_TEXT:
+        raise Wrong(f"a text of at most {LONGEST_TEXT:,} characters")
+    return "".join(letter if letter.isprintable() else " " for letter in text)
+
+
+def _histogram(text: str) -> Array:
+    """Counts, as diagnostics.csv holds them; an empty list where there are none."""
     try:
-        with path.open(newline="", encoding="utf-8") as file:
-            header, *rows = csv.reader(file)
-    except (OSError, ValueError, csv.Error):
+        bars = json.loads(text)
+    except (ValueError, RecursionError):
+        bars = None
+    is_list = isinstance(bars, list) and len(bars) <= 1_000
+    if not is_list or not all(type(bar) is int and 0 <= bar <= LARGEST_COUNT for bar in bars):
+        raise Wrong("a JSON list of whole numbers")
+    return np.array(bars, np.float64)
+
+
+_COUNT = _Number(0.0, LARGEST_COUNT, whole=True)
+_MEASURED = _Number(-LARGEST_NUMBER, LARGEST_NUMBER, undefined=True)
+_SIZE = _Number(0.0, LARGEST_NUMBER, undefined=True)
+_SHARE = _Number(0.0, 1.0, undefined=True)
+_SECONDS = _Number(0.0, LARGEST_NUMBER)
+Columns = Mapping[str, Callable[[str], Any]]
+_METRICS: Columns = {
+    name: _COUNT if name in ("env_steps", "updates", "episodes", "timeouts") else _MEASURED for name in METRICS
+} | {"episode_length": _SIZE}
+_DIAGNOSTICS: Columns = dict.fromkeys(DIAGNOSTICS, _SIZE) | {
+    "env_steps": _COUNT,
+    **dict.fromkeys(("q_start", "return_start"), _MEASURED),
+    **dict.fromkeys(("saturation", "stuck", "actor_dead", "critic_dead"), _SHARE),
+    **dict.fromkeys(("policy_actions", "played_actions"), _histogram),
+}
+_TIMES: Columns = {"env_steps": _COUNT, **dict.fromkeys(PARTS, _SECONDS), "device": _text}
+
+
+def read_table(path: Path, columns: Columns) -> Table:
+    """These columns of a CSV file, all of one length: empty without the file, NaN (or empty) where it lacks a column.
+
+    A last line without an end is being written, and is not there yet. The header is row 1.
+    """
+    try:
+        text = read_plain(path, LARGEST_TABLE).decode()
+    except (FileNotFoundError, NotADirectoryError):
+        text = ""
+    except OSError as error:
+        raise RunError(f"{path} cannot be read ({error.strerror}): put the run's own file there.") from None
+    except ValueError as error:
+        raise RunError(f"{path} is damaged ({error}): {_REMEDY}") from None
+    try:
+        rows = list(csv.reader(io.StringIO(text[: text.rfind("\n") + 1], newline=""), strict=True))
+    except csv.Error as error:
+        raise RunError(f"{path} is damaged: it is not CSV ({error}). {_REMEDY.capitalize()}") from None
+    header, rows = (rows[0], rows[1:]) if rows else (["env_steps"], [])
+    if "env_steps" not in header or len({*header}) < len(header):
+        raise RunError(f"{path}, row 1: the names of its columns are not those of a run: {_REMEDY}")
+    for number, row in enumerate(rows, 2):
+        if len(row) != len(header):
+            raise RunError(f"{path}, row {number}: it has {len(row)} cells, and row 1 has {len(header)}: {_REMEDY}")
+    return {
+        name: _column(path, name, read, [row[header.index(name)] for row in rows])
+        if name in header
+        else _missing(read, len(rows))
+        for name, read in columns.items()
+    }
+
+
+def _column(path: Path, name: str, read: Callable[[str], Any], cells: list[str]) -> Array:
+    if isinstance(read, _Number) and (quickly := read.column(cells)) is not None:
+        return quickly
+    values = np.empty(len(cells), np.float64 if isinstance(read, _Number) else object)
+    for number, cell in enumerate(cells):
+        try:
+            values[number] = read(cell)
+        except Wrong as wrong:
+            raise RunError(
+                f"{path}, row {number + 2}, column {name}: {_shown(cell)} is not {wrong}: {_REMEDY}"
+            ) from None
+    return values
+
+
+def _missing(read: Callable[[str], Any], rows: int) -> Array:
+    values = np.full(rows, np.nan) if isinstance(read, _Number) else np.empty(rows, object)
+    if read is _histogram:
+        values[:] = [np.zeros(0)] * rows
+    elif read is _text:
+        values[:] = ""
+    return values
+
+
+_REMEDY = "restore the file, or delete it to read the run without it."
+
+
+def _shown(given: Any) -> str:
+    if isinstance(given, dict | list):
+        return "an object" if isinstance(given, dict) else "a list"
+    text = _text(given[:41] if isinstance(given, str) else json.dumps(given)[:41])
+    text = f"{text[:40]}..." if len(text) > 40 else text
+    return repr(text) if isinstance(given, str) else text
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    try:
+        values = read_json(path, LARGEST_JSON)
+    except (FileNotFoundError, NotADirectoryError):
         return {}
-    whole = [row for row in rows if len(row) == len(header)]
-    return {name: _column([row[place] for row in whole]) for place, name in enumerate(header)}
+    except OSError as error:
+        raise RunError(f"{path} cannot be read ({error.strerror}): put the run's own file there.") from None
+    except ValueError as error:
+        raise RunError(f"{path} is damaged: it is not JSON ({str(error)[:200]}). {_REMEDY.capitalize()}") from None
+    if not isinstance(values, dict):
+        raise RunError(f"{path} is damaged: {_shown(values)} is not an object. {_REMEDY.capitalize()}")
+    return values
 
 
-def _column(texts: list[str]) -> Array:
+def _read_versions(path: Path) -> dict[str, str]:
+    return {_field(path, "names", name): _field(path, name, value) for name, value in _read_object(path).items()}
+
+
+def _read_status(path: Path, seeds: Sequence[int]) -> dict[str, Any]:
+    """The fields that are read again; others are ignored. `frozen` is by seed, and empty where there is none."""
+    values = _read_object(path)
+    kinds = {"status": str, "reason": str, "env_steps": int, "seconds": float, "saving_seconds": float}
+    known: dict[str, Any] = {name: _field(path, name, values[name], kinds[name]) for name in kinds if name in values}
+    frozen = values.get("frozen", {})
+    by_name = {str(seed): seed for seed in seeds}
+    if not isinstance(frozen, dict) or not all(isinstance(facts, dict) for facts in frozen.values()):
+        raise RunError(f"{path}, field frozen: {_shown(frozen)} is not an object of objects: {_REMEDY}")
+    if unknown := [name for name in frozen if name not in by_name]:
+        raise RunError(f"{path}, field frozen: {_shown(unknown[0])} is not a seed of this run: {_REMEDY}")
+    known["frozen"] = {
+        by_name[name]: Frozen(
+            _field(path, f"frozen.{name}.env_steps", facts.get("env_steps"), int),
+            _field(path, f"frozen.{name}.reason", facts.get("reason", "no reason was written")),
+        )
+        for name, facts in frozen.items()
+    }
+    return known
+
+
+def _field(path: Path, name: str, value: Any, kind: type = str) -> Any:
+    """One value of a JSON file, as the cells of tables are read."""
     try:
-        return np.array([float(text) for text in texts], np.float64)
-    except ValueError:
-        return np.array(texts, object)
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        values = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return values if isinstance(values, dict) else {}
-
-
-def histogram(text: Any) -> Array:
-    """A histogram as diagnostics.csv holds it; empty where there is none."""
-    try:
-        bars = np.array(json.loads(text), np.float64)
-    except (ValueError, TypeError):
-        return np.zeros(0)
-    return bars if bars.ndim == 1 else np.zeros(0)
+        if kind is str:
+            if not isinstance(value, str):
+                raise Wrong("a text")
+            return _text(value)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise Wrong("a number")
+        # Not by float(): a number of hundreds of digits has no float.
+        number = (_COUNT if kind is int else _SECONDS)(repr(value))
+        return int(number) if kind is int else number
+    except Wrong as wrong:
+        raise RunError(f"{path}, field {_text(name[:80])}: {_shown(value)} is not {wrong}: {_REMEDY}") from None
