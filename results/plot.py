@@ -9,7 +9,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 
-from td3.statistics import interval
+from td3.statistics import at_the_end, mean_interval
 
 # The paper's table: highest mean over seeds, and its standard deviation over ten seeds (arXiv 1802.09477, table 1).
 PAPER = {"halfcheetah_v5": (9636.95, 859.065)}
@@ -24,7 +24,7 @@ def main(task: str) -> None:
             curves[int(row["seed"])][int(row["env_steps"])] = float(row["mean_return"])
     steps = np.array(sorted(curves[0]))
     returns = np.array([[curve[step] for step in steps] for curve in curves.values()])
-    low, high = interval(returns)
+    low, high = mean_interval(returns)
     env = json.loads((folder / "config.json").read_text())["env"]
 
     figure, axes = plt.subplots(figsize=(7.2, 4), dpi=150, layout="constrained")
@@ -50,13 +50,12 @@ def main(task: str) -> None:
     figure.savefig(Path(__file__).parent.parent / "docs" / "images" / f"{task}.png")
 
     best = returns.mean(0).argmax()
-    last = returns[:, -10:].mean(1)
-    last_low, last_high = interval(last[:, None])
+    last = returns[:, at_the_end(steps)].mean(1)
+    last_low, last_high = mean_interval(last)
     peak = returns[:, best]
     print(f"highest mean over seeds: {peak.mean():,.1f}{_spread(peak)} at {steps[best]:,}")
-    print(
-        f"mean of the last ten evaluations: {last.mean():,.1f}, 95 % interval {last_low[0]:,.0f} to {last_high[0]:,.0f}"
-    )
+    within = f", 95 % interval {last_low:,.0f} to {last_high:,.0f}" if len(last) > 1 else ""
+    print(f"mean over the last tenth of the env steps: {last.mean():,.1f}{within}")
     for step in sorted(
         {50_000, 75_000, 100_000, 125_000, 150_000, 200_000, 500_000, int(steps[-1])} & set(steps.tolist())
     ):
