@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from scripted import FAULTY, SMALL_OPTIONS
 
@@ -240,19 +241,40 @@ def test_train_as_json_is_one_object_on_stdout(capsys, tmp_path):
     assert "Training Scripted-v0" in errors
 
 
-def test_evaluate_plays_every_seed_as_the_last_evaluation_did(capsys, trained):
-    assert main(["evaluate", str(trained.path), "--episodes", "2", "--json"]) == 0
-    figures = json.loads(capsys.readouterr().out)
-    assert figures["env"] == "Scripted-v0"
+def evaluated(capsys, run, *words) -> dict:
+    assert main(["evaluate", str(run.path), "--episodes", "12", "--json", *words]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_evaluate_does_not_play_the_episodes_on_which_best_was_selected(capsys, trained, monkeypatch):
+    drawn = []
+    seeds_of = td3.evaluate.evaluation_seeds
+    monkeypatch.setattr("td3.evaluate.evaluation_seeds", lambda *given: drawn.append(seeds_of(*given)) or drawn[-1])
+    evaluated(capsys, trained, "--which", "best")
+    selected_on = seeds_of(trained.seeds, trained.config.eval_episodes)
+    assert len(drawn) == len(trained.seeds)
+    assert {*np.ravel(drawn).tolist()}.isdisjoint(np.ravel(selected_on).tolist())
+
+
+def test_evaluate_plays_held_out_episodes_and_can_repeat_them(capsys, trained):
+    first, again, other = (evaluated(capsys, trained, *words) for words in ([], [], ["--episode-seed", "1"]))
+    assert (first["env"], first["which"], first["episode_seed"], other["episode_seed"]) == ("Scripted-v0", "last", 0, 1)
+    assert first == again
     for seed in trained.seeds:
-        assert figures["returns"][str(seed)] == pytest.approx(trained.evaluations(seed)[1][-1], abs=1e-4)
-        assert figures["mean_return"][str(seed)] == pytest.approx(trained.evaluations(seed)[1][-1].mean(), abs=1e-4)
+        name = str(seed)
+        assert first["mean_return"][name] == pytest.approx(np.mean(first["returns"][name]))
+        assert first["returns"][name] != other["returns"][name]
+
+
+def test_an_episode_seed_below_0_is_refused(capsys, trained):
+    assert main(["evaluate", str(trained.path), "--episode-seed", "-1"]) == 2
+    assert "--episode-seed must be a whole number of at least 0" in capsys.readouterr().err
 
 
 def test_evaluate_in_words(capsys, trained):
     assert main(["evaluate", str(trained.path), "--which", "best", "--episodes", "1"]) == 0
     first, second, both = capsys.readouterr().out.splitlines()
-    assert re.fullmatch(r"seed 0: return [\d.]+ \+- 0.0 over 1 episode", first)
+    assert re.fullmatch(r"seed 0: return [\d.]+ \+- 0.0 over 1 episode \(held-out, --episode-seed 0\)", first)
     assert second.startswith("seed 1: return ")
     assert both.startswith("all 2 seeds: mean return ")
 

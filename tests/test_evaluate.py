@@ -3,7 +3,7 @@ import pytest
 from scripted import Scripted, linear_policy
 
 from td3.errors import ConfigError, EnvironmentFault
-from td3.evaluate import Evaluator
+from td3.evaluate import Evaluator, evaluation_seeds, held_out
 from td3.policy import Policy
 
 
@@ -58,6 +58,13 @@ def test_every_episode_has_a_seed_of_its_own():
     evaluator = Evaluator(Scripted, [0, 1], 5)
     evaluator(stacked(linear_policy(0), linear_policy(1)))
     assert len({environment.seed_number for environment in evaluator.environments.environments}) == 10
+
+
+def test_held_out_episodes_are_none_of_those_that_training_evaluates_on():
+    purposes = ("evaluation", held_out(0), held_out(1))
+    drawn = [{*np.ravel(evaluation_seeds(range(10), 100, purpose)).tolist()} for purpose in purposes]
+    assert [len(seeds) for seeds in drawn] == [1_000] * 3
+    assert len(set.union(*drawn)) == 3_000
 
 
 def test_actions_at_the_edge_of_the_range_stay_inside():

@@ -112,6 +112,8 @@ class EvaluateCommand:
     """The run directory."""
     episodes: int = 10
     """Episodes for each seed."""
+    episode_seed: int = 0
+    """Which held-out episodes: the same number gives the same ones, another number others."""
     which: Literal["best", "last"] = "last"
     """The agent at its best evaluation, or at the end."""
     json: bool = False
@@ -423,23 +425,25 @@ def _trained(
 def evaluate_command(command: EvaluateCommand) -> int:
     """Evaluate every seed of a run."""
     from td3.environments import make_environment
-    from td3.evaluate import Evaluator
+    from td3.evaluate import Evaluator, held_out
     from td3.report.progress import describe
     from td3.run import Run
 
-    run = Run(command.run)
+    run, purpose = Run(command.run), held_out(command.episode_seed)
     means, episodes = {}, {}
     for seed in run.seeds:
         agent = run.agent(seed, command.which)
-        evaluator = Evaluator(lambda: make_environment(**run.config.making), [seed], command.episodes)
+        make = partial(make_environment, **run.config.making)
+        evaluator = Evaluator(make, [seed], command.episodes, purpose=purpose)
         evaluation = evaluator(agent.policy)
         evaluator.close()
         returns = evaluation.returns[0]
         means[seed], episodes[seed] = float(returns.mean()), returns.tolist()
         if not command.json:
-            print(f"seed {seed}: return {describe(evaluation)}")
+            print(f"seed {seed}: return {describe(evaluation)} (held-out, --episode-seed {command.episode_seed})")
     if command.json:
-        print(json.dumps({"env": run.config.env, "mean_return": means, "returns": episodes}))
+        facts = {"env": run.config.env, "which": command.which, "episode_seed": command.episode_seed}
+        print(json.dumps({**facts, "mean_return": means, "returns": episodes}))
     elif len(means) > 1:
         print(f"all {len(means)} seeds: mean return {sum(means.values()) / len(means):,.1f}")
     return 0

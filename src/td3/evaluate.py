@@ -40,9 +40,14 @@ class Evaluator:
     """
 
     def __init__(
-        self, make: Callable[[], gym.Env[Any, Any]], seeds: Sequence[int], episodes: int, gamma: float = 0.99
+        self,
+        make: Callable[[], gym.Env[Any, Any]],
+        seeds: Sequence[int],
+        episodes: int,
+        gamma: float = 0.99,
+        purpose: str = "evaluation",
     ) -> None:
-        self._seeds, self._gamma = evaluation_seeds(seeds, episodes), gamma
+        self._seeds, self._gamma = evaluation_seeds(seeds, episodes, purpose), gamma
         self.environments = EnvironmentRow([make() for _ in range(len(seeds) * episodes)], make)
         self._finished: list[tuple[int, Evaluation]] = []
 
@@ -151,13 +156,20 @@ class EvaluationWorkers:
         self._processes.shutdown(cancel_futures=True)
 
 
-def evaluation_seeds(seeds: Sequence[int], episodes: int) -> list[list[int]]:
-    """The seed of each episode `[member][episode]`."""
+def held_out(episode_seed: int) -> str:
+    """The purpose of episodes that no agent was selected on: those of training's evaluations choose `best`."""
+    if episode_seed < 0:
+        raise ConfigError(f"--episode-seed must be a whole number of at least 0, but {episode_seed} was given.")
+    return f"held-out evaluation {episode_seed}"
+
+
+def evaluation_seeds(seeds: Sequence[int], episodes: int, purpose: str = "evaluation") -> list[list[int]]:
+    """The seed of each episode `[member][episode]`; other purposes have other episodes."""
     from td3.algorithm.streams import derive_seed  # here, so that workers need not load PyTorch
 
     if episodes < 1:
         raise ConfigError(f"episodes must be a whole number of at least 1, but {episodes!r} was given.")
-    return [[derive_seed(seed, "evaluation", episode) % 2**31 for episode in range(episodes)] for seed in seeds]
+    return [[derive_seed(seed, purpose, episode) % 2**31 for episode in range(episodes)] for seed in seeds]
 
 
 def play_again_after_a_fault(

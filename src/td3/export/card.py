@@ -86,7 +86,8 @@ def _results(run: Run, agent: SavedAgent, seed: int, which: str) -> str:
     lines += ["", "± is one standard deviation, over episodes in the first line and over seeds in the second."]
     if which == "best":
         lines.append(
-            "The first was chosen because it was the highest, so it is a little lucky; the second was not chosen."
+            "The first is the highest of this seed's evaluations, so it is biased upward by selection; the second was "
+            "not selected. `td3 evaluate RUN --which best` plays held-out episodes."
         )
     return "\n".join(lines)
 
