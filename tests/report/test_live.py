@@ -11,7 +11,7 @@ import td3
 from report.made import make_run
 from td3.config import resolve
 from td3.report import live
-from td3.report.live import PARTS, Refresher, Together
+from td3.report.live import PARTS, Refresher, Times, Together
 from td3.training import Silence, train_run
 
 
@@ -135,3 +135,12 @@ def test_a_run_without_an_evaluation_gets_no_report(tmp_path):
         path.unlink()
     Refresher(folder, lambda text: None).close()
     assert not (folder / "report.html").exists()
+
+
+@pytest.mark.parametrize("damage", ["9" * 5_000 + ",1,1,1,1,1,1,1,cpu\n", "\x00\n", "a" * 200_000 + "\n"])
+def test_a_damaged_table_of_times_does_not_keep_a_run_from_being_resumed(tmp_path, damage):
+    (tmp_path / "times.csv").write_text("env_steps,env,act,update,store,evaluate,save,other,device\n" + damage)
+    times = Times(tmp_path, "cpu", first_step=1_000)
+    times.spent(2_000, {"env": 1.0})
+    times.close()
+    assert (tmp_path / "times.csv").read_text().splitlines()[-1].startswith("2000,1.000000,")

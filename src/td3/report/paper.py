@@ -56,4 +56,4 @@ def engines_differ(versions: list[dict[str, str]]) -> str | None:
 
 
 def _as_numbers(version: str) -> list[int]:
-    return [int(part) for part in version.split(".") if part.isdigit()]
+    return [int(part) for part in version.split(".") if part.isdecimal()]

@@ -21,13 +21,11 @@ from td3.config import TrainConfig
 from td3.errors import RunError
 from td3.files import read_json, read_plain
 from td3.policy import Array
-from td3.report.live import PARTS
+from td3.report.live import LARGEST_TABLE, PARTS
 from td3.run import DIAGNOSTICS, LARGEST_JSON, METRICS, Run
 from td3.statistics import at_the_end
 
 Table = dict[str, Array]
-LARGEST_TABLE = 1 << 28
-"""Bytes beyond which a table is not read: metrics.csv of a billion env steps has half as many."""
 LARGEST_COUNT = 2.0**53
 """Whole numbers up to here are exact as float64."""
 LARGEST_NUMBER = 1e100
@@ -281,7 +279,7 @@ _TIMES: Columns = {"env_steps": _COUNT, **dict.fromkeys(PARTS, _SECONDS), "devic
 
 
 def read_table(path: Path, columns: Columns) -> Table:
-    """These columns of a CSV file, all of one length: empty without the file, NaN (or empty) where it lacks a column.
+    """These columns of a CSV file, all of one length: empty without the file, NaN where it lacks one.
 
     A last line without an end is being written, and is not there yet. The header is row 1.
     """
@@ -326,10 +324,12 @@ def _column(path: Path, name: str, read: Callable[[str], Any], cells: list[str])
 
 
 def _missing(read: Callable[[str], Any], rows: int) -> Array:
-    values = np.full(rows, np.nan) if isinstance(read, _Number) else np.empty(rows, object)
+    if isinstance(read, _Number):
+        return np.full(rows, 0.0 if read is _SECONDS else np.nan)
+    values = np.empty(rows, object)
     if read is _histogram:
         values[:] = [np.zeros(0)] * rows
-    elif read is _text:
+    else:
         values[:] = ""
     return values
 
