@@ -76,11 +76,11 @@ def make_run(
     seconds = 0.009 * slow * every * seeds * ratio
     times = [(step, 1, 1, seconds, 0.1, 1, 0.1, 0.1, "cpu") for step in steps]
     write_rows(folder / "times.csv", ("env_steps", *parts, "device"), times)
-    for seed in range(seeds):
+    for number, seed in enumerate(resolved.member_seeds):
         own = folder / f"seed_{seed}"
         own.mkdir()
         random = np.random.default_rng(seed)
-        curve = final * steps / max(steps[-1], 1) + (seed - (seeds - 1) / 2) * spread
+        curve = final * steps / max(steps[-1], 1) + (number - (seeds - 1) / 2) * spread
         returns = curve[:, None] + random.normal(0, 1, (evaluations, 4))
         np.savez(own / "evaluations.npz", timesteps=steps, results=returns, ep_lengths=np.full_like(returns, 1000))
         ill = changes if ill_seed in (None, seed) else {}

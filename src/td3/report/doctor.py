@@ -197,7 +197,8 @@ PASSES = 12
 def _slowness(records: RunRecords, seed: SeedRecords) -> float:
     """How many times longer updates take here than in the benchmark; what environments take is not counted."""
     table, done, config = records.times, _updates(seed), records.config
-    if not done >= SETTLED or len(table.get("update", ())) == 0:
+    # Time went on after a seed was frozen, and its updates did not.
+    if not done >= SETTLED or len(table["update"]) == 0 or seed.frozen:
         return NOTHING
     sizes = config.td3.hidden_sizes
     products = sum(inputs * outputs for inputs, outputs in pairwise(sizes)) + 24 * sizes[0]
@@ -209,7 +210,20 @@ def _slowness(records: RunRecords, seed: SeedRecords) -> float:
     return float(spent / done / expected)
 
 
+def _frozen(records: RunRecords, seed: SeedRecords) -> float:
+    return 1.0 if seed.frozen else NOTHING
+
+
 RULES = (
+    Rule(
+        "frozen_seed",
+        _frozen,
+        0.5,
+        True,
+        "Training of a seed failed and was stopped.",
+        "Its reason stands in the report and in status.json: lower both learning rates if it diverged, fix the "
+        "environment if that failed.",
+    ),
     Rule(
         "diverged",
         _not_finite,
