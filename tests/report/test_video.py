@@ -336,3 +336,62 @@ def test_a_run_without_snapshots_gets_a_sentence(rail_run, tmp_path):
         film_run(tmp_path / "old", learning=True, seed=0)
     with pytest.raises(RunError, match="has no seed 7"):
         film_run(tmp_path / "old", learning=True, seed=7)
+
+
+def test_a_run_on_a_class_of_the_users_own_is_filmed(tmp_path):
+    run = td3.train("report.test_video:Drawn", steps=30, eval_every=0, out=tmp_path / "run", **SMALL)
+    film = film_run(run.path, max_steps=3, plain=True)  # such an environment has no spec
+    assert film.path == run.path / "video.mp4"
+    assert film.frames == 2
+
+
+@pytest.fixture(params=["at once", "at the end", "leaving half a file"])
+def failing_ffmpeg(request, tmp_path, monkeypatch):
+    """As on a full disk: ffmpeg ends early, or has read everything and could not write its end."""
+    script = tmp_path / "tools" / "ffmpeg"
+    script.parent.mkdir()
+    commands = {
+        "at once": "exit 1",
+        "at the end": "cat > /dev/null; exit 1",
+        "leaving half a file": 'cat > /dev/null; for last; do :; done; printf "half of it" > "$last"; exit 1',
+    }
+    script.write_text(f"#!/bin/sh\n{commands[request.param]}\n")
+    script.chmod(0o755)
+    for module in (imageio_ffmpeg, imageio_ffmpeg._io):
+        monkeypatch.setattr(module, "get_ffmpeg_exe", lambda: str(script))
+    monkeypatch.setattr(imageio_ffmpeg._io, "get_first_available_h264_encoder", lambda: "libx264")
+
+
+# imageio_ffmpeg leaves its pipe open when ffmpeg is gone.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("name", ["film.mp4", "film.gif"])
+def test_a_film_that_does_not_fit_on_the_disk_leaves_the_earlier_one_and_a_sentence(
+    drawn, failing_ffmpeg, tmp_path, name, capfd
+):
+    films = tmp_path / "films"
+    films.mkdir()
+    (films / name).write_bytes(b"the earlier film")
+    with pytest.raises(
+        RunError, match=rf"the video .*{name} could not be written \(ffmpeg failed, or its disk is full"
+    ):
+        record(linear_policy(), drawn, films / name, episodes=50)
+    assert [path.name for path in films.iterdir()] == [name]
+    assert (films / name).read_bytes() == b"the earlier film"
+    assert capfd.readouterr().err == ""
+
+
+def test_a_gif_that_does_not_fit_beside_its_film_gets_a_sentence(failing_ffmpeg, tmp_path):
+    (tmp_path / "film.mp4").write_bytes(b"a film")
+    with pytest.raises(RunError, match=r"the video .*film.gif could not be written"):
+        video.to_gif(tmp_path / "film.mp4", tmp_path / "film.gif")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["film.mp4", "tools"]
+
+
+def test_a_film_replaces_a_link_and_does_not_follow_it(drawn, tmp_path):
+    (tmp_path / "elsewhere").write_bytes(b"not ours")
+    for name in ("film.mp4", ".film.mp4.part.mp4"):
+        (tmp_path / name).symlink_to(tmp_path / "elsewhere")
+    record(linear_policy(), drawn, tmp_path / "film.mp4", max_steps=3)
+    assert (tmp_path / "elsewhere").read_bytes() == b"not ours"
+    assert not (tmp_path / "film.mp4").is_symlink()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["elsewhere", "film.mp4"]

@@ -1,7 +1,10 @@
 """Films of agents: played without noise, rendered without a screen, written as mp4 or GIF."""
 
+import errno
 import importlib.util
 import math
+import os
+import shutil
 import subprocess
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -177,7 +180,9 @@ class Stage:
     def __init__(self, making: Mapping[str, Any], player: Player) -> None:
         self.env, self.player, self.strip = making["env"], player, Strip()
         self.environment = _make_drawing(**making)
-        self._is_small = "width" in self.environment.spec.kwargs and making.get("pixels", False)
+        # A class of the user's own has no spec: Gymnasium gives one to what its registry makes.
+        given = {} if self.environment.spec is None else self.environment.spec.kwargs
+        self._is_small = "width" in given and making.get("pixels", False)
 
     def reset(self, seed: int) -> None:
         """A new episode."""
@@ -205,22 +210,25 @@ class Stage:
 
 
 class Screen:
-    """A film that is being written; what cannot work is told before anything is played."""
+    """A film that is being written; what cannot work is told before anything is played.
+
+    It is written under a temporary name and renamed when it is whole: on a full disk an earlier film stays.
+    """
 
     def __init__(self, env: str | Mapping[str, Any], path: Path) -> None:
         self.making: dict[str, Any] = {"env": env} if isinstance(env, str) else dict(env)
         prepare_film(self.making["env"])
-        _require_writable(path)
         self.path, self.frames = path, 0
         self.stages: list[Stage] = []
         self._writer: Any = None
-        # A GIF has 256 colours for the whole film: they are chosen when all of it is known.
-        self._written = path if path.suffix == ".mp4" else path.with_name(f".{path.stem}.mp4")
+        self._written = _temporary(path, ".mp4")
 
     def stage(self, player: Player) -> Stage:
         """An environment for one player; the first one settles the speed."""
         self.stages.append(Stage(self.making, player))
-        drawn_per_second = self.stages[0].environment.metadata.get("render_fps") or FRAMES_PER_SECOND
+        drawn_per_second = self.stages[0].environment.metadata.get("render_fps")
+        if not isinstance(drawn_per_second, int | float) or not 0 < drawn_per_second < math.inf:
+            drawn_per_second = FRAMES_PER_SECOND
         steps_per_second = drawn_per_second / int(self.making.get("action_repeat", 1))
         self.every = max(1, round(steps_per_second / FRAMES_PER_SECOND))
         self.frames_per_second = steps_per_second / self.every
@@ -230,30 +238,44 @@ class Screen:
         """The next picture."""
         import imageio_ffmpeg
 
-        if self._writer is None:
-            size = (frame.shape[1], frame.shape[0])
-            self._writer = imageio_ffmpeg.write_frames(
-                str(self._written), size, fps=self.frames_per_second, macro_block_size=2, quality=7
-            )
-            self._writer.send(None)
-        self._writer.send(np.ascontiguousarray(frame))
+        try:
+            if self._writer is None:
+                size, options = (frame.shape[1], frame.shape[0]), {"macro_block_size": 2, "quality": 7}
+                self._writer = imageio_ffmpeg.write_frames(
+                    str(self._written), size, fps=self.frames_per_second, ffmpeg_log_level="quiet", **options
+                )
+                self._writer.send(None)
+            self._writer.send(np.ascontiguousarray(frame))
+        except (OSError, StopIteration):
+            raise _not_written(self.path) from None
         self.frames += 1
 
     def __enter__(self) -> "Screen":
         return self
 
     def __exit__(self, *faults: object) -> None:
-        """Finish the file, and close every environment."""
-        if self._writer is not None:
-            self._writer.close()
-        elif self.path.stat().st_size == 0:
-            self.path.unlink()  # made to see whether it can be written, and nothing came of it
-        for stage in self.stages:
-            stage.environment.close()
-        if self._written != self.path and self._written.exists():
-            if faults[0] is None:
+        """Finish the file, and close every environment; after a fault nothing of it is left."""
+        try:
+            if self._writer is not None:
+                self._writer.close()
+                if faults[0] is None:
+                    self._finish()
+        finally:
+            self._written.unlink(missing_ok=True)
+            for stage in self.stages:
+                stage.environment.close()
+
+    def _finish(self) -> None:
+        try:
+            if not _is_whole(self._written):
+                raise _not_written(self.path)
+            if self.path.suffix == ".gif":
+                # A GIF has 256 colours for the whole film: they are chosen when all of it is known.
                 to_gif(self._written, self.path)
-            self._written.unlink()
+            else:
+                self._written.replace(self.path)
+        except OSError:
+            raise _not_written(self.path) from None
 
 
 def to_gif(film: Path, path: Path) -> None:
@@ -261,8 +283,54 @@ def to_gif(film: Path, path: Path) -> None:
     import imageio_ffmpeg
 
     chain = "fps=15,scale='min(480,iw)':-2:flags=lanczos,split[a][b];[a]palettegen[p];[b][p]paletteuse=dither=bayer"
-    command = [imageio_ffmpeg.get_ffmpeg_exe(), "-v", "error", "-y", "-i", str(film), "-vf", chain, str(path)]
-    subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
+    written = _temporary(path, ".gif")
+    command = [imageio_ffmpeg.get_ffmpeg_exe(), "-v", "quiet", "-y", "-i", str(film), "-vf", chain, str(written)]
+    try:
+        done = subprocess.run(command, check=False, stdin=subprocess.DEVNULL)
+        if done.returncode != 0 or written.stat().st_size == 0:
+            raise _not_written(path)
+        written.replace(path)
+    except OSError:
+        raise _not_written(path) from None
+    finally:
+        written.unlink(missing_ok=True)
+
+
+def _temporary(path: Path, suffix: str) -> Path:
+    """An empty file of ours beside the one to be written, which says that it can be; links are not followed."""
+    if path.suffix not in (".mp4", ".gif"):
+        raise ConfigError(f"a video is written as .mp4 or .gif, but {path} was given.")
+    temporary = path.with_name(f".{path.name}.part{suffix}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        temporary.unlink(missing_ok=True)  # of a process that was killed
+        os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
+    except OSError as error:
+        raise RunError(f"the video {path} cannot be written ({error.strerror}): give another --out.") from None
+    return temporary
+
+
+def _is_whole(film: Path) -> bool:
+    """Whether an mp4 has its index, which is written last, and ends where its last part says that it does."""
+    size, at, found = film.stat().st_size, 0, set()
+    with film.open("rb") as file:
+        while at + 8 <= size:
+            file.seek(at)
+            length, kind = int.from_bytes(file.read(4)), file.read(4)
+            length = int.from_bytes(file.read(8)) if length == 1 else length
+            if length < 8:
+                return False
+            found.add(kind)
+            at += length
+    return at == size and b"moov" in found
+
+
+def _not_written(path: Path) -> RunError:
+    full = shutil.disk_usage(path.parent).free < 1 << 20
+    why = "no space is left on its disk" if full else "ffmpeg failed, or its disk is full"
+    return RunError(f"the video {path} could not be written ({why}): make room, or give another --out.")
 
 
 def saved_critic(folder: Path) -> Callable[[Array, Array], float] | None:
@@ -291,16 +359,6 @@ def _require_positive(**numbers: int) -> None:
     for name, given in numbers.items():
         if given < 1:
             raise ConfigError(f"{name} must be a whole number of at least 1, but {given!r} was given.")
-
-
-def _require_writable(path: Path) -> None:
-    if path.suffix not in (".mp4", ".gif"):
-        raise ConfigError(f"a video is written as .mp4 or .gif, but {path} was given.")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.open("ab").close()
-    except OSError as error:
-        raise RunError(f"the video {path} cannot be written ({error.strerror}): give another --out.") from None
 
 
 def _make_drawing(env: str, **making: Any) -> Any:
