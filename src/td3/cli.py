@@ -166,7 +166,7 @@ class ReportCommand:
 class DoctorCommand:
     """Say in words what is wrong with a run and what to try: `td3 doctor runs/HalfCheetah-v5/latest`.
 
-    Exit code 0: nothing found. 1: something is wrong. 2: the run cannot be read.
+    Exit code 0: nothing found (remarks do not count). 1: something is wrong. 2: the run cannot be read.
     """
 
     run: RunPath
@@ -490,19 +490,24 @@ def report_command(command: ReportCommand) -> int:
 
 def doctor_command(command: DoctorCommand) -> int:
     """Examine a run."""
-    from td3.report.doctor import RULES, all_clear, examine_run
+    from td3.report.doctor import RULES, all_clear, examine_run, remarks_on
     from td3.report.records import read_run
 
     records = read_run(command.run)
-    findings = examine_run(records)
+    findings, remarks = examine_run(records), remarks_on(records)
     if command.json:
-        print(json.dumps({"run": str(command.run), "findings": [finding._asdict() for finding in findings]}))
-    elif not findings:
+        facts = {"findings": [f._asdict() for f in findings], "remarks": [r._asdict() for r in remarks]}
+        print(json.dumps({"run": str(command.run), **facts, "notes": records.notes}))
+        return 1 if findings else 0
+    if not findings:
         looked = f"{len(RULES)} things looked at, {records.env_steps:,} env steps"
         print(f"{command.run}: {all_clear(records)} ({looked}).")
-    else:
-        for finding in findings:
-            print(f"{finding.name}: {finding.said}\n  Try: {finding.advice}")
+    for finding in findings:
+        print(f"{finding.name}: {finding.said}\n  Try: {finding.advice}")
+    for remark in remarks:
+        print(f"Remark, {remark.name}: {remark.said}\n  {remark.advice}")
+    for note in records.notes:
+        print(note)
     return 1 if findings else 0
 
 

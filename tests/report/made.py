@@ -57,6 +57,7 @@ def make_run(
     status: str | None = "finished",
     slow: float = 1.0,
     updates: float | None = None,
+    frozen: tuple[int, ...] = (),
     **changes,
 ) -> Path:
     """A run of `evaluations` evaluations; `changes` go to the config, to rows of metrics or to rows of diagnostics.
@@ -71,7 +72,9 @@ def make_run(
     (folder / "config.json").write_text(json.dumps(resolved.to_json()))
     (folder / "versions.json").write_text(json.dumps({"python": "3.11", "mujoco": mujoco}))
     if status:
-        (folder / "status.json").write_text(json.dumps({"status": status, "env_steps": int(steps[-1])}))
+        stopped = {str(seed): {"env_steps": int(steps[-1]), "reason": "its loss was NaN"} for seed in frozen}
+        known = {"status": status, "env_steps": int(steps[-1]), **({"frozen": stopped} if stopped else {})}
+        (folder / "status.json").write_text(json.dumps(known))
     parts = ("env", "act", "update", "store", "evaluate", "save", "other")
     seconds = 0.009 * slow * every * seeds * ratio
     times = [(step, 1, 1, seconds, 0.1, 1, 0.1, 0.1, "cpu") for step in steps]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from report.made import make_run, train_short
-from td3.report.doctor import RULES, examine_run
+from td3.report.doctor import REMARKS, RULES, examine_run, remarks_on
 from td3.report.records import read_run
 
 
@@ -19,6 +19,7 @@ def test_a_healthy_run_raises_nothing(tmp_path):
 
 
 ILLNESSES = {
+    "frozen_seed": {"frozen": (0, 1)},
     "diverged": {"mean_q": float("nan")},
     "no_updates": {"updates": 0},
     "q_too_high": {"q_start": 1_600.0},
@@ -47,11 +48,12 @@ def test_every_rule_has_its_illness():
     assert {rule.name for rule in RULES} == {*ILLNESSES}
 
 
-def test_every_rule_stands_in_the_docs_with_its_threshold():
+def test_every_rule_stands_in_the_docs_with_its_threshold_and_advice():
     text = (Path(__file__).parents[2] / "docs" / "doctor.md").read_text()
-    for rule in RULES:
+    for rule in RULES + REMARKS:
         (row,) = [line for line in text.splitlines() if line.startswith(f"| `{rule.name}` |")]
-        assert row.endswith(f"| {'above' if rule.above else 'below'} {rule.threshold:.3g} |")
+        bound = "above" if rule.above else "below"
+        assert row.endswith(f"| {bound} {rule.threshold:.3g} | {rule.advice} |")
 
 
 @pytest.mark.parametrize("name", ILLNESSES)
@@ -85,6 +87,53 @@ def test_what_an_older_run_did_not_write_raises_nothing(tmp_path, gone):
     folder = make_run(tmp_path / "run")
     (folder / gone).unlink()
     assert names(folder) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        # Rewards of Pendulum's size: 100 times 7 would be the measure that hides everything.
+        ({"q_start": 300.0, "return_start": -85.0, "reward_scale": 7.0}, ["q_too_high"]),
+        ({"q_start": -1.0, "return_start": -500.0, "reward_scale": 7.0}, []),  # critics that have just begun
+        ({"q_start": -55.0, "return_start": -85.0, "reward_scale": 7.0}, []),
+        ({"q_start": 20.0, "return_start": 5.0, "reward_scale": 2.0}, []),  # a return of no size
+        ({"q_start": 60.0, "return_start": 5.0, "reward_scale": 2.0}, ["q_too_high"]),
+    ],
+)
+def test_predicted_q_is_held_against_the_observed_return(tmp_path, changes, found):
+    assert names(make_run(tmp_path / "run", evaluations=8, **changes)) == found
+
+
+def test_rows_without_a_number_do_not_shift_predictions_against_observations(tmp_path):
+    folder = make_run(tmp_path / "run", evaluations=12)
+    path = folder / "seed_0" / "diagnostics.csv"
+    rows = path.read_text().splitlines()
+    for number, row in enumerate(rows[1:], 1):
+        cells = row.split(",")
+        # Predictions and observations fall together, and each column has a gap of its own.
+        cells[1] = "nan" if number == 8 else str(5.0 ** (12 - number))
+        cells[2] = "nan" if number == 10 else str(5.0 ** (12 - number))
+        rows[number] = ",".join(cells)
+    path.write_text("\n".join(rows) + "\n")
+    assert names(folder) == []
+    assert [remark.name for remark in remarks_on(read_run(folder))] == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        ({}, []),
+        ({"q_start": 400.0}, []),  # 20 % off
+        ({"q_start": 350.0}, ["q_not_converged"]),
+        ({"q_start": 650.0}, ["q_not_converged"]),
+        ({"saturation": 0.55}, ["many_saturated_outputs"]),
+        ({"saturation": 0.45}, []),
+    ],
+)
+def test_remarks_are_made_and_are_no_findings(tmp_path, changes, found):
+    records = read_run(make_run(tmp_path / "run", **changes))
+    assert [remark.name for remark in remarks_on(records)] == found
+    assert examine_run(records) == []
 
 
 def test_values_that_lag_behind_at_first_are_no_illness(tmp_path):

@@ -71,12 +71,31 @@ def test_the_doctor_finds_nothing_and_exits_with_0(capsys, tmp_path):
     folder = make_run(tmp_path / "run")
     code, output, _ = typed(capsys, "doctor", folder)
     assert code == 0
-    assert output == f"{folder}: nothing wrong (21 things looked at, 100,000 env steps).\n"
+    assert output == f"{folder}: nothing wrong (22 things looked at, 100,000 env steps).\n"
     young = make_run(tmp_path / "young", evaluations=2, every=1_000, status=None)
-    said = "nothing wrong so far; networks are judged from 2,000 updates on (21 things looked at, 1,000 env steps)."
+    said = (
+        "nothing wrong so far; networks are judged from 2,000 updates on, overestimation from 4,000 (22 things looked "
+        "at, 1,000 env steps)."
+    )
     assert typed(capsys, "doctor", young)[1] == f"{young}: {said}\n"
     code, output, _ = typed(capsys, "doctor", folder, "--json")
-    assert (code, json.loads(output)) == (0, {"run": str(folder), "findings": []})
+    assert (code, json.loads(output)) == (0, {"run": str(folder), "findings": [], "remarks": [], "notes": []})
+
+
+def test_what_a_plot_shows_is_remarked_on_without_being_called_wrong(capsys, tmp_path):
+    # As seen on Pendulum: the critics predict -55 where -85 is observed, and 55 % of the outputs are saturated.
+    folder = make_run(tmp_path / "run", q_start=-55.0, return_start=-85.0, reward_scale=7.0, saturation=0.55)
+    code, output, _ = typed(capsys, "doctor", folder)
+    assert code == 0
+    assert "nothing wrong (22 things looked at" in output
+    assert "Remark, q_not_converged: Predicted Q and observed return differ by 35 % of the return" in output
+    assert "Remark, many_saturated_outputs: 55 % of the actor's outputs are saturated" in output
+    assert [remark["name"] for remark in json.loads(typed(capsys, "doctor", folder, "--json")[1])["remarks"]] == [
+        "q_not_converged",
+        "many_saturated_outputs",
+    ]
+    typed(capsys, "report", folder)
+    assert "differ by 35 % of the return" in (folder / "report.html").read_text()
 
 
 def test_the_doctor_finds_something_and_exits_with_1(capsys, tmp_path):

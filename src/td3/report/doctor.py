@@ -2,6 +2,8 @@
 
 A rule measures one number per seed from what the run wrote; the worst seed speaks for all. Thresholds are set so far
 out that runs which learn stay silent: `tests/report/test_doctor.py` plants every illness and trains the healthy ones.
+Remarks are measured in the same way and are no findings: healthy runs have them too, at least for a time, but the
+reader of a plot should know what to make of it.
 """
 
 from collections.abc import Callable
@@ -14,7 +16,7 @@ from td3.policy import Array
 from td3.report.records import RunRecords, SeedRecords
 
 SETTLED = 2_000
-"""Updates after which a learner can be judged."""
+"""Updates after which a learner can be judged; its critics' values after twice as many."""
 RECENT = 3
 """Rows of diagnostics, the newest, whose median is judged: one odd moment is no illness."""
 LONG = 5
@@ -62,10 +64,16 @@ def examine_run(records: RunRecords) -> list[Finding]:
     return [finding for rule in RULES if (finding := rule.judge(records))]
 
 
+def remarks_on(records: RunRecords) -> list[Finding]:
+    """What is visible in the plots and is not wrong by itself."""
+    return [finding for rule in REMARKS if (finding := rule.judge(records))]
+
+
 def all_clear(records: RunRecords) -> str:
     """What to say where nothing is found."""
-    judged = all(_updates(seed) >= SETTLED for seed in records.seeds)
-    so_far = "" if judged else f" so far; networks are judged from {SETTLED:,} updates on"
+    judged = all(_updates(seed) >= 2 * SETTLED for seed in records.seeds)
+    waits = f"networks are judged from {SETTLED:,} updates on, overestimation from {2 * SETTLED:,}"
+    so_far = "" if judged else f" so far; {waits}"
     return f"nothing wrong{so_far}"
 
 
@@ -94,16 +102,18 @@ def _lasting(column: str) -> Callable[[RunRecords, SeedRecords], float]:
 
 
 def _settled(records: RunRecords, seed: SeedRecords, column: str, after: int = SETTLED) -> Array:
-    table, settings = seed.diagnostics, records.config.td3
-    if column not in table:
-        return np.zeros(0)
-    begun = table["env_steps"] >= settings.random_steps + after / settings.updates_per_step
-    values = table[column][begun]
+    values = seed.diagnostics[column][_begun(records, seed, after)]
     return np.asarray(values[np.isfinite(values)])
 
 
+def _begun(records: RunRecords, seed: SeedRecords, after: int) -> Array:
+    """Which rows of diagnostics were written after so many updates."""
+    settings = records.config.td3
+    return np.asarray(seed.diagnostics["env_steps"] >= settings.random_steps + after / settings.updates_per_step)
+
+
 def _newest(seed: SeedRecords, column: str) -> float:
-    return float(seed.metrics[column][-1]) if len(seed.metrics.get(column, ())) else NOTHING
+    return float(seed.metrics[column][-1]) if len(seed.metrics[column]) else NOTHING
 
 
 def _updates(seed: SeedRecords) -> float:
@@ -113,7 +123,7 @@ def _updates(seed: SeedRecords) -> float:
 def _not_finite(records: RunRecords, seed: SeedRecords) -> float:
     """How many of the rows in which updates were done hold no number."""
     table = seed.metrics
-    if len(table.get("updates", ())) == 0:
+    if len(table["updates"]) == 0:
         return NOTHING
     done = np.diff(table["updates"], prepend=0) > 0
     return float(np.sum(~np.isfinite(table["mean_q"][done])))
@@ -130,22 +140,33 @@ def _update_ratio(records: RunRecords, seed: SeedRecords) -> float:
     return _updates(seed) / learning if learning >= 2_000 and _updates(seed) > 0 else NOTHING
 
 
-def _value_gap(records: RunRecords, seed: SeedRecords) -> float:
-    """Critic 1's value less what came, in units of the return's own scale."""
-    after = 2 * SETTLED
-    value, came, reward = (
-        _settled(records, seed, column, after)[-RECENT:] for column in ("q_start", "return_start", "reward_scale")
-    )
-    if not len(value) == len(came) == len(reward) > 0:
-        return NOTHING
-    # A policy that earns about nothing has a return of no size: what its rewards could add up to is the measure then.
-    horizon = 1 / max(1 - records.config.td3.gamma, 1e-3)
-    return float(np.median((value - came) / np.maximum(np.abs(came), horizon * reward + 1e-9)))
+def _value_gaps(records: RunRecords, seed: SeedRecords, after: int = SETTLED) -> Array:
+    """Predicted Q less observed return, as shares of the observed return, once so many updates are done."""
+    table, gamma = seed.diagnostics, records.config.td3.gamma
+    value, observed, reward = (table[column] for column in ("q_start", "return_start", "reward_scale"))
+    known = np.isfinite(value) & np.isfinite(observed) & np.isfinite(reward) & _begun(records, seed, after)
+    # A policy that earns about nothing has a return of no size. Then the measure is what rewards of this size add up to
+    # by chance, their root mean square times the root of the horizon. Times the horizon itself they would be what a
+    # policy can earn at most, which no return exceeds: seen from there, every error is small.
+    floor = reward[known] / np.sqrt(max(1 - gamma, 1e-3)) + 1e-9
+    return np.asarray((value[known] - observed[known]) / np.maximum(np.abs(observed[known]), floor))
 
 
-def _value_gap_late(records: RunRecords, seed: SeedRecords) -> float:
+def _overestimation(records: RunRecords, seed: SeedRecords) -> float:
+    """The least of the newest gaps: what lasted. Values that grow from 0 to a negative return never pass 1."""
+    gaps = _value_gaps(records, seed, 2 * SETTLED)[-LONG:]
+    return float(gaps.min()) if len(gaps) == LONG else NOTHING
+
+
+def _underestimation(records: RunRecords, seed: SeedRecords) -> float:
     # Values grow from zero, and slowly: early on they are below what comes in every healthy run.
-    return _value_gap(records, seed) if _updates(seed) >= 50_000 else NOTHING
+    gaps = _value_gaps(records, seed, 2 * SETTLED)[-RECENT:]
+    return float(np.median(gaps)) if len(gaps) and _updates(seed) >= 50_000 else NOTHING
+
+
+def _value_error(records: RunRecords, seed: SeedRecords) -> float:
+    gaps = _value_gaps(records, seed)[-RECENT:]
+    return float(np.median(np.abs(gaps))) if len(gaps) else NOTHING
 
 
 def _exploration_setting(records: RunRecords, seed: SeedRecords) -> float:
@@ -155,7 +176,7 @@ def _exploration_setting(records: RunRecords, seed: SeedRecords) -> float:
 def _no_ends(records: RunRecords, seed: SeedRecords) -> float:
     """Env steps that brought not one end of an episode."""
     table = seed.metrics
-    if len(table.get("episodes", ())) == 0 or table["episodes"].sum() > 0:
+    if len(table["episodes"]) == 0 or table["episodes"].sum() > 0:
         return NOTHING
     return float(table["env_steps"][-1])
 
@@ -163,10 +184,10 @@ def _no_ends(records: RunRecords, seed: SeedRecords) -> float:
 def _cut_short(records: RunRecords, seed: SeedRecords) -> float:
     """The horizon 1 / (1 - gamma) in lengths of the episodes that a time limit cut, where it cuts nearly all."""
     table, gamma = seed.metrics, records.config.td3.gamma
-    if "timeouts" not in table or table["episodes"].sum() < 20:
+    if not table["episodes"].sum() >= 20 or not table["env_steps"][-1] > 0:
         return NOTHING
     episodes = table["episodes"].sum()
-    if table["timeouts"].sum() < 0.95 * episodes or gamma >= 1:
+    if not table["timeouts"].sum() >= 0.95 * episodes or gamma >= 1:
         return NOTHING
     return float(episodes / (table["env_steps"][-1] * (1 - gamma)))
 
@@ -174,7 +195,7 @@ def _cut_short(records: RunRecords, seed: SeedRecords) -> float:
 def _below_training(records: RunRecords, seed: SeedRecords) -> float:
     """How far even the best of the newest evaluations lies below training's returns, in units of the curve's size."""
     table, curve = seed.metrics, seed.curve
-    if len(curve) < 6 or "episode_return" not in table or not _updates(seed) >= SETTLED:
+    if len(curve) < 6 or not _updates(seed) >= SETTLED:
         return NOTHING
     since = seed.steps[-RECENT - 1]
     training = table["episode_return"][(table["env_steps"] > since) & np.isfinite(table["episode_return"])]
@@ -242,22 +263,22 @@ RULES = (
     ),
     Rule(
         "q_too_high",
-        _value_gap,
-        1.0,
+        _overestimation,
+        1.5,
         True,
-        "The critics dream: at the start of an episode critic 1 expects more than what comes, by {number:.1f} times "
-        "its scale (limit {threshold:g}).",
-        "Lower --td3.critic-learning-rate or --td3.tau, check that target noise is on, and that episodes which truly "
-        "end are reported as terminated.",
+        "The critics overestimate: at the start of an episode predicted Q is above the observed return by {number:.1f} "
+        "times that return (limit {threshold:g}), in each of the last five evaluations.",
+        "Lower --td3.critic-learning-rate or --td3.tau, check that --td3.target-noise is not 0, and that the "
+        "environment reports a true end of an episode as terminated.",
     ),
     Rule(
         "q_too_low",
-        _value_gap_late,
+        _underestimation,
         -0.8,
         False,
-        "The critics lag behind: at the start of an episode critic 1 expects less than what comes, by {number:.2f} "
-        "times its scale (limit {threshold:g}).",
-        "Scale the rewards so that a return is of the order of 100, raise the critics' learning rate, or train on.",
+        "The critics underestimate: at the start of an episode predicted Q differs from the observed return by "
+        "{number:.2f} times that return (limit {threshold:g}).",
+        "Scale the rewards so that a return is of the order of 100, raise --td3.critic-learning-rate, or train longer.",
     ),
     Rule(
         "saturated_actor",
@@ -335,7 +356,7 @@ RULES = (
         _recent("observation_spread"),
         0.01,
         False,
-        "Observations hardly vary: the liveliest dimension has a standard deviation of {number:.1e} (limit "
+        "Observations hardly vary: the most variable dimension has a standard deviation of {number:.1e} (limit "
         "{threshold:g}).",
         "Scale them up: train with --normalize-observations, or divide by the usual spread in the environment.",
     ),
@@ -394,8 +415,8 @@ RULES = (
         0.5,
         True,
         "Evaluations lie far below the returns of training, by {number:.2f} of the curve's size (limit {threshold:g}).",
-        "The policy lives on its noise: train longer, lower --td3.exploration-noise towards the end, or check that "
-        "evaluation and training environments are alike.",
+        "The policy performs well only with exploration noise: train longer, train again with a lower "
+        "--td3.exploration-noise, or check that evaluation and training environments are alike.",
     ),
     Rule(
         "slow_updates",
@@ -404,5 +425,25 @@ RULES = (
         True,
         "Updates take {number:.0f} times as long as the benchmark's (limit {threshold:g}).",
         "Another process may hold the cores: try --threads 1, look at `td3 bench update`, or use a GPU.",
+    ),
+)
+REMARKS = (
+    Rule(
+        "q_not_converged",
+        _value_error,
+        0.25,
+        True,
+        "Predicted Q and observed return differ by {percent:.0f} % of the return (remarked above {limit:.0f} %).",
+        "Critics start near 0 and approach the return over tens of thousands of updates: train longer while the gap "
+        "shrinks. If it grows, lower --td3.critic-learning-rate.",
+    ),
+    Rule(
+        "many_saturated_outputs",
+        _recent("saturation"),
+        0.5,
+        True,
+        "{percent:.0f} % of the actor's outputs are saturated (remarked above {limit:.0f} %).",
+        "A good policy looks so where full force is best, as in Pendulum. Where it is not, or where returns do not "
+        "rise, lower --td3.actor-learning-rate and bring the observations to a scale of about 1.",
     ),
 )

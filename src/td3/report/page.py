@@ -15,7 +15,7 @@ from td3.errors import ConfigError, RunError
 from td3.files import write_atomically
 from td3.policy import Array
 from td3.report import paper
-from td3.report.doctor import all_clear, examine_run
+from td3.report.doctor import Finding, all_clear, examine_run, remarks_on
 from td3.report.live import PARTS
 from td3.report.records import RunRecords, shared_steps
 from td3.report.svg import Chart, Level, Line, bars, stacked
@@ -120,6 +120,7 @@ def figures(runs: Sequence[RunRecords], margin: float = MARGIN) -> dict[str, Any
                 "paper": None if known is None else known._asdict(),
                 "seconds": records.seconds,
                 "findings": [finding._asdict() for finding in examine_run(records)],
+                "remarks": [remark._asdict() for remark in remarks_on(records)],
                 "versions": records.versions,
             }
         )
@@ -342,11 +343,16 @@ def _notes(records: RunRecords) -> str:
 
 
 def _health(records: RunRecords) -> str:
-    findings = examine_run(records)
+    findings, remarks = examine_run(records), remarks_on(records)
+    noted = f"<div class='remarks'><b>Remarks, not findings</b>{_said_list(remarks)}</div>" if remarks else ""
     if not findings:
-        return f"<p class='well'><b>The doctor finds {all_clear(records)}.</b></p>"
+        return f"<p class='well'><b>The doctor finds {all_clear(records)}.</b></p>{noted}"
+    return f"<div class='ill'><b>The doctor says</b>{_said_list(findings)}</div>{noted}"
+
+
+def _said_list(findings: Sequence[Finding]) -> str:
     items = "".join(f"<li><b>{escape(f.said)}</b> {OPTION.sub(_as_code, escape(f.advice))}</li>" for f in findings)
-    return f"<div class='ill'><b>The doctor says</b><ul>{items}</ul></div>"
+    return f"<ul>{items}</ul>"
 
 
 def _as_code(option: re.Match[str]) -> str:
@@ -752,9 +758,10 @@ section { margin: 32px 0; border-top: 1px solid var(--faint); }
 .tiles div { background: var(--wash); border-radius: 8px; padding: 12px 14px; }
 .tiles b { display: block; font-size: 1.3rem; line-height: 1.25; font-variant-numeric: tabular-nums; }
 .tiles span { color: var(--soft); font-size: 0.85rem; }
-.ill, .well, .warn { border-radius: 8px; padding: 10px 14px; max-width: none; }
+.ill, .well, .warn, .remarks { border-radius: 8px; padding: 10px 14px; max-width: none; }
 .ill, .warn { background: var(--ill); color: var(--ill-ink); }
-.ill ul { margin: 4px 0 0; padding-left: 1.2em; }
+.remarks { background: var(--wash); margin: 12px 0; }
+.ill ul, .remarks ul { margin: 4px 0 0; padding-left: 1.2em; }
 .well { background: var(--well); color: var(--well-ink); }
 .warn { font-size: 0.9rem; }
 figure { margin: 0; min-width: 0; }
