@@ -42,7 +42,7 @@ def test_a_run_whose_numbers_break_down_stops_with_a_diagnosis_and_its_last_chec
     with pytest.raises(Diverged) as caught:
         train_run(config(tmp_path / "run"), Saboteur())
     sentence = str(caught.value)
-    said = "the critics' loss or a gradient is too large or not a number, and nothing was"
+    said = "the critics' loss or a gradient is too large or not a number. That step was not taken"
     assert f"Learning broke down at env step 250: {said}" in sentence
     assert "The largest reward seen was 1e+30: lower the learning rates" in sentence
     assert "The checkpoint at env step 200 is whole: td3 resume" in sentence

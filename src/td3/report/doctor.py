@@ -58,7 +58,13 @@ class Rule(NamedTuple):
 
 def examine_run(records: RunRecords) -> list[Finding]:
     """Everything that is wrong, the gravest first."""
-    return [finding for rule in RULES if (finding := rule.judge(records))]
+    frozen = [_frozen(seed, **facts) for seed, facts in records.frozen.items()]
+    return frozen + [finding for rule in RULES if (finding := rule.judge(records))]
+
+
+def _frozen(seed: int, env_steps: int, reason: str) -> Finding:
+    said = f"Seed {seed} was frozen at env step {env_steps:,} and is not part of any mean over seeds: {reason}"
+    return Finding("frozen_seed", said, "Its best and last agents can be used.", env_steps, 0.0, [seed])
 
 
 def all_clear(records: RunRecords) -> str:

@@ -84,6 +84,8 @@ def figures(runs: Sequence[RunRecords], margin: float = MARGIN) -> dict[str, Any
                 "status": records.status.get("status", "running"),
                 "env_steps": records.env_steps,
                 "averaged": records.averaged,
+                "counted": records.counted,
+                "frozen": [*records.frozen],
                 "last_ten": {str(s.seed): float(v) for s, v in zip(records.seeds, found.scores, strict=True)},
                 "iqm": found.iqm,
                 "iqm_interval": [found.low, found.high],
@@ -109,7 +111,7 @@ def describe_runs(found: Mapping[str, Any]) -> list[str]:
     for run in found["runs"]:
         low, high = run["iqm_interval"]
         seeds = len(run["last_ten"])
-        over = f"IQM over {seeds} seeds {run['iqm']:,.1f} (95 % interval {low:,.1f} to {high:,.1f})"
+        over = f"IQM over {run['counted']} {run['iqm']:,.1f} (95 % interval {low:,.1f} to {high:,.1f})"
         lines.append(
             f"{run['run']}: {run['env']}, {run['env_steps']:,} env steps, {run['status']}. {run['averaged']}: "
             f"{over if seeds > 1 else format(run['iqm'], ',.1f')}; highest mean {run['max_average']:,.1f} at "
@@ -202,9 +204,10 @@ def _opening(runs: Sequence[RunRecords], envs: Sequence[str]) -> str:
         return f"<header><h1>{escape(', '.join(envs))}</h1><p class='lead'>{lead}</p></header>"
     config, found, seconds = first.config, summarise(first), sum(first.seconds.values())
     status = first.status.get("status", "running")
-    seeds = "1 seed" if config.seeds == 1 else f"{config.seeds} seeds"
-    lead = f"{seeds}, {first.env_steps:,} of {config.steps:,} env steps, {escape(status)}, on {escape(first.device)}."
-    rate = f"{config.seeds * first.env_steps / seconds:,.0f}" if seconds and first.env_steps else "&ndash;"
+    done = f"{first.env_steps:,} of {config.steps:,} env steps"
+    lead = f"{first.counted}, {done}, {escape(status)}, on {escape(first.device)}."
+    trained = len(first.seeds) * first.env_steps + sum(facts["env_steps"] for facts in first.frozen.values())
+    rate = f"{trained / seconds:,.0f}" if seconds and first.env_steps else "&ndash;"
     tiles = [
         (_number(found.iqm), f"return at the end (IQM; {first.averaged.lower()})"),
         (_range(found.low, found.high) if config.seeds > 1 else "&ndash;", "95 % interval"),

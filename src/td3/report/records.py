@@ -2,7 +2,7 @@
 
 import csv
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,10 @@ class RunRecords:
     versions: dict[str, str]
     status: dict[str, Any]
     seeds: tuple[SeedRecords, ...]
+    """Those that were not frozen: all figures are theirs."""
     times: Table
+    frozen: dict[int, dict[str, Any]] = field(default_factory=dict)
+    """Seeds that stopped before the others, each with its `env_steps` and the `reason`."""
 
     @property
     def name(self) -> str:
@@ -74,6 +77,13 @@ class RunRecords:
         return max(int(self.status.get("env_steps", 0)), int(self.curves[0][-1]))
 
     @property
+    def counted(self) -> str:
+        """How many seeds the figures cover, in words."""
+        total = len(self.seeds) + len(self.frozen)
+        some = f"{len(self.seeds)} of {total}" if self.frozen else f"{total}"
+        return f"{some} seed{'s' if total > 1 else ''}"
+
+    @property
     def device(self) -> str:
         """Where it trained."""
         return str(self.times["device"][-1]) if len(self.times.get("device", ())) else self.config.device
@@ -88,13 +98,15 @@ def read_run(path: Path | str) -> RunRecords:
     """Everything that there is; what an older run did not write is empty."""
     run = Run(path)
     seeds = []
-    for seed in run.seeds:
+    for seed in run.active_seeds:
         steps, returns = run.evaluations(seed)
         folder = run.folder(seed)
         tables = (read_table(folder / name) for name in ("metrics.csv", "diagnostics.csv"))
         seeds.append(SeedRecords(seed, steps, returns, *tables))
     versions, status = (_read_json(run.path / name) for name in ("versions.json", "status.json"))
-    return RunRecords(run.path, run.config, versions, status, tuple(seeds), read_table(run.path / "times.csv"))
+    frozen = {seed: facts for seed, facts in run.frozen.items() if seed not in run.active_seeds}
+    times = read_table(run.path / "times.csv")
+    return RunRecords(run.path, run.config, versions, status, tuple(seeds), times, frozen)
 
 
 def read_table(path: Path) -> Table:
