@@ -148,11 +148,21 @@ def test_several_threads_may_ask_at_once():
         assert all(pool.map(often, range(4)))
 
 
-def test_every_unit_of_a_job_is_done_once(tmp_path):
-    source, made = Path(__file__).with_name("native_stress.c"), tmp_path / "stress"
+def output_of(name, tmp_path):
+    """What a C program that includes native.c prints."""
+    source, made = Path(__file__).with_name(name), tmp_path / "program"
     flags = ["-O2", "-march=native", f'-DNATIVE="{native.SOURCE}"', "-pthread", str(source), "-lm", "-o", str(made)]
     subprocess.run([*native._compiler(), *flags], check=True)
-    assert subprocess.run([made], capture_output=True, text=True, check=True).stdout == "0 wrong\n"
+    return subprocess.run([made], capture_output=True, text=True, check=True).stdout
+
+
+def test_every_unit_of_a_job_is_done_once(tmp_path):
+    assert output_of("native_stress.c", tmp_path) == "0 wrong\n"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+def test_a_process_forked_during_a_job_does_nothing_of_that_job(tmp_path):
+    assert output_of("native_fork.c", tmp_path) == "0\n"
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
