@@ -27,6 +27,7 @@ from td3.bench.options import (
 )
 from td3.config import Device, Preset, TrainConfig, preset_config, read_config
 from td3.errors import ConfigError, UserError
+from td3.libraries import library_variables
 
 # What people type elsewhere for the same thing.
 SPELLINGS = {"-n": "--steps", "--total-timesteps": "--steps", "--n-timesteps": "--steps", "--num-envs": "--envs"}
@@ -714,9 +715,11 @@ COMMANDS: dict[str, tuple[type, Callable[[Any], int]]] = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; a person's mistake becomes one sentence and exit code 2."""
-    # numpy only multiplies small matrices here, beside PyTorch's threads; more of its own would fight with those. It is
-    # read when numpy is first imported, which is later than this.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    with library_variables():  # before NumPy and PyTorch are imported
+        return _main(arguments)
+
+
+def _main(arguments: Sequence[str] | None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     # `td3 train my_module:MyEnv-v0` finds my_module where it was typed, as `python -m td3` does.
     if "" not in sys.path:

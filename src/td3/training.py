@@ -11,7 +11,7 @@ import signal
 import threading
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -49,6 +49,7 @@ from td3.environments import (
 from td3.environments.own import Maker, understood
 from td3.errors import ConfigError, Diverged, EnvironmentFault, RunError
 from td3.evaluate import Evaluation, EvaluationWorkers, Evaluator
+from td3.libraries import library_variables
 from td3.pictures import convolutions_for, encoder_shapes, layout_of
 from td3.policy import Array
 from td3.report.live import Companions
@@ -163,6 +164,7 @@ def train(env: Any, *, preset: str = "author", **fields: Any) -> Run:
     return train_run(config, maker=given.maker)
 
 
+@library_variables()
 def train_run(config: TrainConfig, observer: Observer | None = None, maker: Maker | None = None) -> Run:
     """Train as configured; Ctrl-C saves what was learnt, and then goes on up as KeyboardInterrupt.
 
@@ -188,6 +190,7 @@ def resume(path: Path | str, *, steps: int | None = None, env: Any = None) -> Ru
     return resume_run(Path(path), steps, maker=None if env is None else understood(env).maker)
 
 
+@library_variables()
 def resume_run(
     path: Path, steps: int | None = None, observer: Observer | None = None, maker: Maker | None = None
 ) -> Run:
@@ -315,13 +318,14 @@ def _train(
 ) -> None:
     make, memory_size = partial(make_environment, **making), min(config.td3.memory_size, _longest(config))
     try:
-        training = Training(config, spaces, make, choose_device(config.device), memory_size, in_host_memory)
-        companions = Companions(observer, 0 if checkpoint is None else checkpoint.env_steps)
-        try:
-            training.run(companions, checkpoint)
-        finally:
-            training.close()
-            companions.close()
+        with backend_flags(config.tf32):
+            training = Training(config, spaces, make, choose_device(config.device), memory_size, in_host_memory)
+            companions = Companions(observer, 0 if checkpoint is None else checkpoint.env_steps)
+            try:
+                training.run(companions, checkpoint)
+            finally:
+                training.close()
+                companions.close()
     except torch.OutOfMemoryError:
         raise ConfigError(
             "the GPU has no memory left: train fewer seeds, lower --td3.memory-size, or use --device cpu."
@@ -409,18 +413,21 @@ class Engine(Protocol):
     def restored(self) -> None:
         """The agent and the memory were set to another moment: go on from there."""
 
+    def use_threads(self) -> None:
+        """Set the number of threads that updates use in this process."""
+
     def close(self) -> None:
         """Let go of threads and devices."""
 
 
 def make_engine(agent: Agent, memory: ReplayMemory, config: TrainConfig, threads: int) -> Engine:
-    """Graphs on a GPU, tapes on a CPU; plain execution for pictures, for members out of step, or by a failed check."""
+    """Graphs on a GPU, tapes on a CPU; plain execution for pictures, for members out of step, or by a failed check.
+
+    Make and use it within `backend_flags`.
+    """
     seeds, settings = config.member_seeds, config.td3
     pictures = agent.critics.encoder is not None
     by_graph = memory.rows.is_cuda and settings.update_when == "step" and not pictures
-    # cuDNN would otherwise choose TF32, and sums whose order is another one each time.
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = config.tf32
-    torch.backends.cudnn.deterministic = True
 
     def engine(agent: Agent, memory: ReplayMemory) -> GraphEngine | EagerEngine:
         if by_graph:
@@ -438,6 +445,19 @@ def make_engine(agent: Agent, memory: ReplayMemory, config: TrainConfig, threads
             stacklevel=2,
         )
     return EagerEngine(agent, memory, seeds, settings, threads, taped=False)
+
+
+@contextlib.contextmanager
+def backend_flags(tf32: bool = False) -> Iterator[None]:
+    """PyTorch's flags as updates on a GPU need them; afterwards as they were before."""
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = matmul.allow_tf32, cudnn.allow_tf32, cudnn.deterministic
+    # cuDNN would otherwise choose TF32, and sums whose order is another one each time.
+    matmul.allow_tf32, cudnn.allow_tf32, cudnn.deterministic = tf32, tf32, True
+    try:
+        yield
+    finally:
+        matmul.allow_tf32, cudnn.allow_tf32, cudnn.deterministic = before
 
 
 def place_environments(

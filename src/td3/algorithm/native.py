@@ -66,6 +66,17 @@ def get_threads() -> int:
     return torch.get_num_threads() if library is None else int(library.get_threads())
 
 
+@contextlib.contextmanager
+def kept_threads() -> Iterator[None]:
+    """Leave the numbers of threads, ours and PyTorch's, as they were before."""
+    before = torch.get_num_threads(), get_threads()
+    try:
+        yield
+    finally:
+        set_threads(before[1])
+        torch.set_num_threads(before[0])
+
+
 class Instruction(NamedTuple):
     """Something for the kernels to do, again and again in the same memory, which it keeps alive."""
 

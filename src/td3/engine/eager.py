@@ -58,6 +58,7 @@ class EagerEngine(FrozenMembers):
             # The gradient of a convolution is another one, in its last digits, on another number of threads.
             native.set_threads(1)
             threads = 1
+        self._encodes = agent.critics.encoder is not None
         self._tuner = ThreadTuner(threads) if self._pool is None and self.device.type == "cpu" else None
 
     def update(self, counts: Sequence[int]) -> None:
@@ -132,6 +133,11 @@ class EagerEngine(FrozenMembers):
         """The agent stands at another count of updates: so do the random numbers."""
         for member in self._members:
             member.seek()
+
+    def use_threads(self) -> None:
+        """Have as many threads as this engine works with: others may have been set since its last update."""
+        if self._tuner or self._encodes:
+            native.set_threads(self._tuner.threads if self._tuner else 1)
 
     def close(self) -> None:
         """End the threads, and leave PyTorch's as they were."""

@@ -242,6 +242,9 @@ class GraphEngine(FrozenMembers):
         """The agent stands at another count of updates: so do the random numbers."""
         self._streams.seek(int(self.agent.updates[self._first]))
 
+    def use_threads(self) -> None:
+        """Nothing: the GPU does the work."""
+
     def close(self) -> None:
         """Bring what still waits into the memory."""
         self.settle()
