@@ -59,6 +59,11 @@ def test_a_run_whose_numbers_break_down_stops_with_a_diagnosis_and_its_last_chec
     resume_run(tmp_path / "run")
 
 
+def test_a_huge_policy_delay_does_not_delay_the_start(tmp_path):
+    run = train_run(config(tmp_path / "run", policy_delay=1_000_000, steps=150), Stopping())
+    assert run.agent(0, "last").facts["updates"] == 50
+
+
 def test_critics_that_promise_more_than_rewards_allow_raise_an_alarm_once(tmp_path, monkeypatch):
     monkeypatch.setattr(training, "ALARM_AFTER", 100)
     monkeypatch.setattr(training, "LOG_EVERY", 50)

@@ -385,6 +385,12 @@ def test_a_learning_rate_that_falls_is_followed():
     np.testing.assert_allclose(still.learn(60).predict(observations()[:, :2])[0], before, atol=1e-6)
 
 
+def test_a_schedule_that_gives_no_learning_rate_is_refused():
+    model = make(learning_rate=lambda left: 1e-3 if left == 1.0 else 1e308, learning_starts=10)
+    with pytest.raises(ConfigError, match="learning_rate must give numbers from 0 to 1, but it gave 1e"):
+        model.learn(60)
+
+
 def test_actor_and_critics_may_have_sizes_of_their_own():
     model = make(policy_kwargs={"net_arch": {"pi": [4], "qf": [6, 5]}}).learn(120)
     assert model.agent.actor.network.sizes == (3, 4, 2)

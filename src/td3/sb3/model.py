@@ -238,7 +238,12 @@ class TD3:
         engine = self._running_engine()
         if callable(self.learning_rate):
             assert isinstance(engine, EagerEngine)
-            engine.set_learning_rate(float(self.learning_rate(self._progress_remaining)))
+            rate = float(self.learning_rate(self._progress_remaining))
+            if not 0 <= rate <= 1:
+                raise ConfigError(
+                    f"learning_rate must give numbers from 0 to 1, but it gave {rate!r}: fix the schedule."
+                )
+            engine.set_learning_rate(rate)
         with _settings_of_updates():
             engine.use_threads()
             engine.update([gradient_steps])
