@@ -1,16 +1,11 @@
 """TD3 (Twin Delayed DDPG): train, evaluate, explain. `td3.train(...)`, `td3.load(path).act(observation)`."""
 
-import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from td3.config import TD3Config, TrainConfig
     from td3.run import Run, load
     from td3.training import resume, train
-
-# MKL's strict mode: the same numbers whatever the number of threads, at no cost that could be measured. It is read when
-# MKL is first used, so it must be set before PyTorch is imported; who sets it for themselves is left alone.
-os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
 
 __version__ = "0.1.0"
 __all__ = ["Run", "TD3Config", "TrainConfig", "load", "resume", "train"]

@@ -27,6 +27,7 @@ from td3.bench.options import (
 )
 from td3.config import Device, Preset, TrainConfig, preset_config, read_config
 from td3.errors import ConfigError, UserError
+from td3.libraries import library_variables
 
 # What people type elsewhere for the same thing.
 SPELLINGS = {"-n": "--steps", "--total-timesteps": "--steps", "--n-timesteps": "--steps", "--num-envs": "--envs"}
@@ -389,12 +390,15 @@ def _trained(
     first, last = (
         Evaluation(returns, returns) for returns in (np.stack([e[at] for e in evaluations]) for at in (0, -1))
     )
+    active = np.isin(run.seeds, run.active_seeds)
+    last.returns[~active] = np.nan
     figures: dict[str, Any] = {
         "run": str(display.path),
         "env_steps": display.env_steps,
         "interrupted": interrupted,
         "before": first.returns.mean(1).tolist(),
-        "after": last.returns.mean(1).tolist(),
+        "after": [mean if counts else None for mean, counts in zip(last.returns.mean(1).tolist(), active, strict=True)],
+        **({"frozen": run.frozen} if run.frozen else {}),
     }
     say = display.say
     if interrupted:
@@ -405,8 +409,10 @@ def _trained(
         else:
             say(f"To go on:        td3 resume {display.path}    (from env step {checkpoint.env_steps:,})")
     say(f"Before training: return {describe(first)}")
-    moment = f"At env step {int(run.evaluations(run.seeds[0])[0][-1]):,}:" if interrupted else "After training: "
+    moment = f"At env step {int(run.evaluations(run.active_seeds[0])[0][-1]):,}:" if interrupted else "After training: "
     say(f"{moment} return {describe(last)}")
+    for seed, facts in run.frozen.items():
+        say(f"Seed {seed} was frozen at env step {facts['env_steps']:,} and is not in these means: {facts['reason']}")
     say(f"The run is in    {display.path}")
     if capture_video and not interrupted:
         figures["video"] = str(_film(WatchCommand(display.path)).path)
@@ -440,12 +446,15 @@ def evaluate_command(command: EvaluateCommand) -> int:
         returns = evaluation.returns[0]
         means[seed], episodes[seed] = float(returns.mean()), returns.tolist()
         if not command.json:
-            print(f"seed {seed}: return {describe(evaluation)} (held-out, --episode-seed {command.episode_seed})")
+            frozen = f" (frozen at env step {run.frozen[seed]['env_steps']:,})" if seed in run.frozen else ""
+            print(f"seed {seed}{frozen}: return {describe(evaluation)} (held-out, --episode-seed {command.episode_seed})")
     if command.json:
         facts = {"env": run.config.env, "which": command.which, "episode_seed": command.episode_seed}
         print(json.dumps({**facts, "mean_return": means, "returns": episodes}))
     elif len(means) > 1:
-        print(f"all {len(means)} seeds: mean return {sum(means.values()) / len(means):,.1f}")
+        counted = [means[seed] for seed in run.active_seeds]
+        some = f"{len(counted)} of {len(means)}" if len(counted) < len(means) else f"all {len(means)}"
+        print(f"{some} seeds: mean return {sum(counted) / len(counted):,.1f}")
     return 0
 
 
@@ -715,9 +724,11 @@ COMMANDS: dict[str, tuple[type, Callable[[Any], int]]] = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; a person's mistake becomes one sentence and exit code 2."""
-    # numpy only multiplies small matrices here, beside PyTorch's threads; more of its own would fight with those. It is
-    # read when numpy is first imported, which is later than this.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    with library_variables():  # before NumPy and PyTorch are imported
+        return _main(arguments)
+
+
+def _main(arguments: Sequence[str] | None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     # `td3 train my_module:MyEnv-v0` finds my_module where it was typed, as `python -m td3` does.
     if "" not in sys.path:

@@ -75,6 +75,10 @@ class Collector:
         self._history = np.zeros((BLOCK, count, len(self.low)), np.float32)
         self._remembered = 0
         self.faults: list[Fault] = []
+        self.failed: dict[int, str] = {}
+        """Members whose environments failed for good, with the reason; they are deactivated."""
+        self._active = np.ones(count, bool)
+        self._stepped: list[int] | None = None  # None: all
         observations, _ = environments.reset(seed=self._episode_seeds())  # type: ignore[arg-type]  # lists work
         self.states = self._vectors(observations)
         if not np.isfinite(self.states).all():
@@ -101,12 +105,24 @@ class Collector:
         self.begin(actions)
         return self.finish()
 
+    def deactivate(self, member: int) -> None:
+        """Step this member's environments no more: its rows are zeros from now on."""
+        self._active[member * self.envs_per_member : (member + 1) * self.envs_per_member] = False
+        self._stepped = np.flatnonzero(self._active).tolist()
+        self._clear_inactive()
+
+    def _clear_inactive(self) -> None:
+        inactive = ~self._active
+        self.states = np.where(inactive[:, None], np.float32(0), self.states)
+        self._returns[inactive], self._lengths[inactive] = 0, 0
+
     def begin(self, actions: Array) -> None:
         """Hand out the actions; environments in worker processes start at once."""
         self.round += 1
         self._actions = actions.reshape(self.environments.num_envs, -1)
         if self._begins:
-            self.environments.begin_step(self._actions)  # type: ignore[attr-defined]  # ours have it
+            some = () if self._stepped is None else (self._stepped,)
+            self.environments.begin_step(self._actions, *some)  # type: ignore[attr-defined]  # ours have it
 
     def finish(self) -> tuple[Array, list[Episode]]:
         """Wait for what was begun; returns as `step` does."""
@@ -116,6 +132,10 @@ class Collector:
         else:
             observations, rewards, terminated, truncated, infos = self.environments.step(self._shaped(flat_actions))
         next_states = self._vectors(observations)
+        if self._stepped is not None:
+            next_states = np.where(self._active[:, None], next_states, np.float32(0))
+            rewards, terminated, truncated = (np.where(self._active, a, 0) for a in (rewards, terminated, truncated))
+            terminated, truncated = terminated.astype(bool), truncated.astype(bool)
         faults = self._faults(next_states, rewards)
         if faults:
             next_states, rewards, terminated, truncated = self._begin_again(
@@ -144,7 +164,11 @@ class Collector:
         if self.autoreset == AutoresetMode.NEXT_STEP:
             rows, self._awaits_reset = rows[real], ended
         self.states = current
-        return rows.reshape(len(self.seeds), -1, rows.shape[1]), self._finished(rewards, ended, real)
+        episodes = self._finished(rewards, ended, real)
+        if self._stepped is not None:
+            rows[~self._active] = 0
+            self._clear_inactive()
+        return rows.reshape(len(self.seeds), -1, rows.shape[1]), episodes
 
     def state(self) -> dict[str, Array]:
         """Where every environment stands: enough to play the unfinished episodes again."""
@@ -168,17 +192,16 @@ class Collector:
         self._returns, self._lengths = state["returns"].copy(), state["lengths"].copy()
         self._episodes, self._faults_in_a_row = state["episodes"].copy(), state["faults_in_a_row"].copy()
         self._history, self._remembered = state["actions"].copy(), len(state["actions"])
-        self.states = self._replayed(range(self.environments.num_envs))
-        strayed = [
-            index
-            for index in range(self.environments.num_envs)
-            if self.states[index].tobytes() != state["states"][index].tobytes()
-        ]
+        active = np.flatnonzero(self._active).tolist()
+        self.states = self._replayed(active)
+        strayed = [index for index in active if self.states[index].tobytes() != state["states"][index].tobytes()]
         if strayed:
             mask = np.isin(np.arange(self.environments.num_envs), strayed)
             self._episodes += mask
             self._returns[mask], self._lengths[mask] = 0, 0
             self.states = self._reset(mask)
+        if self._stepped is not None:
+            self._clear_inactive()
         return strayed
 
     def close(self) -> None:
@@ -258,7 +281,7 @@ class Collector:
                 self._episodes[index] += 1
                 self._returns[index], self._lengths[index] = 0, 0
             # Neighbours that lost their process are brought back to where they were.
-            innocent = [index for index in disturbed if index not in faults]
+            innocent = [index for index in disturbed if index not in faults and self._active[index]]
             shown = self._replayed([*innocent, *faults])
             again = sorted({*innocent, *faults})
             states[again] = shown[again]

@@ -287,6 +287,10 @@ def _positive(given: Any) -> bool:
     return _number(given) and 0 < given < float("inf")
 
 
+def _above_0_to(high: float) -> Callable[[Any], bool]:
+    return lambda given: _number(given) and 0 < given <= high
+
+
 def _number(given: Any) -> bool:
     return isinstance(given, int | float) and not isinstance(given, bool)
 
@@ -324,8 +328,8 @@ _TD3_RULES: tuple[Rule, ...] = (
         "one or more whole numbers of at least 1",
         lambda given: len(given) > 0 and all(map(_whole(1), given)),
     ),
-    ("actor_learning_rate", "a positive number", _positive),
-    ("critic_learning_rate", "a positive number", _positive),
+    ("actor_learning_rate", "above 0 and at most 1", _above_0_to(1)),
+    ("critic_learning_rate", "above 0 and at most 1", _above_0_to(1)),
     ("optimizer", "adam or sgd", lambda given: given in ("adam", "sgd")),
     ("batch_size", "a whole number of at least 1", _whole(1)),
     ("memory_size", "a whole number of at least 1", _whole(1)),
@@ -333,10 +337,10 @@ _TD3_RULES: tuple[Rule, ...] = (
     ("exploration_noise", "within [0, 1], a share of half the action range", _within(0.0, 1.0)),
     ("target_noise", "a number of at least 0", _within(0.0, 1e9)),
     ("target_noise_clip", "a number of at least 0", _within(0.0, 1e9)),
-    ("policy_delay", "a whole number of at least 1", _whole(1)),
+    ("policy_delay", "a whole number from 1 to 1,000,000", lambda given: _whole(1)(given) and given <= 1_000_000),
     ("gamma", "within [0, 1]", _within(0.0, 1.0)),
     ("tau", "within [0, 1]", _within(0.0, 1.0)),
-    ("updates_per_step", "a positive number", _positive),
+    ("updates_per_step", "above 0 and at most 1,000", _above_0_to(1_000)),
     ("update_when", "step or episode", lambda given: given in ("step", "episode")),
     ("picture_features", "a whole number of at least 1", _whole(1)),
     ("random_shift", "a whole number of at least 0", _whole(0)),

@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, NamedTuple
@@ -51,13 +51,13 @@ class Evaluator:
         self.environments = EnvironmentRow([make() for _ in range(len(seeds) * episodes)], make)
         self._finished: list[tuple[int, Evaluation]] = []
 
-    def __call__(self, policy: Policy) -> Evaluation:
-        """Play every episode to its end."""
-        return play_again_after_a_fault(self.environments, policy, self._seeds, self._gamma)
+    def __call__(self, policy: Policy, skipped: Collection[int] = ()) -> Evaluation:
+        """Play every episode to its end, but for those of members that are skipped."""
+        return play_again_after_a_fault(self.environments, policy, self._seeds, self._gamma, skipped)
 
-    def begin(self, env_steps: int, policy: Policy) -> None:
+    def begin(self, env_steps: int, policy: Policy, skipped: Collection[int] = ()) -> None:
         """Evaluate, and keep the result for `finished`."""
-        self._finished.append((env_steps, self(policy)))
+        self._finished.append((env_steps, self(policy, skipped)))
 
     def finished(self, wait: bool = False) -> Iterator[tuple[int, Evaluation]]:
         """The evaluations that are done, in the order in which they were begun."""
@@ -88,7 +88,7 @@ class EvaluationWorkers:
     ) -> None:
         self._make, self._episodes, self._workers = make, episodes, workers
         self._seeds, self._gamma = evaluation_seeds(seeds, episodes), gamma
-        self._begun: list[tuple[int, Policy, list[Future[Evaluation]]]] = []
+        self._begun: list[tuple[int, Policy, Collection[int], list[Future[Evaluation]]]] = []
         self._deaths = 0
         self._stand_back = True
         self._start()
@@ -104,24 +104,25 @@ class EvaluationWorkers:
             for _ in range(self._workers):
                 self._processes.submit(_nothing)  # each starts a process
 
-    def _jobs(self, policy: Policy) -> list[Future[Evaluation]]:
+    def _jobs(self, policy: Policy, skipped: Collection[int]) -> list[Future[Evaluation]]:
         return [
             self._processes.submit(_play_in_worker, policy.member(index), self._seeds[index : index + 1], self._gamma)
             for index in range(len(self._seeds))
+            if index not in skipped
         ]
 
-    def begin(self, env_steps: int, policy: Policy) -> None:
+    def begin(self, env_steps: int, policy: Policy, skipped: Collection[int] = ()) -> None:
         """Start evaluating this policy, whose arrays must not change any more."""
         try:
-            self._begun.append((env_steps, policy, self._jobs(policy)))
+            self._begun.append((env_steps, policy, skipped, self._jobs(policy, skipped)))
         except BrokenProcessPool:
             self._begin_again()
-            self._begun.append((env_steps, policy, self._jobs(policy)))
+            self._begun.append((env_steps, policy, skipped, self._jobs(policy, skipped)))
 
     def finished(self, wait: bool = False) -> Iterator[tuple[int, Evaluation]]:
         """The evaluations that are done, in the order in which they were begun; on request after waiting for all."""
         while self._begun:
-            env_steps, _, jobs = self._begun[0]
+            env_steps, _, skipped, jobs = self._begun[0]
             if not (wait or len(self._begun) > self.MOST_WAITING or all(job.done() for job in jobs)):
                 return
             try:
@@ -136,6 +137,8 @@ class EvaluationWorkers:
                 continue
             self._begun.pop(0)
             self._deaths = 0
+            for index in sorted(skipped):
+                parts.insert(index, _not_played(parts[0]))
             yield env_steps, Evaluation(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
 
     def _begin_again(self) -> None:
@@ -149,7 +152,9 @@ class EvaluationWorkers:
         """New processes in the place of the old ones, which may end what they are at."""
         self._processes.shutdown(wait, cancel_futures=True)
         self._start()
-        self._begun = [(env_steps, policy, self._jobs(policy)) for env_steps, policy, _ in self._begun]
+        self._begun = [
+            (steps, policy, skipped, self._jobs(policy, skipped)) for steps, policy, skipped, _ in self._begun
+        ]
 
     def close(self) -> None:
         """End the processes."""
@@ -173,25 +178,35 @@ def evaluation_seeds(seeds: Sequence[int], episodes: int, purpose: str = "evalua
 
 
 def play_again_after_a_fault(
-    environments: EnvironmentRow, policy: Policy, seeds: list[list[int]], gamma: float
+    environments: EnvironmentRow, policy: Policy, seeds: list[list[int]], gamma: float, skipped: Collection[int] = ()
 ) -> Evaluation:
     """As `play`; after a fault once more, in new environments: the same seeds give the same episodes."""
     try:
-        return play(environments, policy, seeds, gamma)
+        return play(environments, policy, seeds, gamma, skipped)
     except EnvironmentFault:
         for index in range(environments.num_envs):
-            environments.replace(index)
-        return play(environments, policy, seeds, gamma)
+            if index // len(seeds[0]) not in skipped:
+                environments.replace(index)
+        return play(environments, policy, seeds, gamma, skipped)
 
 
-def play(environments: EnvironmentRow, policy: Policy, seeds: list[list[int]], gamma: float = 0.99) -> Evaluation:
-    """Play one episode per seed `[member][episode]`, all at once, each to its end."""
+def play(
+    environments: EnvironmentRow,
+    policy: Policy,
+    seeds: list[list[int]],
+    gamma: float = 0.99,
+    skipped: Collection[int] = (),
+) -> Evaluation:
+    """Play one episode per seed `[member][episode]`, all at once, each to its end; NaN stands for skipped members."""
     shape = (len(seeds), len(seeds[0]))
     count = shape[0] * shape[1]
-    states, _ = environments.reset(seed=[seed for member in seeds for seed in member])
+    played = np.repeat([member not in skipped for member in range(shape[0])], shape[1])
+    each: list[int | None] = [seed for member in seeds for seed in member]
+    states, _ = environments.reset(seed=each, options={"reset_mask": played})
+    states[~played] = 0
     first_states, discounted, discount = states, np.zeros(count), np.ones(count)
     returns, lengths = np.zeros(count), np.zeros(count, np.int64)
-    playing = list(range(count))
+    playing = np.flatnonzero(played).tolist()
     while playing:
         # Rounding may carry the edge of the range out by an ulp; some environments refuse that.
         actions = np.clip(policy(states.reshape(*shape, -1)), policy.low, policy.high).reshape(count, -1)
@@ -210,7 +225,14 @@ def play(environments: EnvironmentRow, policy: Policy, seeds: list[list[int]], g
         over = terminated | truncated | (lengths >= LONGEST_EPISODE)
         playing = [index for index in playing if not over[index]]
     visits = np.concatenate((discounted[:, None], discount[:, None], first_states, states), 1)
+    returns[~played] = visits[~played] = np.nan
     return Evaluation(returns.reshape(shape), lengths.reshape(shape), visits.reshape(*shape, -1))
+
+
+def _not_played(like: Evaluation) -> Evaluation:
+    assert like.visits is not None
+    nothing = (np.full_like(like.returns, np.nan), np.zeros_like(like.lengths), np.full_like(like.visits, np.nan))
+    return Evaluation(*nothing)
 
 
 _worker_environments: EnvironmentRow

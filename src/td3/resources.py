@@ -1,6 +1,8 @@
 """What this machine has: threads and free memory, with a container's limits counted in."""
 
+import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -18,6 +20,17 @@ def available_threads() -> int:
         cores = min(cores, max(1, int(quota) // int(period)))
     asked = os.environ.get("OMP_NUM_THREADS", "")
     return min(cores, int(asked)) if asked.isdigit() and int(asked) > 0 else cores
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """One thread of PyTorch for small networks; afterwards as many as before."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def available_memory() -> int | None:

@@ -244,6 +244,26 @@ class Run:
         """The seeds that were trained."""
         return self.config.member_seeds
 
+    @property
+    def frozen(self) -> dict[int, dict[str, Any]]:
+        """Seeds that stopped before the others, each with its `env_steps` and the `reason`."""
+        told = read_facts(self.path / "status.json").get("frozen")
+        if not isinstance(told, dict):
+            return {}
+        known = {seed: told.get(str(seed)) for seed in self.seeds}
+        return {
+            seed: {"env_steps": facts["env_steps"], "reason": facts["reason"]}
+            for seed, facts in known.items()
+            if isinstance(facts, dict)
+            and isinstance(facts.get("env_steps"), int)
+            and isinstance(facts.get("reason"), str)
+        }
+
+    @property
+    def active_seeds(self) -> tuple[int, ...]:
+        """The seeds that were not frozen: what a mean over seeds covers."""
+        return tuple(seed for seed in self.seeds if seed not in self.frozen) or self.seeds
+
     def folder(self, seed: int) -> Path:
         """The files of one seed."""
         return self.path / f"seed_{seed}"
@@ -272,14 +292,14 @@ class Run:
             raise RunError(f"{path} is a link out of its run: put a copy of the file there.")
 
     def learning_curve(self) -> tuple[Array, Array]:
-        """Env steps `[evaluation]` and mean returns `[seed, evaluation]`."""
-        curves = [self.evaluations(seed) for seed in self.seeds]
+        """Env steps `[evaluation]` and mean returns `[seed, evaluation]` of the seeds that were not frozen."""
+        curves = [self.evaluations(seed) for seed in self.active_seeds]
         shortest = min(len(steps) for steps, _ in curves)
         return curves[0][0][:shortest], np.stack([returns[:shortest].mean(1) for _, returns in curves])
 
     def best_seed(self) -> int:
-        """The seed whose last evaluation was highest."""
-        return max(self.seeds, key=lambda seed: float(self.evaluations(seed)[1][-1].mean()))
+        """The seed whose last evaluation was highest, of those that were not frozen."""
+        return max(self.active_seeds, key=lambda seed: float(self.evaluations(seed)[1][-1].mean()))
 
     def agent(self, seed: int | None = None, which: str = "best") -> SavedAgent:
         """A saved agent: of one seed (by default the best one), as it was at its best or at the end."""

@@ -11,7 +11,7 @@ import signal
 import threading
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -49,11 +49,14 @@ from td3.environments import (
 from td3.environments.own import Maker, understood
 from td3.errors import ConfigError, Diverged, EnvironmentFault, RunError
 from td3.evaluate import Evaluation, EvaluationWorkers, Evaluator
+from td3.libraries import library_variables
 from td3.pictures import convolutions_for, encoder_shapes, layout_of
 from td3.policy import Array
 from td3.report.live import Companions
 from td3.resources import available_threads, gigabytes, require_memory
 from td3.run import (
+    DIAGNOSTICS,
+    METRICS,
     MemberWriter,
     Run,
     check_position,
@@ -161,6 +164,7 @@ def train(env: Any, *, preset: str = "author", **fields: Any) -> Run:
     return train_run(config, maker=given.maker)
 
 
+@library_variables()
 def train_run(config: TrainConfig, observer: Observer | None = None, maker: Maker | None = None) -> Run:
     """Train as configured; Ctrl-C saves what was learnt, and then goes on up as KeyboardInterrupt.
 
@@ -186,6 +190,7 @@ def resume(path: Path | str, *, steps: int | None = None, env: Any = None) -> Ru
     return resume_run(Path(path), steps, maker=None if env is None else understood(env).maker)
 
 
+@library_variables()
 def resume_run(
     path: Path, steps: int | None = None, observer: Observer | None = None, maker: Maker | None = None
 ) -> Run:
@@ -313,13 +318,14 @@ def _train(
 ) -> None:
     make, memory_size = partial(make_environment, **making), min(config.td3.memory_size, _longest(config))
     try:
-        training = Training(config, spaces, make, choose_device(config.device), memory_size, in_host_memory)
-        companions = Companions(observer, 0 if checkpoint is None else checkpoint.env_steps)
-        try:
-            training.run(companions, checkpoint)
-        finally:
-            training.close()
-            companions.close()
+        with backend_flags(config.tf32):
+            training = Training(config, spaces, make, choose_device(config.device), memory_size, in_host_memory)
+            companions = Companions(observer, 0 if checkpoint is None else checkpoint.env_steps)
+            try:
+                training.run(companions, checkpoint)
+            finally:
+                training.close()
+                companions.close()
     except torch.OutOfMemoryError:
         raise ConfigError(
             "the GPU has no memory left: train fewer seeds, lower --td3.memory-size, or use --device cpu."
@@ -371,7 +377,7 @@ class Engine(Protocol):
     """Whether `update` returns at once and the updates run beside this thread, as a GPU's do."""
 
     def update(self, counts: Sequence[int]) -> None:
-        """Run so many updates of each member."""
+        """Run so many updates of each member that is not frozen."""
 
     def ask(self, states: Array) -> None:
         """Have the actors, as they are now, choose actions for states `[member, count, state]`."""
@@ -395,24 +401,33 @@ class Engine(Protocol):
     def settle(self) -> None:
         """Have every stored row really in the memory."""
 
+    frozen: dict[int, str]
+    """Members that are not updated any more, with the reason."""
+
     def check(self) -> None:
-        """Raise `NonFinite` if an update met numbers that were not finite."""
+        """Find members that an update has frozen; raise `NonFinite` if no other member is left."""
+
+    def freeze(self, member: int, reason: str) -> None:
+        """Never update this member again."""
 
     def restored(self) -> None:
         """The agent and the memory were set to another moment: go on from there."""
+
+    def use_threads(self) -> None:
+        """Set the number of threads that updates use in this process."""
 
     def close(self) -> None:
         """Let go of threads and devices."""
 
 
 def make_engine(agent: Agent, memory: ReplayMemory, config: TrainConfig, threads: int) -> Engine:
-    """Graphs on a GPU, tapes on a CPU; plain execution for pictures, for members out of step, or by a failed check."""
+    """Graphs on a GPU, tapes on a CPU; plain execution for pictures, for members out of step, or by a failed check.
+
+    Make and use it within `backend_flags`.
+    """
     seeds, settings = config.member_seeds, config.td3
     pictures = agent.critics.encoder is not None
     by_graph = memory.rows.is_cuda and settings.update_when == "step" and not pictures
-    # cuDNN would otherwise choose TF32, and sums whose order is another one each time.
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = config.tf32
-    torch.backends.cudnn.deterministic = True
 
     def engine(agent: Agent, memory: ReplayMemory) -> GraphEngine | EagerEngine:
         if by_graph:
@@ -430,6 +445,19 @@ def make_engine(agent: Agent, memory: ReplayMemory, config: TrainConfig, threads
             stacklevel=2,
         )
     return EagerEngine(agent, memory, seeds, settings, threads, taped=False)
+
+
+@contextlib.contextmanager
+def backend_flags(tf32: bool = False) -> Iterator[None]:
+    """PyTorch's flags as updates on a GPU need them; afterwards as they were before."""
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = matmul.allow_tf32, cudnn.allow_tf32, cudnn.deterministic
+    # cuDNN would otherwise choose TF32, and sums whose order is another one each time.
+    matmul.allow_tf32, cudnn.allow_tf32, cudnn.deterministic = tf32, tf32, True
+    try:
+        yield
+    finally:
+        matmul.allow_tf32, cudnn.allow_tf32, cudnn.deterministic = before
 
 
 def place_environments(
@@ -509,10 +537,11 @@ class Training:
                 self._place += f", {placing}"
             self.collector = Collector(environments, seeds, *bounds, settings.exploration_noise)
         self.env_steps = 0
+        self._frozen: dict[int, dict[str, Any]] = {}
         self._alarmed: set[int] = set()
         self._snapshots: dict[int, Agent] = {}
         self._saved: int | None = None
-        self._examined: dict[int, list[dict[str, Any]]] = {}
+        self._examined: dict[int, list[dict[str, Any] | None]] = {}  # None: frozen
         self._best = np.full(len(seeds), -np.inf)
         self._episodes: list[list[Episode]] = [[] for _ in seeds]
         self._logged_updates = np.zeros(len(seeds), np.int64)
@@ -540,6 +569,8 @@ class Training:
             observer.started(config, self.path, self._place)
             if self.memory.rows.device.type == "cpu" and native.why_not():
                 observer.noted(f"Updates are slower than they could be, because {native.why_not()}.")
+            for member, facts in self._frozen.items():
+                observer.noted(f"Seed {config.member_seeds[member]} stays frozen: {facts['reason']}")
             if config.env_kwargs:
                 observer.noted(f"Made with {json.dumps(config.env_kwargs)}.")
             if config.normalize_observations:
@@ -564,7 +595,7 @@ class Training:
             status = {"status": "interrupted"}
             raise
         except NonFinite as error:
-            status["reason"] = self._diagnosis(error)
+            status["reason"] = self._diagnosis(str(error), range(self.agent.members))
             raise Diverged(f"{status['reason']} {self._what_remains()}") from None
         except EnvironmentFault as error:
             status["reason"] = str(error)
@@ -575,7 +606,7 @@ class Training:
         finally:
             # A disk that is full must not hide why the run ended.
             with contextlib.suppress(OSError):
-                self._save("last", self.agent, self.env_steps, range(self.agent.members))
+                self._save("last", self.agent, self.env_steps, self._active_members)
             for writer in self.writers:
                 with contextlib.suppress(OSError):
                     writer.close()
@@ -593,14 +624,17 @@ class Training:
         else:
             rows, episodes = self._collect_here()
         lap("env")
+        self._freeze_failed(observer)
         self.engine.store(rows)
         lap("store")
         self.env_steps += rows.shape[1]
         self.engine.update(self._owed_for_episodes(episodes))
+        self._freeze_failed(observer)
         lap("update")
         for episode in episodes:
-            self._episodes[episode.member].append(episode)
-            self.writers[episode.member].episode(episode)
+            if episode.member not in self._frozen:
+                self._episodes[episode.member].append(episode)
+                self.writers[episode.member].episode(episode)
         if self._collecting.faults:
             self._tell_faults(observer)
         self._record_evaluations(observer)
@@ -637,11 +671,11 @@ class Training:
     def _collect_from_afar(self, remote: RayCollector, observer: Observer) -> tuple[Array, list[Episode]] | None:
         """The same with collectors on a cluster: they act and step while this process updates."""
         lap = self._time.lap
-        remote.send(int(self.agent.updates[0]), lambda: acting_policy(self.agent))
+        remote.send(int(self.agent.updates.max()), lambda: acting_policy(self.agent))
         lap("act")
         self.engine.update(self._owed_for_steps(self.env_steps + remote.envs_per_member))
         lap("update")
-        found = remote.take(int(self.agent.updates[0]))
+        found = remote.take(int(self.agent.updates.max()))
         for sentence in remote.said:
             observer.warned(f"env step {self.env_steps:,}: {sentence}")
         remote.said.clear()
@@ -650,6 +684,35 @@ class Training:
     @property
     def _collecting(self) -> Collector | RayCollector:
         return self.remote or self.collector
+
+    @property
+    def _active_members(self) -> list[int]:
+        return [member for member in range(self.agent.members) if member not in self._frozen]
+
+    def _check(self, observer: Observer) -> None:
+        """Find out whether an update on a GPU has frozen a member."""
+        self.engine.check()
+        self._freeze_failed(observer)
+
+    def _freeze_failed(self, observer: Observer) -> None:
+        """Leave seeds where they are whose numbers broke down or whose environments failed for good: others go on."""
+        failed = {} if self.remote else self.collector.failed
+        if len(self.engine.frozen) == len(self._frozen) == len(self._frozen.keys() | failed.keys()):
+            return
+        for member, reason in failed.items():
+            self.engine.freeze(member, reason)
+        if len(self.engine.frozen) == self.agent.members:
+            raise EnvironmentFault(list(failed.values())[-1])  # where it was the numbers, the engine has raised
+        for member in sorted(self.engine.frozen.keys() - self._frozen.keys()):
+            reason = failed.get(member) or self._diagnosis(self.engine.frozen[member], [member])
+            self._frozen[member] = {"env_steps": self.env_steps, "reason": reason}
+            self._save("last", self.agent, self.env_steps, [member])
+            if not self.remote:
+                self.collector.deactivate(member)
+            self._episodes[member] = []
+            seed = self.config.member_seeds[member]
+            observer.warned(f"seed {seed} is frozen, and the other seeds go on: {reason}")
+        self._write_status("running")
 
     def _tell_faults(self, observer: Observer) -> None:
         for fault in self.collector.faults:
@@ -672,7 +735,7 @@ class Training:
         begun = time.monotonic()
         try:
             self.engine.settle()
-            self.engine.check()
+            self._check(observer)
             self._checkpoints.save(self.env_steps, *self._state(), self.memory)
             self._saved = self.env_steps
             self._write_status("running")
@@ -694,6 +757,7 @@ class Training:
             "pending_evaluations": {str(env_steps): self._examined[env_steps] for env_steps in sorted(self._snapshots)},
             "positions": {str(s): w.position() for s, w in zip(self.config.member_seeds, self.writers, strict=True)},
             "seconds": round(self._seconds(), 3),
+            "frozen": self._frozen_seeds(),
         }
         tensors = self._tensors()
         for member, writer in enumerate(self.writers):
@@ -721,6 +785,12 @@ class Training:
         """Stand where the checkpoint was taken."""
         facts, tensors = checkpoint.facts, checkpoint.tensors
         self._checkpoints.go_on_from(checkpoint)
+        for member, seed in enumerate(self.config.member_seeds):
+            if why := facts.get("frozen", {}).get(str(seed)):
+                self._frozen[member] = {"env_steps": int(why["env_steps"]), "reason": str(why["reason"])}
+                self.engine.freeze(member, self._frozen[member]["reason"])
+                if not self.remote:
+                    self.collector.deactivate(member)
         self._saved = self.env_steps = checkpoint.env_steps
         fill_memory(self.memory, checkpoint, facts["added"])
         _load_tensors(self.agent, tensors, "agent.")
@@ -752,32 +822,41 @@ class Training:
             _load_tensors(snapshot, tensors, f"pending.{number}.")
             snapshot.updates[:] = tensors[f"pending.{number}.updates"]
             self._snapshots[env_steps], self._examined[env_steps] = snapshot, pending[env_steps]
-            self.evaluator.begin(env_steps, live_policy(snapshot))
+            self.evaluator.begin(env_steps, live_policy(snapshot), _missing(pending[env_steps]))
 
     def _seconds(self) -> float:
         return time.monotonic() - self._begun
 
     def _write_status(self, status: str, reason: str | None = None) -> None:
         known = {"status": status, "env_steps": self.env_steps, **({"reason": reason} if reason else {})}
+        known |= {"frozen": self._frozen_seeds()} if self._frozen else {}
         times = {"seconds": round(self._seconds(), 3), "saving_seconds": round(self._saving_seconds, 3)}
         collectors = self.remote.figures() if self.remote else {}
         write_json(self.path / "status.json", {**known, **times, **collectors})
+
+    def _frozen_seeds(self) -> dict[str, dict[str, Any]]:
+        return {str(self.config.member_seeds[member]): dict(facts) for member, facts in sorted(self._frozen.items())}
 
     def _what_remains(self) -> str:
         if self._saved is None:
             return "There is no checkpoint yet."
         return f"The checkpoint at env step {self._saved:,} is whole: td3 resume {self.path} goes on from there."
 
-    def _diagnosis(self, error: NonFinite) -> str:
-        rewards = ", ".join(f"{reward:.3g}" for reward in self._largest_rewards())
+    def _diagnosis(self, reason: str, members: Sequence[int]) -> str:
+        largest = self._largest_rewards()
+        rewards = ", ".join(f"{largest[member]:.3g}" for member in members)
         return (
-            f"Learning broke down at env step {self.env_steps:,}: {error}, and nothing was changed by it. The largest "
-            f"reward seen was {rewards}: lower the learning rates, or bring rewards and observations nearer to 1."
+            f"Learning broke down at env step {self.env_steps:,}: {reason}. That step was not taken, and all weights "
+            f"are finite. The largest reward seen was {rewards}: lower the learning rates, or bring rewards and "
+            "observations nearer to 1."
         )
 
     def _sound_the_alarm(self, rows: Sequence[Mapping[str, Any]], observer: Observer) -> None:
         """Say once of a seed that its critics promise far more than its rewards can add up to."""
-        settled = [m for m, row in enumerate(rows) if row["updates"] >= ALARM_AFTER and m not in self._alarmed]
+        active = self._active_members
+        settled = [
+            m for m, row in enumerate(rows) if m in active and row["updates"] >= ALARM_AFTER and m not in self._alarmed
+        ]
         largest = self._largest_rewards() if settled else []
         for member in settled:
             possible, said = largest[member] / max(1e-3, 1 - self.config.td3.gamma), rows[member]["mean_q"]
@@ -824,6 +903,7 @@ class Training:
             self._evaluate(observer)
 
     def _log(self, observer: Observer) -> None:
+        self._check(observer)
         updates = self.agent.updates.copy()
         losses = self.engine.mean_losses((updates - self._logged_updates).tolist())
         self._logged_updates = updates
@@ -831,6 +911,9 @@ class Training:
         for member, writer in enumerate(self.writers):
             finished = self._episodes[member]
             self._episodes[member] = []
+            if member in self._frozen:
+                rows.append({**dict.fromkeys(METRICS, np.nan), "env_steps": self.env_steps})
+                continue
             rows.append(
                 {
                     "env_steps": self.env_steps,
@@ -847,16 +930,19 @@ class Training:
         self._sound_the_alarm(rows, observer)
 
     def _evaluate(self, observer: Observer) -> None:
+        self._check(observer)
         beside = isinstance(self.evaluator, EvaluationWorkers)
         if self.agent.normaliser is not None:
             self.engine.settle()  # rows that still wait count in what normalises, whichever the engine
         # What is evaluated while training goes on must be a copy.
         snapshot = self.agent.copied() if beside or self.memory.rows.is_cuda else self.agent
         self._snapshots[self.env_steps] = snapshot
-        self._examined[self.env_steps] = examine(
+        examined = examine(
             self.agent, self.memory, self.config.member_seeds, self.env_steps, waiting=self._collecting.envs_per_member
         )
-        self.evaluator.begin(self.env_steps, live_policy(snapshot))
+        known = [None if member in self._frozen else row for member, row in enumerate(examined)]
+        self._examined[self.env_steps] = known
+        self.evaluator.begin(self.env_steps, live_policy(snapshot), _missing(known))
         self._record_evaluations(observer)
 
     def _record_evaluations(self, observer: Observer, wait: bool = False) -> None:
@@ -864,12 +950,16 @@ class Training:
             snapshot, examined = self._snapshots.pop(env_steps), self._examined.pop(env_steps)
             assert evaluation.visits is not None
             values = value_against_return(snapshot, evaluation.visits)
-            diagnosed = [{"env_steps": env_steps, **a, **b} for a, b in zip(examined, values, strict=True)]
+            nothing = dict.fromkeys(DIAGNOSTICS, np.nan)
+            diagnosed = [
+                {**nothing, **(a or {}), **b, "env_steps": env_steps} for a, b in zip(examined, values, strict=True)
+            ]
             self._time.lap("evaluate")
             record = partial(self._record_member, env_steps, snapshot)
             # Side by side: what takes time is the disk, and it takes many files in the time of one.
-            members = range(self.agent.members)
-            list(self._writing.map(record, members, evaluation.returns, evaluation.lengths, diagnosed))
+            found = zip(range(self.agent.members), evaluation.returns, evaluation.lengths, diagnosed, strict=True)
+            each = [one for one in found if examined[one[0]] is not None]
+            list(self._writing.map(record, *zip(*each, strict=True)))
             self._time.lap("save")
             observer.evaluated(env_steps, evaluation)
             observer.diagnosed(env_steps, diagnosed)
@@ -947,6 +1037,10 @@ class StopSignals:
         if self.noted and not self.deaf:
             raise KeyboardInterrupt
         self.noted = True
+
+
+def _missing(rows: Sequence[object | None]) -> list[int]:
+    return [index for index, row in enumerate(rows) if row is None]
 
 
 def _array(value: Tensor | Array) -> Array:

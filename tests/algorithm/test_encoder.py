@@ -76,7 +76,7 @@ def test_the_critics_loss_trains_it_and_the_actor_only_reads_it():
     class Still:
         """Critics and encoder that do not learn: what still changes is the actor's doing."""
 
-        learning_rate, broken = 0.0, torch.zeros(1)
+        learning_rate, active = 0.0, torch.ones(1, dtype=torch.int32)
 
         def step_(self, *gradients): ...
         def state(self): ...

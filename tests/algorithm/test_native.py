@@ -148,11 +148,21 @@ def test_several_threads_may_ask_at_once():
         assert all(pool.map(often, range(4)))
 
 
-def test_every_unit_of_a_job_is_done_once(tmp_path):
-    source, made = Path(__file__).with_name("native_stress.c"), tmp_path / "stress"
+def output_of(name, tmp_path):
+    """What a C program that includes native.c prints."""
+    source, made = Path(__file__).with_name(name), tmp_path / "program"
     flags = ["-O2", "-march=native", f'-DNATIVE="{native.SOURCE}"', "-pthread", str(source), "-lm", "-o", str(made)]
     subprocess.run([*native._compiler(), *flags], check=True)
-    assert subprocess.run([made], capture_output=True, text=True, check=True).stdout == "0 wrong\n"
+    return subprocess.run([made], capture_output=True, text=True, check=True).stdout
+
+
+def test_every_unit_of_a_job_is_done_once(tmp_path):
+    assert output_of("native_stress.c", tmp_path) == "0 wrong\n"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+def test_a_process_forked_during_a_job_does_nothing_of_that_job(tmp_path):
+    assert output_of("native_fork.c", tmp_path) == "0\n"
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
@@ -280,6 +290,16 @@ def test_they_are_compiled_once_for_each_processor(cache, monkeypatch, compiler)
     assert sorted(file.suffix for file in cache.iterdir()) == [".sha256", ".sha256", ".so", ".so"]
 
 
+def test_a_umask_that_lets_a_group_write_is_no_reason_to_compile_again(cache, compiler):
+    before = os.umask(0o002)
+    try:
+        native._compiled(compiler)
+        native._compiled(compiler)
+    finally:
+        os.umask(before)
+    assert times_compiled(compiler) == 1
+
+
 @pytest.mark.parametrize("damage", [b"", b"half of it"])
 def test_a_damaged_file_is_made_again(cache, compiler, damage):
     made = native._compiled(compiler).path
@@ -288,6 +308,66 @@ def test_a_damaged_file_is_made_again(cache, compiler, damage):
     assert native._compiled(compiler).path == made
     assert times_compiled(compiler) == 2
     assert len(made.read_bytes()) == len(whole)
+
+
+@pytest.mark.parametrize("damage", [b"", b"\xff\xfe no text", "link", "folder"])
+def test_a_damaged_checksum_makes_it_again(cache, compiler, tmp_path, damage):
+    made = native._compiled(compiler).path
+    checksum = made.with_name(f"{made.name}.sha256")
+    if damage == "link":
+        checksum.rename(tmp_path / "elsewhere")
+        checksum.symlink_to(tmp_path / "elsewhere")
+    elif damage == "folder":
+        checksum.unlink()
+        checksum.mkdir()
+    else:
+        checksum.write_bytes(damage)
+    again = native._compiled(compiler).path
+    assert times_compiled(compiler) >= 2
+    assert again.with_name(f"{again.name}.sha256").is_file()
+    assert again.parent == cache or damage == "folder"  # which cannot be replaced by a file
+
+
+@pytest.mark.parametrize("whose", ["a link", "another user's", "others may write"])
+def test_a_library_in_the_cache_that_is_not_our_own_file_is_made_again(cache, compiler, tmp_path, monkeypatch, whose):
+    made = native._compiled(compiler).path
+    if whose == "a link":
+        made.rename(tmp_path / "elsewhere.so")
+        made.symlink_to(tmp_path / "elsewhere.so")
+    elif whose == "others may write":
+        made.chmod(0o666)
+    else:
+        real = Path.lstat
+
+        def owned_by_another(path):
+            found = real(path)
+            foreign = path == made and times_compiled(compiler) == 1
+            return os.stat_result((*found[:4], found.st_uid + 1, *found[5:])) if foreign else found
+
+        monkeypatch.setattr(Path, "lstat", owned_by_another)
+    assert native._compiled(compiler).path == made
+    assert times_compiled(compiler) == 2
+    assert not made.is_symlink()
+
+
+def test_a_library_without_our_functions_is_made_again_and_then_said(tmp_path):
+    empty = tmp_path / "empty.c"
+    empty.write_text("int nothing;")
+    change = f"import pathlib; real, native.SOURCE = native.SOURCE, pathlib.Path({str(empty)!r})"
+    found = answer_of(f"{change}; print(native.why_not())", XDG_CACHE_HOME=str(tmp_path / "cache"))
+    assert found.startswith("the C compiler could not make them: ")
+    assert "has no function play" in found
+    # One that is whole by its checksum lies where ours would: it is compiled anew.
+    plant = (
+        "import hashlib, pathlib, subprocess; cc = native._compiler(); so = next(pathlib.Path(cache).glob('*.so'));"
+        "subprocess.run([*cc, '-shared', '-fPIC', source, '-o', str(so)], check=True);"
+        "so.with_name(so.name + '.sha256').write_text(hashlib.sha256(so.read_bytes()).hexdigest())"
+    )
+    folder = tmp_path / "second"
+    given = f"cache, source = {str(folder / 'td3')!r}, {str(empty)!r}"
+    assert answer_of("print(native.why_not())", XDG_CACHE_HOME=str(folder)) == "None"
+    answer_of(f"{given}; {plant}", XDG_CACHE_HOME=str(folder), TD3_KERNELS="torch")
+    assert answer_of("print(native.why_not())", XDG_CACHE_HOME=str(folder)) == "None"
 
 
 HINDRANCES = ["a file in the way", "others may write", "a link", "no home", "not to be opened"]

@@ -101,28 +101,65 @@ def test_adam_in_one_kernel_equals_pytorch():
     plain = parameters.clone().requires_grad_()
     optimizer = torch.optim.Adam([plain], lr=1e-3)
     first, second = torch.zeros_like(parameters), torch.zeros_like(parameters)
-    steps, broken = torch.zeros(2, 3, device="cuda"), torch.zeros(1, dtype=torch.int32, device="cuda")
+    steps, active = torch.zeros(2, 3, device="cuda"), torch.ones(3, dtype=torch.int32, device="cuda")
     for step in range(50):
         gradient = normal(*parameters.shape, seed=step)
-        adam_(parameters, gradient, first, second, steps, broken, 1e-3)
+        adam_(parameters, gradient, first, second, steps, active, 1e-3)
         plain.grad = gradient
         optimizer.step()
     assert steps.tolist() == [[50.0] * 3] * 2
     torch.testing.assert_close(parameters, plain.detach(), rtol=1e-5, atol=1e-6)
-    assert broken.item() == 0
+    assert active.tolist() == [1, 1, 1]
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), 1e30])
 @pytest.mark.parametrize("kind", ["adam", "sgd"])
-def test_a_gradient_that_is_not_finite_leaves_a_mark_and_no_trace(kind, bad):
-    parameters = normal(2, 1, 3_000)
-    optimizer = OPTIMIZERS[kind](parameters, 0.1)
-    optimizer.step_(normal(2, 1, 3_000, seed=1))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["kernels", "plain"])
+def test_one_number_that_is_not_finite_freezes_its_member_as_a_whole_and_for_good(kind, bad, dtype):
+    parameters = normal(2, 3, 3_000).to(dtype)
+    optimizer, others = (OPTIMIZERS[kind](some, 0.1) for some in (parameters, parameters[:, ::2].clone()))
+    for step in range(3):
+        gradient = normal(2, 3, 3_000, seed=step).to(dtype)
+        if step == 1:
+            before = {name: tensor[:, 1].clone() for name, tensor in tensors_of(optimizer).items()}
+            gradient[1, 1, 1_234] = bad
+        optimizer.step_(gradient)
+        others.step_(gradient[:, ::2].clone())
+    assert optimizer.active.tolist() == [1, 0, 1]
+    assert others.active.tolist() == [1, 1]
+    for name, tensor in tensors_of(optimizer).items():
+        assert torch.equal(tensor[:, 1], before[name]), name
+        assert torch.equal(tensor[:, ::2], tensors_of(others)[name]), name
+
+
+def tensors_of(optimizer):
+    return {"parameters": optimizer.parameters, **optimizer.state()}
+
+
+def test_a_lone_member_that_shares_memory_is_frozen_too():
+    parameters = normal(2, 3, 100)
+    optimizer = OPTIMIZERS["adam"](parameters, 0.1)
     before = parameters.clone()
-    optimizer.step_(torch.full_like(parameters, bad))
+    optimizer.member(parameters[:, 1:2], 1).step_(torch.full((2, 1, 100), torch.inf, device="cuda"))
     assert torch.equal(parameters, before)
-    assert optimizer.broken.item() == 1
-    assert all(bool(torch.isfinite(tensor).all()) for tensor in optimizer.state().values())
+    assert optimizer.active.tolist() == [1, 0, 1]
+    assert optimizer.state()["steps"].tolist() == [[0.0] * 3] * 2
+
+
+def test_critics_and_encoder_are_frozen_together():
+    from td3.algorithm.encoder import JointOptimizer
+
+    critics, encoder = normal(2, 2, 50), normal(2, 70)
+    joint = JointOptimizer(OPTIMIZERS["adam"](critics, 0.1), OPTIMIZERS["adam"](encoder, 0.1))
+    before = critics.clone(), encoder.clone()
+    gradient = normal(2, 70, seed=3)
+    gradient[1, 5] = torch.nan
+    joint.step_(normal(2, 2, 50, seed=2), gradient)
+    assert joint.active.tolist() == [1, 0]
+    assert torch.equal(critics[:, 1], before[0][:, 1])
+    assert torch.equal(encoder[1], before[1][1])
+    assert not torch.equal(critics[:, 0], before[0][:, 0])
+    assert not torch.equal(encoder[0], before[1][0])
 
 
 def test_rows_and_their_transitions():

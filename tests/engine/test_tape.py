@@ -138,6 +138,13 @@ def test_the_self_check_sees_a_tape_that_repeats_something_else(monkeypatch):
     assert disagreement(agent, [5], settings, engine) > 0
 
 
+def test_the_self_check_leaves_numbers_that_break_down_to_the_run():
+    settings = settings_of()
+    agent, _ = learner(settings)
+    agent.critics.parameters.data *= 1e30
+    assert disagreement(agent, [5], settings, lambda *given: EagerEngine(*given, [5], settings, 1)) == 0
+
+
 def test_a_tape_repeats_views_copies_and_results_of_several_parts():
     source, total = torch.arange(6.0).reshape(2, 3), torch.zeros(())
 

@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from td3.engine.threads import AGAIN, TRIAL, WINDOW, ThreadTuner
 
 
@@ -73,12 +75,15 @@ def test_a_steady_pace_is_left_alone():
     assert calls == []
 
 
-def test_the_number_of_threads_does_not_change_the_numbers():
+@pytest.mark.parametrize("kernels", ["C", "torch"])
+def test_the_number_of_threads_does_not_change_the_numbers(kernels):
     script = """
-import td3, hashlib, torch
+import hashlib, torch
+from td3.libraries import library_variables
 from td3.algorithm import Agent, MemberStreams, make_replay_memory, update
 from td3.config import TD3Config
-digests = set()
+digests, needed = set(), library_variables()
+needed.__enter__()
 for threads in (1, 2, 3):
     torch.set_num_threads(threads)
     agent = Agent.create([0], 17, [-1.0] * 6, [1.0] * 6, (256, 256), 3e-4, 3e-4)
@@ -90,6 +95,6 @@ for threads in (1, 2, 3):
     digests.add(hashlib.sha256(b"".join(t.numpy().tobytes() for t in agent.tensors().values())).hexdigest())
 print(len(digests))
 """
-    clean = {name: value for name, value in os.environ.items() if name != "MKL_CBWR"}
+    clean = {name: value for name, value in os.environ.items() if name != "MKL_CBWR"} | {"TD3_KERNELS": kernels}
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=clean, check=True)
     assert result.stdout.strip() == "1"

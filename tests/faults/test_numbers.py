@@ -42,7 +42,7 @@ def test_a_run_whose_numbers_break_down_stops_with_a_diagnosis_and_its_last_chec
     with pytest.raises(Diverged) as caught:
         train_run(config(tmp_path / "run"), Saboteur())
     sentence = str(caught.value)
-    said = "the critics' loss or a gradient is too large or not a number, and nothing was"
+    said = "the critics' loss or a gradient is too large or not a number. That step was not taken"
     assert f"Learning broke down at env step 250: {said}" in sentence
     assert "The largest reward seen was 1e+30: lower the learning rates" in sentence
     assert "The checkpoint at env step 200 is whole: td3 resume" in sentence
@@ -57,6 +57,11 @@ def test_a_run_whose_numbers_break_down_stops_with_a_diagnosis_and_its_last_chec
         assert bool(torch.isfinite(tensor).all()), name
     monkeypatch.setattr(training.Training, "run", real)
     resume_run(tmp_path / "run")
+
+
+def test_a_huge_policy_delay_does_not_delay_the_start(tmp_path):
+    run = train_run(config(tmp_path / "run", policy_delay=1_000_000, steps=150), Stopping())
+    assert run.agent(0, "last").facts["updates"] == 50
 
 
 def test_critics_that_promise_more_than_rewards_allow_raise_an_alarm_once(tmp_path, monkeypatch):

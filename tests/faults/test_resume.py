@@ -177,7 +177,15 @@ IDLE_WITHOUT_FAULTS = {"collector.faults_in_a_row"}
 def test_the_list_of_saved_fields_is_complete(interrupted):
     checkpoint, _ = Checkpoints(interrupted[0]).newest()
     assert {*checkpoint.tensors} == {*SAVED} | IDLE_WITHOUT_FAULTS
-    assert {*checkpoint.facts} == {"config", "versions", "added", "pending_evaluations", "positions", "seconds"}
+    assert {*checkpoint.facts} == {
+        "config",
+        "versions",
+        "added",
+        "pending_evaluations",
+        "positions",
+        "seconds",
+        "frozen",
+    }
 
 
 @pytest.mark.parametrize("field", [*SAVED, "added", "positions"])

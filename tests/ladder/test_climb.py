@@ -4,6 +4,7 @@ import inspect
 
 import numpy as np
 import pytest
+import torch
 
 from td3.environments.rail import FALL
 from td3.errors import ConfigError, EnvironmentFault
@@ -101,6 +102,19 @@ def test_playing_discounts_and_stops_at_the_end_of_the_rail():
     first, second = play_rail(lambda s: np.zeros(len(s)), states, 3)
     assert first == pytest.approx(-(1 + 0.99 + 0.99**2))
     assert second == pytest.approx(-(1.95**2 + 0.4) - FALL)
+
+
+def test_a_rung_runs_in_one_thread_and_gives_the_others_back(monkeypatch):
+    module, used = rung_module(6), []
+    train = module.train
+    monkeypatch.setattr(module, "train", lambda *given: used.append(torch.get_num_threads()) or train(*given))
+    torch.set_num_threads(2)
+    try:
+        run_rung(6, steps=2, evaluations=1)
+        assert used == [1]
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(1)
 
 
 def test_a_run_of_one_step_has_a_point_before_and_one_after():

@@ -27,6 +27,7 @@ from stable_baselines3.common.noise import NormalActionNoise, OrnsteinUhlenbeckA
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 import td3.sb3
+from td3.algorithm import native
 from td3.engine import GraphEngine
 from td3.errors import AgentFileError, ConfigError, UserError
 from td3.sb3 import TD3, callbacks, environments
@@ -338,6 +339,28 @@ def test_learning_goes_on_where_it_stopped():
     assert (model.num_timesteps, model._n_updates) == (15, 45)
 
 
+def test_learning_leaves_the_threads_of_others_alone_and_finds_its_own_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(model_module, "available_threads", lambda: 2)
+    torch.set_num_threads(3)
+    native.set_threads(4)
+    torch.set_num_threads(3)
+    try:
+        model = make(learning_starts=10).learn(60)
+        assert (torch.get_num_threads(), native.get_threads()) == (3, 4)
+        model.save_replay_buffer(tmp_path / "memory")
+        assert (torch.get_num_threads(), native.get_threads()) == (3, 4)
+        used = []
+        tuner, update = model._engine._tuner, model._engine.update
+        tuner._try(1)  # it chooses two threads
+        native.set_threads(1)  # and somebody else has set another number since
+        monkeypatch.setattr(model._engine, "update", lambda counts: used.append(native.get_threads()) or update(counts))
+        model.train(1)
+        assert used == [tuner.threads] == [2]
+    finally:
+        native.set_threads(1)
+        torch.set_num_threads(1)
+
+
 def test_a_second_learn_sees_other_episodes():
     model = make(learning_starts=100).learn(20)
     model.learn(20)
@@ -360,6 +383,12 @@ def test_a_learning_rate_that_falls_is_followed():
     still = make("Rail-v0", learning_rate=lambda remaining: 1e-12, learning_starts=0)
     before = still.predict(observations()[:, :2])[0].copy()
     np.testing.assert_allclose(still.learn(60).predict(observations()[:, :2])[0], before, atol=1e-6)
+
+
+def test_a_schedule_that_gives_no_learning_rate_is_refused():
+    model = make(learning_rate=lambda left: 1e-3 if left == 1.0 else 1e308, learning_starts=10)
+    with pytest.raises(ConfigError, match="learning_rate must give numbers from 0 to 1, but it gave 1e"):
+        model.learn(60)
 
 
 def test_actor_and_critics_may_have_sizes_of_their_own():

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int64, Shaped
+from jaxtyping import Float, Int, Int64, Shaped
 from torch import Tensor
 
 from td3.algorithm import native
 from td3.algorithm.encoder import EncoderPlan, JointOptimizer, ShiftStreams, encode, make_encoder_and_target
 from td3.algorithm.networks import StackedMLP
 from td3.algorithm.normaliser import Normaliser
-from td3.algorithm.optimizer import OPTIMIZERS, NonFinite, Optimizer
+from td3.algorithm.optimizer import OPTIMIZERS, Optimizer
 from td3.algorithm.step_01_replay_memory import Batch
 from td3.algorithm.step_02_actor import ActionRange, Actor, make_actor_and_target
 from td3.algorithm.step_03_twin_critics import TwinCritics, make_twin_critics_and_targets
@@ -32,6 +32,15 @@ class Agent:
     updates: Int64[np.ndarray, " member"]
     normaliser: Normaliser | None = None
     """What the networks read is normalised by it; None where they read observations as they are."""
+
+    def __post_init__(self) -> None:
+        """Have both optimizers share one flag per member."""
+        self.actor_optimizer.active = self.critics_optimizer.active
+
+    @property
+    def active(self) -> Int[Tensor, " member"]:
+        """1 for members that are updated, 0 for frozen ones: on a GPU nothing of those changes in an update."""
+        return self.critics_optimizer.active
 
     @classmethod
     def create(
@@ -106,7 +115,8 @@ class Agent:
         """One member's learner. It shares this one's memory: updating it updates this one."""
 
         def slice_of(network: StackedMLP, learns: bool) -> StackedMLP:
-            parameters = network.parameters.detach()[..., index : index + 1, :]
+            # Not `detach`: members that learn in threads of their own must not share autograd's count of changes.
+            parameters = network.parameters.data[..., index : index + 1, :]
             return StackedMLP(network.sizes, parameters.requires_grad_(learns))
 
         action_range = self.actor.action_range
@@ -156,10 +166,10 @@ class Agent:
         self.updates += 1
         native.note(self.count_update_)
 
-    def require_sound(self) -> None:
-        """Raise `NonFinite` if an optimiser on a GPU met a gradient that it could not follow."""
-        if self.actor_optimizer.broken.item() or self.critics_optimizer.broken.item():
-            raise NonFinite("a gradient is too large or not a number")
+    def of_active(self, tau: float) -> float | Float[Tensor, "member 1"]:
+        """The Polyak share of each member: 0 for frozen ones. On a CPU these are not updated, and all have the same."""
+        active = self.active
+        return (active * tau).to(self.actor.parameters.dtype).unsqueeze(-1) if active.is_cuda else tau
 
     def tensors(self) -> dict[str, Tensor]:
         """Every tensor that learning changes, by name, the `member` axis second to last (last in `steps`)."""

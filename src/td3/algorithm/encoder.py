@@ -13,7 +13,7 @@ from jaxtyping import Float, Int, Shaped, UInt8
 from torch import Tensor
 from torch.nn import functional
 
-from td3.algorithm.optimizer import Optimizer
+from td3.algorithm.optimizer import Optimizer, check_gradient_
 from td3.algorithm.streams import derive_seed
 
 
@@ -94,7 +94,7 @@ class Encoder:
 
     def member(self, index: int) -> "Encoder":
         """One member's encoder, sharing its weights."""
-        parameters = self.parameters.detach()[index : index + 1]
+        parameters = self.parameters.data[index : index + 1]
         return Encoder(self.plan, parameters.requires_grad_(self.parameters.requires_grad))
 
     def copied(self, device: torch.device | str) -> "Encoder":
@@ -165,7 +165,7 @@ class JointOptimizer:
 
     def __init__(self, critics: Optimizer, encoder: Optimizer) -> None:
         self.critics, self.encoder = critics, encoder
-        encoder.broken = critics.broken
+        encoder.active = critics.active
 
     @property
     def learning_rate(self) -> float:
@@ -177,12 +177,13 @@ class JointOptimizer:
         self.critics.learning_rate = self.encoder.learning_rate = rate
 
     @property
-    def broken(self) -> Tensor:
-        """On a GPU: 1 from the first gradient on, of either, that was not finite."""
-        return self.critics.broken
+    def active(self) -> Tensor:
+        """On a GPU: 0 for a member from its first gradient on, of either, that was not finite."""
+        return self.critics.active
 
     def step_(self, gradient: Tensor, encoder_gradient: Tensor) -> None:
-        """One step downhill."""
+        """One step downhill of both, or of neither where either gradient is refused."""
+        check_gradient_(encoder_gradient, self.active)  # the critics' step checks its own
         self.critics.step_(gradient)
         self.encoder.step_(encoder_gradient)
 

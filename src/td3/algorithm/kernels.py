@@ -172,13 +172,30 @@ def _power_of_two(size: int) -> int:
 
 
 @_kernel
+def _check_kernel(gradient, active, members, size, total, block: tl.constexpr):
+    places = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
+    inside = places < total
+    finite = (
+        tl.abs(tl.load(gradient + places, inside, 0.0)) < 1e18
+    )  # false for NaN, and where the square would overflow
+    tl.store(active + places // size % members, 0, inside & (finite == 0))
+
+
+def check_(gradient: Float[Tensor, "*stack parameter"], active: Int[Tensor, " member"]) -> None:
+    """Set members to 0 in `active` whose gradient, which is contiguous, is not finite, or whose square is not."""
+    total, size = gradient.numel(), gradient.shape[-1]
+    _check_kernel[triton.cdiv(total, 1024),](gradient, active, len(active), size, total, 1024)
+
+
+@_kernel
 def _adam_kernel(
     parameters,
     gradient,
     first,
     second,
     steps,
-    broken,
+    active,
+    members,
     size,
     total,
     rate,
@@ -190,12 +207,10 @@ def _adam_kernel(
     places = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
     inside = places < total
     # Networks lie one after another, so that a program reads whole lines of memory, not those of one network.
-    step = tl.load(steps + places // size, inside, 1.0)
+    network = places // size
+    inside &= tl.load(active + network % members, inside, 0) != 0
+    step = tl.load(steps + network, inside, 1.0)
     slope = tl.load(gradient + places, inside, 0.0)
-    # NaN, infinity, or a square that would be: nothing is changed by it, and the host will find the mark.
-    sound = tl.abs(slope) < 1e18
-    tl.store(broken + places * 0, 1, inside & (sound == 0))
-    inside &= sound
     mean = tl.load(first + places, inside)
     mean += (slope - mean) * (1 - beta1)
     square = tl.load(second + places, inside) * beta2 + slope * slope * (1 - beta2)
@@ -214,18 +229,20 @@ def adam_(
     first_moment: Float[Tensor, "*stack parameter"],
     second_moment: Float[Tensor, "*stack parameter"],
     steps: Float[Tensor, "*stack"],
-    broken: Int[Tensor, " 1"],
+    active: Int[Tensor, " member"],
     learning_rate: float,
 ) -> None:
     """One step of Adam over contiguous stacked parameters; PyTorch's fused one keeps few multiprocessors busy.
 
-    Where the gradient is not finite, or its square is not, nothing changes and `broken` becomes 1.
+    A member whose gradient is not finite, or whose square is not, becomes 0 in `active`. Of a member that is 0 there
+    nothing changes.
     """
-    steps += 1
+    check_(gradient, active)
+    steps += active
     total, size = parameters.numel(), parameters.shape[-1]
     _adam_kernel[triton.cdiv(total, 1024),](
-        *(parameters, gradient, first_moment, second_moment, steps, broken),
-        *(size, total, learning_rate, 0.9, 0.999, 1e-8, 1024),
+        *(parameters, gradient, first_moment, second_moment, steps, active),
+        *(len(active), size, total, learning_rate, 0.9, 0.999, 1e-8, 1024),
     )
 
 

@@ -155,9 +155,19 @@ void set_threads(int count) { threads = count < 1 ? 1 : SMALLER(count, MOST_THRE
 
 int get_threads(void) { return threads; }
 
-// In a forked process none of the threads lives on.
+// In a forked process none of the threads lives on, nor a job that one of them was in: its work lies on a dead stack. New
+// workers begin by looking for another job than number 0.
 static void begin_anew(void) {
     pool.started = 0;
+    atomic_store(&pool.job, 0);
+    for (int share = 0; share < MOST_THREADS; share++) {
+        atomic_store(&pool.next[share].place, 0);
+        atomic_store(&pool.end[share], 0);
+    }
+    atomic_store(&pool.function, NULL);
+    atomic_store(&pool.work, NULL);
+    atomic_store(&pool.done, 0);
+    atomic_store(&pool.sharing, 0);
     atomic_store(&pool.asleep, 0);
     pthread_mutex_init(&pool.lock, NULL);
     pthread_mutex_init(&pool.in_use, NULL);

@@ -66,6 +66,17 @@ def get_threads() -> int:
     return torch.get_num_threads() if library is None else int(library.get_threads())
 
 
+@contextlib.contextmanager
+def kept_threads() -> Iterator[None]:
+    """Leave the numbers of threads, ours and PyTorch's, as they were before."""
+    before = torch.get_num_threads(), get_threads()
+    try:
+        yield
+    finally:
+        set_threads(before[1])
+        torch.set_num_threads(before[0])
+
+
 class Instruction(NamedTuple):
     """Something for the kernels to do, again and again in the same memory, which it keeps alive."""
 
@@ -317,8 +328,10 @@ def _compiled(compiler: list[str]) -> ctypes.CDLL:
             folder.mkdir(0o700, parents=True, exist_ok=True)
             if not _is_ours(folder):
                 continue
-            if not _is_whole(folder / name):
-                _compile(compiler, folder, name)
+            if _is_whole(folder / name):
+                with contextlib.suppress(_MissingFunction):  # then it is not what our source makes
+                    return _opened(folder / name)
+            _compile(compiler, folder, name)
             return _opened(folder / name)
         except (OSError, subprocess.SubprocessError) as error:  # full, not writable, or nothing there may be executed
             failure = error
@@ -335,6 +348,8 @@ def _compile(compiler: list[str], folder: Path, name: str) -> None:
         except subprocess.CalledProcessError:  # some compilers do not know this machine by that word
             _run([*compiler, *FLAGS, *rest])
         checksum.write_text(hashlib.sha256(made.read_bytes()).hexdigest())
+        made.chmod(0o700)  # whatever the umask: what a group may write is made anew at every start
+        checksum.chmod(0o600)
         made.replace(folder / name)
         checksum.replace(folder / checksum.name)
 
@@ -346,27 +361,45 @@ def _run(command: list[str]) -> str:
     return str(done.stdout)
 
 
+class _MissingFunction(OSError):
+    """A library that is not ours."""
+
+
 def _opened(path: Path) -> ctypes.CDLL:
     library = ctypes.CDLL(str(path))
+    for name in ("play", "set_threads", "get_threads"):
+        if not hasattr(library, name):
+            _close(library)  # while it is open, another file of that name would not be looked at
+            raise _MissingFunction(f"{path} has no function {name}")
     library.play.argtypes, library.play.restype = [ctypes.POINTER(_Instruction), ctypes.c_long], ctypes.c_long
     library.set_threads.argtypes, library.set_threads.restype = [ctypes.c_int], None
     return library
 
 
-def _is_ours(folder: Path) -> bool:
-    """Whether nobody else may write there: what others may write is not what we run."""
-    found = folder.lstat()
+def _close(library: ctypes.CDLL) -> None:
+    with contextlib.suppress(ImportError, AttributeError):  # not on Windows
+        from _ctypes import dlclose
+
+        dlclose(library._handle)
+
+
+def _is_ours(path: Path, is_kind: Callable[[int], bool] = stat.S_ISDIR) -> bool:
+    """Whether it is a folder (or a file), no link, that only we may write: what others may write is not what we run."""
+    found = path.lstat()
     if not hasattr(os, "getuid"):
-        return stat.S_ISDIR(found.st_mode)
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
+        return is_kind(found.st_mode)
+    return is_kind(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
 
 
 def _is_whole(path: Path) -> bool:
-    """Whether a library is there as it was made: half a file would end the process that opens it."""
+    """Whether our own library is there as it was made: half a file would end the process that opens it."""
     checksum = path.with_name(f"{path.name}.sha256")
-    if not (path.is_file() and checksum.is_file()):
+    try:
+        if not (_is_ours(path, stat.S_ISREG) and _is_ours(checksum, stat.S_ISREG)):
+            return False
+        return hashlib.sha256(path.read_bytes()).hexdigest().encode() == checksum.read_bytes()
+    except OSError:  # one of them is not there, or cannot be read
         return False
-    return hashlib.sha256(path.read_bytes()).hexdigest() == checksum.read_text()
 
 
 def _cache_folders() -> list[Path]:

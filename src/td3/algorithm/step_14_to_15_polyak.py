@@ -1,6 +1,7 @@
 """Steps 14 and 15: in the same updates as step 13, the targets glide a little after the online networks."""
 
 import torch
+from torch import Tensor
 
 from td3.algorithm.registry import step
 from td3.algorithm.step_02_actor import Actor
@@ -9,7 +10,7 @@ from td3.algorithm.step_03_twin_critics import TwinCritics
 
 @step(14, "Polyak-average the actor's target")
 @torch.no_grad()
-def polyak_actor_target_(actor_target: Actor, actor: Actor, tau: float) -> None:
+def polyak_actor_target_(actor_target: Actor, actor: Actor, tau: float | Tensor) -> None:
     """Move the actor's target by the share tau towards the actor.
 
     What: target <- (1 - tau) * target + tau * online, weight by weight.
@@ -21,7 +22,7 @@ def polyak_actor_target_(actor_target: Actor, actor: Actor, tau: float) -> None:
 
 @step(15, "Polyak-average both critics' targets")
 @torch.no_grad()
-def polyak_critics_target_(critics_target: TwinCritics, critics: TwinCritics, tau: float) -> None:
+def polyak_critics_target_(critics_target: TwinCritics, critics: TwinCritics, tau: float | Tensor) -> None:
     """Move both critics' targets by the share tau towards their critics.
 
     What: the same average for all four critics, in the same update as the actor's.

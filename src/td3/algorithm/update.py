@@ -49,8 +49,9 @@ def update(agent: Agent, memory: ReplayMemory, random: RandomStreams, settings: 
     actor_loss = None
     if agent.updates[0] % settings.policy_delay == 0:  # members that are updated together count alike
         actor_loss = improve_actor_(agent.actor, agent.critics, agent.actor_optimizer, batch.state)  # 13
-        polyak_actor_target_(agent.actor_target, agent.actor, settings.tau)  # 14
-        polyak_critics_target_(agent.critics_target, agent.critics, settings.tau)  # 15
+        tau = agent.of_active(settings.tau)
+        polyak_actor_target_(agent.actor_target, agent.actor, tau)  # 14
+        polyak_critics_target_(agent.critics_target, agent.critics, tau)  # 15
 
     return Losses(loss.detach(), actor_loss, scores.detach().mean((0, 2)))
 

@@ -24,7 +24,7 @@ from td3.engine import MemberUpdate
 from td3.engine.losses import LossSums
 from td3.environments import check_environment, make_environment
 from td3.errors import ConfigError
-from td3.training import Training, make_engine
+from td3.training import Training, backend_flags, make_engine
 
 STATE_SIZE, ACTION_SIZE = 17, 6
 """As in HalfCheetah."""
@@ -75,7 +75,8 @@ def our_updates(memory: ReplayMemory, width: int, batch_size: int, threads: int)
     if device.type == "cpu" and members == 1:
         update_once = one_member_update(agent, memory, config)
     else:
-        engine = make_engine(agent, memory, config, threads)
+        with backend_flags(config.tf32):
+            engine = make_engine(agent, memory, config, threads)
         update_once = partial(engine.update, [1] * members)
     for _ in range(config.td3.policy_delay):  # the first of each kind is noted, or recorded, which takes longer
         update_once()
@@ -217,7 +218,8 @@ def make_training(config: TrainConfig, device: torch.device) -> Training:
     probe = make()
     spaces = check_environment(probe, config.env)
     probe.close()
-    return Training(config, spaces, make, device, ROWS)
+    with backend_flags(config.tf32):
+        return Training(config, spaces, make, device, ROWS)
 
 
 class OurLoop:

@@ -1,15 +1,19 @@
 """Does an engine compute what plain execution computes? Asked when a run starts."""
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from td3.algorithm import Agent, MemberStreams, NormalisedMemory, ReplayMemory, update
+from td3.algorithm.optimizer import NonFinite
 from td3.algorithm.update import Settings
 
 TOLERANCE, TOLERANCE_TF32 = 1e-5, 1e-3
 """Largest disagreement of a graph with plain execution that a run accepts: the same kernels in the same order."""
+TWICE, EACH = 2, 3
+"""The check runs a few updates of both kinds, and these again: the first time a tape or a graph only records them."""
 
 
 def disagreement(
@@ -20,22 +24,25 @@ def disagreement(
     Both start from copies of the same learners, the same made-up transitions and the same random numbers.
     """
     device, sizes = agent.actor.parameters.device, agent.actor.network.sizes
+    first = max(0, settings.policy_delay - 2)  # so that a few updates are of both kinds: the actor waits, and moves
     results = []
     for plainly in (False, True):
         learner = agent.copied(device)
-        learner.updates[:] = 0
         memory = ReplayMemory(len(seeds), 512, sizes[0], sizes[-1], device)
         if learner.normaliser is not None:
             memory = NormalisedMemory(memory, learner.normaliser)
         rows = torch.randn(memory.rows.shape, generator=torch.Generator().manual_seed(0))
         rows[..., -1] = (rows[..., -1] > 1).float()
         memory.add_(rows.to(device))
-        updates = 2 * settings.policy_delay + 1
         if plainly:
-            _update_plainly(learner, memory, seeds, settings, updates)
+            _update_plainly(learner, memory, seeds, settings, first)
         else:
             engine = make_engine(learner, memory)
-            engine.update([updates] * len(seeds))
+            for _ in range(TWICE):
+                learner.updates[:] = first
+                engine.restored()
+                with contextlib.suppress(NonFinite):  # plain execution must break down likewise
+                    engine.update([EACH] * len(seeds))
             engine.close()
         results.append({name: tensor.double() for name, tensor in learner.tensors().items()})
     by_engine, plain = results
@@ -45,11 +52,15 @@ def disagreement(
     )
 
 
-def _update_plainly(agent: Agent, memory: ReplayMemory, seeds: Sequence[int], settings: Settings, count: int) -> None:
+def _update_plainly(agent: Agent, memory: ReplayMemory, seeds: Sequence[int], settings: Settings, first: int) -> None:
     device = agent.actor.parameters.device
     together = device.type != "cpu"  # where members share a kernel, so they do here
     for index in [None] if together else range(len(seeds)):
         learner, rows = (agent, memory) if index is None else (agent.member(index), memory.member(index))
         streams = MemberStreams(seeds if index is None else [seeds[index]], device)
-        for _ in range(count):
-            update(learner, rows, streams, settings)
+        with contextlib.suppress(NonFinite):
+            for number in range(TWICE * EACH):
+                if number % EACH == 0:
+                    learner.updates[:] = first
+                    streams.seek(first)
+                update(learner, rows, streams, settings)

@@ -5,7 +5,7 @@ On a CPU each is written down while it first runs, and played from then on (`tap
 
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 
 import numpy as np
@@ -13,8 +13,10 @@ import torch
 
 from td3.algorithm import Agent, MemberStreams, ReplayMemory, native, update
 from td3.algorithm.networks import Spare, StackedMLP
+from td3.algorithm.optimizer import NonFinite
 from td3.algorithm.step_02_actor import ActionRange, Actor
 from td3.algorithm.update import Settings
+from td3.engine.freezing import FrozenMembers
 from td3.engine.losses import LossSums
 from td3.engine.tape import HeldStreams, Tape
 from td3.engine.threads import ThreadTuner
@@ -22,7 +24,7 @@ from td3.pictures import Layout, PictureReader
 from td3.policy import Array, Policy
 
 
-class EagerEngine:
+class EagerEngine(FrozenMembers):
     """Runs a member's updates on a slice of the whole agent, so that members may stand at different counts."""
 
     runs_beside = False
@@ -36,7 +38,8 @@ class EagerEngine:
         threads: int,
         taped: bool = True,
     ) -> None:
-        self.agent, self.memory = agent, memory
+        super().__init__(agent)
+        self.memory = memory
         self._threads_before = torch.get_num_threads(), native.get_threads()
         self.device = agent.actor.parameters.device
         self.losses = LossSums(len(seeds), self.device)
@@ -55,23 +58,39 @@ class EagerEngine:
             # The gradient of a convolution is another one, in its last digits, on another number of threads.
             native.set_threads(1)
             threads = 1
+        self._encodes = agent.critics.encoder is not None
         self._tuner = ThreadTuner(threads) if self._pool is None and self.device.type == "cpu" else None
 
     def update(self, counts: Sequence[int]) -> None:
-        """Run so many updates of each member."""
+        """Run so many updates of each member that is not frozen.
+
+        A member whose numbers break down is frozen; `NonFinite` is raised when no other member is left.
+        """
         if self._pool is None:
             for index, count in enumerate(counts):
                 self._update_member(index, count)
         else:
-            list(self._pool.map(self._update_member, range(len(counts)), counts))
+            running = [self._pool.submit(self._update_member, index, count) for index, count in enumerate(counts)]
+            try:
+                wait(running)
+            finally:
+                wait(running)  # after an interrupt too: whoever saves the agent next must find whole updates
+            for one in running:
+                one.result()
+        self.require_active()
 
     def _update_member(self, index: int, count: int) -> None:
+        if index in self.frozen:
+            return
         update_once = self._members[index]
-        for _ in range(count):
-            started = time.perf_counter()
-            update_once()
-            if self._tuner:
-                self._tuner(time.perf_counter() - started)
+        try:
+            for _ in range(count):
+                started = time.perf_counter()
+                update_once()
+                if self._tuner:
+                    self._tuner(time.perf_counter() - started)
+        except NonFinite as error:
+            self.freeze(index, str(error))
 
     def set_learning_rate(self, rate: float) -> None:
         """Learn at this rate from the next update on."""
@@ -110,14 +129,15 @@ class EagerEngine:
     def settle(self) -> None:
         """Nothing: rows are in the memory as soon as they are stored."""
 
-    def check(self) -> None:
-        """Raise `NonFinite` if an update met numbers that were not; on a CPU it has raised by itself."""
-        self.agent.require_sound()
-
     def restored(self) -> None:
         """The agent stands at another count of updates: so do the random numbers."""
         for member in self._members:
             member.seek()
+
+    def use_threads(self) -> None:
+        """Have as many threads as this engine works with: others may have been set since its last update."""
+        if self._tuner or self._encodes:
+            native.set_threads(self._tuner.threads if self._tuner else 1)
 
     def close(self) -> None:
         """End the threads, and leave PyTorch's as they were."""

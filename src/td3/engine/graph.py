@@ -20,6 +20,7 @@ from td3.algorithm.pinned import shared_zeros
 from td3.algorithm.step_02_actor import Actor
 from td3.algorithm.streams import BLOCK
 from td3.algorithm.update import Settings
+from td3.engine.freezing import FrozenMembers
 from td3.engine.losses import LossSums
 from td3.policy import Array
 
@@ -148,7 +149,7 @@ class Inbox:
         torch.bitwise_or(self._sent, 0, out=self._device)
 
 
-class GraphEngine:
+class GraphEngine(FrozenMembers):
     """Runs the same number of updates of every member, and their actions, as graphs on one GPU."""
 
     runs_beside = True
@@ -156,7 +157,8 @@ class GraphEngine:
     def __init__(
         self, agent: Agent, memory: ReplayMemory, seeds: Sequence[int], settings: Settings, envs_per_member: int
     ) -> None:
-        self.agent, self.memory, self.settings = agent, memory, settings
+        super().__init__(agent)
+        self.memory, self.settings = memory, settings
         self.device = agent.actor.parameters.device
         self.losses = LossSums(len(seeds), self.device)
         actor, members = agent.actor, len(seeds)
@@ -171,17 +173,27 @@ class GraphEngine:
         self._answered = torch.cuda.Event() if self.device.type == "cuda" else None  # type: ignore[no-untyped-call]  # torch leaves it untyped
         self._first_rows = np.arange(members)[:, None] * memory.capacity
         self._rows_wait = False
+        self._first, self._updated = 0, np.arange(members)  # of those that are not frozen
         self._record()
 
     def update(self, counts: Sequence[int]) -> None:
-        """Run so many updates; all members' counts are the same."""
-        if self._rows_wait and counts[0]:
+        """Run so many updates; the counts of all members that are not frozen are the same.
+
+        A member whose numbers break down is frozen on the device, where `check` finds it.
+        """
+        if self._rows_wait and counts[self._first]:
             self._send_rows()
-        for _ in range(counts[0]):
-            done = int(self.agent.updates[0])
+        for _ in range(counts[self._first]):
+            done = int(self.agent.updates[self._first])
             self._streams.follow(done)
             self._updates[(done + 1) % self.settings.policy_delay == 0].replay()
-            self.agent.updates[:] = done + 1
+            self.agent.updates[self._updated] = done + 1
+
+    def freeze(self, member: int, reason: str) -> None:
+        """Never update this member again."""
+        super().freeze(member, reason)
+        self._updated = np.array([index for index in range(self.agent.members) if index not in self.frozen], np.int64)
+        self._first = int(self._updated[0]) if len(self._updated) else 0
 
     def act(self, states: Array) -> Array:
         """The actors' actions; waits for the GPU to have done all that was asked of it before."""
@@ -226,13 +238,12 @@ class GraphEngine:
         if self._rows_wait:
             self._send_rows()
 
-    def check(self) -> None:
-        """Raise `NonFinite` if an update met numbers that were not, and therefore did nothing."""
-        self.agent.require_sound()
-
     def restored(self) -> None:
         """The agent stands at another count of updates: so do the random numbers."""
-        self._streams.seek(int(self.agent.updates[0]))
+        self._streams.seek(int(self.agent.updates[self._first]))
+
+    def use_threads(self) -> None:
+        """Nothing: the GPU does the work."""
 
     def close(self) -> None:
         """Bring what still waits into the memory."""

@@ -2,7 +2,7 @@
 
 When another process takes a core, threads do not keep their promise: PyTorch's can fall to a hundredth of their speed,
 each waiting for a sibling that is not running; those of our kernels help each other and lose less. The numbers do not
-depend on the choice (in PyTorch by `MKL_CBWR`, set in `td3/__init__.py`), only the time does.
+depend on the choice (in PyTorch by `MKL_CBWR`, see `td3/libraries.py`), only the time does.
 """
 
 from collections.abc import Callable

@@ -32,6 +32,7 @@ from td3.explain.record import Recorder, ddpg_update, flat, newborn, practise, r
 from td3.ladder.climb import EPISODE, STATES, optimum, play_rail
 from td3.ladder.exact import solve
 from td3.policy import CLIP, Array, Policy
+from td3.resources import one_thread
 from td3.run import Run
 
 SHOWN = 8
@@ -97,8 +98,12 @@ def lesson_trace() -> Trace:
 
 
 def record_rail(pairs: Sequence[int] = PAIRS, steps: int = STEPS) -> Trace:
-    """Train TD3 and DDPG on Rail from the same weights, and record TD3's chosen updates."""
-    torch.set_num_threads(1)
+    """Train TD3 and DDPG on Rail from the same weights, and record TD3's chosen updates, in one thread."""
+    with one_thread():
+        return _record_rail(pairs, steps)
+
+
+def _record_rail(pairs: Sequence[int], steps: int) -> Trace:
     environments = rail()
     agent, memory = newborn(SETTINGS, SEED, environments, STEPS)
     facts = _facts(RAIL, SEED, SETTINGS, agent, ["position", "velocity"], ["force"], [-END] * 2, [END] * 2)

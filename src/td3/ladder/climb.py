@@ -16,14 +16,13 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 
 from td3 import statistics
 from td3.environments.rail import END, START_POSITION, START_VELOCITY, move
 from td3.errors import ConfigError, EnvironmentFault
 from td3.ladder.common import Array, Learner, Task, Unserved
 from td3.ladder.exact import GAMMA, solve
-from td3.resources import available_threads
+from td3.resources import available_threads, one_thread
 
 RAIL = "Rail-v0"
 MODULES = (
@@ -163,7 +162,12 @@ def run_rung(
     reward_noise: float = 0.0,
     evaluations: int = EVALUATIONS,
 ) -> Result:
-    """Train one rung and evaluate it along the way."""
+    """Train one rung and evaluate it along the way, in one thread: its networks are too small to share."""
+    with one_thread():
+        return _run_rung(number, env, seed, steps, reward_noise, evaluations)
+
+
+def _run_rung(number: int, env: str, seed: int, steps: int | None, reward_noise: float, evaluations: int) -> Result:
     module = rung_module(number)
     settings = module.Settings() if steps is None else replace(module.Settings(), steps=steps)
     task = make_task(number, env, reward_noise)
@@ -290,12 +294,8 @@ def climb(
 ) -> list[Result]:
     """The results of `run_rung(*job)` for every job, in their order, spread over processes."""
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers or available_threads(), context, initializer=_one_thread) as pool:
+    with ProcessPoolExecutor(workers or available_threads(), context) as pool:
         futures = [pool.submit(run_rung, *job) for job in jobs]
         for future in as_completed(futures):
             said(future.result())
         return [future.result() for future in futures]
-
-
-def _one_thread() -> None:
-    torch.set_num_threads(1)

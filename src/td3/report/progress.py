@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 from rich.table import Column
@@ -125,18 +126,20 @@ class ProgressDisplay:
             if rate > 0 and last < self._steps:
                 parts.append(f"ETA {_clock((self._steps - last) / rate)}")
         if with_evaluation and self.last:
-            parts.append(f"last evaluation {self.last.returns.mean():,.1f}")
+            parts.append(f"last evaluation {np.nanmean(self.last.returns):,.1f}")
         return "  ".join([*parts, self._losses]).rstrip()
 
 
 def describe(evaluation: Evaluation) -> str:
-    """Mean and spread in words: over episodes for one seed, over seeds for several."""
+    """Mean and spread in words: over episodes for one seed, over seeds for several, without frozen ones (NaN)."""
     seeds, episodes = evaluation.returns.shape
-    if seeds == 1:
+    known = evaluation.returns[~np.isnan(evaluation.returns).any(1)]
+    some = f"{len(known)} of {seeds} seeds" if len(known) < seeds else f"{seeds} seeds"
+    if len(known) == 1:
         counted = "1 episode" if episodes == 1 else f"{episodes} episodes"
-        return f"{evaluation.returns.mean():,.1f} +- {evaluation.returns.std():,.1f} over {counted}"
-    means = evaluation.returns.mean(1)
-    return f"{means.mean():,.1f} +- {means.std(ddof=1):,.1f} over {seeds} seeds"
+        return f"{known.mean():,.1f} +- {known.std():,.1f} over {counted}{f', {some}' if seeds > 1 else ''}"
+    means = known.mean(1)
+    return f"{means.mean():,.1f} +- {means.std(ddof=1):,.1f} over {some}"
 
 
 def sweep_lines(table: Sequence[dict[str, Any]]) -> list[str]:

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from td3.config import TrainConfig
 from td3.errors import missing_extra
 from td3.evaluate import Evaluation
@@ -38,6 +40,8 @@ class Tracker:
     def evaluated(self, env_steps: int, evaluation: Evaluation) -> None:
         """Returns without noise."""
         for seed, (returns, lengths) in enumerate(zip(evaluation.returns, evaluation.lengths, strict=True)):
+            if np.isnan(returns).any():  # frozen
+                continue
             means = {"eval/mean_reward": float(returns.mean()), "eval/mean_ep_length": float(lengths.mean())}
             self._scalars(seed, env_steps, means)
 

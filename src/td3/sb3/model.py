@@ -4,19 +4,20 @@ As there, and unlike `td3.train`: the networks see actions scaled to [-1, 1], a 
 that follows it, and there is no exploration noise unless `action_noise` brings it.
 """
 
+import contextlib
 import inspect
 import re
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import torch
 from gymnasium.spaces import Box
 
-from td3.algorithm import Agent, ReplayMemory, make_replay_memory
+from td3.algorithm import Agent, ReplayMemory, make_replay_memory, native
 from td3.algorithm.optimizer import OPTIMIZERS
 from td3.algorithm.step_02_actor import ActionRange, make_actor_and_target
 from td3.algorithm.step_03_twin_critics import make_twin_critics_and_targets
@@ -26,6 +27,7 @@ from td3.config import TD3Config, TrainConfig
 from td3.engine import EagerEngine
 from td3.environments import TaskSpaces
 from td3.errors import AgentFileError, ConfigError
+from td3.libraries import library_variables
 from td3.policy import Array, Policy
 from td3.resources import available_threads, require_memory
 from td3.run import versions
@@ -33,7 +35,7 @@ from td3.sb3.callbacks import Callbacks, check_logging, make_logger
 from td3.sb3.environments import UnitActions, as_vec_env, checked_spaces
 from td3.sb3.noise import NoiseOfAll, described, from_description
 from td3.sb3.saving import read_model, with_suffix, write_model
-from td3.training import Engine, choose_device, make_engine
+from td3.training import Engine, backend_flags, choose_device, make_engine
 
 OUR_WORDS = {
     "--td3.memory-size": "buffer_size",
@@ -236,8 +238,15 @@ class TD3:
         engine = self._running_engine()
         if callable(self.learning_rate):
             assert isinstance(engine, EagerEngine)
-            engine.set_learning_rate(float(self.learning_rate(self._progress_remaining)))
-        engine.update([gradient_steps])
+            rate = float(self.learning_rate(self._progress_remaining))
+            if not 0 <= rate <= 1:
+                raise ConfigError(
+                    f"learning_rate must give numbers from 0 to 1, but it gave {rate!r}: fix the schedule."
+                )
+            engine.set_learning_rate(rate)
+        with _settings_of_updates():
+            engine.use_threads()
+            engine.update([gradient_steps])
 
     def _prepare(self, new_episode: bool) -> tuple[Collector, NoiseOfAll, Engine]:
         if self.env is None:
@@ -258,10 +267,12 @@ class TD3:
             seed = derive_seed(self._seed, "engine", self._n_updates)
             config = TrainConfig("td3.sb3", seed=seed, td3=self._settings, envs=self.n_envs)
             threads = available_threads()
-            if callable(self.learning_rate):  # a graph or a tape would keep the first rate
-                self._engine = EagerEngine(self.agent, self.replay_buffer, [seed], self._settings, threads, taped=False)
-            else:
-                self._engine = make_engine(self.agent, self.replay_buffer, config, threads)
+            with _settings_of_updates():
+                if callable(self.learning_rate):  # a graph or a tape would keep the first rate
+                    memory = self.replay_buffer
+                    self._engine = EagerEngine(self.agent, memory, [seed], self._settings, threads, taped=False)
+                else:
+                    self._engine = make_engine(self.agent, self.replay_buffer, config, threads)
         return self._engine
 
     def _note(self, infos: Any) -> None:
@@ -455,7 +466,7 @@ class TD3:
         """Write the memory, oldest transition first; .pkl in a name becomes .safetensors, which is what it is."""
         from safetensors.torch import save_file
 
-        self._running_engine().close()  # rows still on their way to a GPU arrive; it can go on afterwards
+        self._running_engine().settle()  # rows still on their way to a GPU arrive
         memory = self.replay_buffer
         oldest = memory.added % memory.capacity if memory.added > memory.capacity else 0
         rows = memory.rows[:, : len(memory)].roll(-oldest, 1)
@@ -483,6 +494,13 @@ class TD3:
         """Say what to do instead, for what cannot be had here."""
         hint = f": {NOT_HERE[name]}." if name in NOT_HERE else "."
         raise AttributeError(f"td3.sb3.TD3 has no attribute {name!r}{hint}")
+
+
+@contextlib.contextmanager
+def _settings_of_updates() -> Iterator[None]:
+    """What an engine needs of the process while it is made or used; others find their own threads and flags again."""
+    with library_variables(), backend_flags(), native.kept_threads():
+        yield
 
 
 def _newborn(

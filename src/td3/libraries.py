@@ -1,0 +1,25 @@
+"""Variables that numerical libraries read by themselves, set while a run needs them and taken back afterwards."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+
+VARIABLES = {
+    # MKL's strict mode: the same numbers whatever the number of threads, at no cost that could be measured.
+    "MKL_CBWR": "AUTO,STRICT",
+    # NumPy only multiplies small matrices here, beside PyTorch's threads; more of its own would fight with those.
+    "OPENBLAS_NUM_THREADS": "1",
+}
+"""Both are read once in a process: MKL's at PyTorch's first product on a CPU, OpenBLAS's when NumPy is imported."""
+
+
+@contextlib.contextmanager
+def library_variables() -> Iterator[None]:
+    """Set what is not set; what a library has read in the meantime stays with it until the process ends."""
+    missing = {name: value for name, value in VARIABLES.items() if name not in os.environ}
+    os.environ.update(missing)
+    try:
+        yield
+    finally:
+        for name in missing:
+            os.environ.pop(name, None)

@@ -1,0 +1,200 @@
+"""A seed that breaks down, or whose environments fail for good, is frozen; the other seeds are trained to the end."""
+
+import json
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import td3
+from faults.test_resume import Stop, Stopping, config, differences
+from td3 import training
+from td3.algorithm.streams import derive_seed
+from td3.checkpoints import Checkpoints
+from td3.cli import main
+from td3.collect import Collector
+from td3.environments.rail import Rail
+from td3.errors import Diverged, EnvironmentFault
+from td3.report.doctor import examine_run
+from td3.report.page import describe_runs, figures, page
+from td3.report.records import read_run
+from td3.run import Run
+from td3.training import resume_run, train_run
+
+DIVERGING = {derive_seed(1, "environment 0", episode) % 2**31 for episode in range(8, 100)}
+"""Seeds of episodes of seed 1 alone."""
+
+
+class Exploding(Rail):
+    """Rewards whose squares float32 does not hold, in some episodes of one seed."""
+
+    def reset(self, *, seed=None, options=None):
+        self.explodes = seed in DIVERGING
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action):
+        observation, reward, *rest = super().step(action)
+        return observation, 1e30 if self.explodes else reward, *rest
+
+
+if "Exploding-v0" not in gym.registry:
+    gym.register("Exploding-v0", entry_point=Exploding, max_episode_steps=20)
+FIELDS = {"seeds": 3, "env": "Exploding-v0"}
+FILES = ("metrics.csv", "evaluations.csv", "diagnostics.csv", "last/agent.safetensors", "best/agent.safetensors")
+
+
+@pytest.fixture(scope="module")
+def frozen_run(tmp_path_factory):
+    observer = Stopping()
+    path = tmp_path_factory.mktemp("frozen") / "run"
+    train_run(config(path, **FIELDS), observer)
+    return path, observer.warnings
+
+
+def frozen_at(path):
+    return json.loads((path / "status.json").read_text())["frozen"]["1"]["env_steps"]
+
+
+def test_a_seed_that_diverges_is_frozen_and_told_once_and_the_run_is_finished(frozen_run):
+    path, warnings = frozen_run
+    status = json.loads((path / "status.json").read_text())
+    assert status["status"] == "finished"
+    assert status["env_steps"] == 600
+    (sentence,) = warnings
+    assert sentence.startswith("seed 1 is frozen, and the other seeds go on: Learning broke down at env step")
+    assert status["frozen"] == {"1": {"env_steps": frozen_at(path), "reason": sentence.partition(": ")[2]}}
+    assert "The largest reward seen was 1e+30: lower" in sentence
+    assert 100 < frozen_at(path) < 600
+
+
+@pytest.mark.parametrize("seed", [0, 2])
+def test_the_other_seeds_are_bit_for_bit_those_of_a_run_without_it(frozen_run, seed, tmp_path):
+    path, _ = frozen_run
+    train_run(config(tmp_path / "alone", **{**FIELDS, "seeds": 1}, seed=seed))
+    for name in FILES:
+        assert (path / f"seed_{seed}" / name).read_bytes() == (tmp_path / "alone" / f"seed_{seed}" / name).read_bytes()
+
+
+def test_nothing_more_is_written_for_a_frozen_seed_and_its_last_agent_is_sound(frozen_run):
+    path, _ = frozen_run
+    run, at = Run(path), frozen_at(path)
+    for name in ("metrics.csv", "evaluations.csv", "diagnostics.csv"):
+        steps = [int(row.partition(",")[0]) for row in (path / "seed_1" / name).read_text().splitlines()[1:]]
+        assert all(step <= at for step in steps), name
+    assert run.evaluations(1)[0].max() <= at < run.evaluations(0)[0].max() == 600
+    for which in ("best", "last"):
+        agent = run.agent(1, which)
+        assert np.isfinite(agent.act(np.zeros(agent.policy.observation_shape, np.float32))).all()
+    assert run.agent(1, "last").facts["env_steps"] == at
+    assert run.agent(0, "last").facts["env_steps"] == 600
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("fields", [{}, {"normalize_observations": True}], ids=["plain", "normalised"])
+def test_a_stopped_run_with_a_frozen_seed_ends_as_the_one_that_was_not(tmp_path, threads, fields):
+    fields = {**FIELDS, **fields, "threads": threads}
+    train_run(config(tmp_path / "whole", **fields), Stopping())
+    with pytest.raises(Stop):
+        train_run(config(tmp_path / "cut", **fields), Stopping(550))
+    checkpoint, _ = Checkpoints(tmp_path / "cut").newest()
+    assert [*checkpoint.facts["frozen"]] == ["1"]
+
+    class Listening(Stopping):
+        def __init__(self):
+            super().__init__()
+            self.notes = []
+
+        def noted(self, text):
+            self.notes.append(text)
+
+    observer = Listening()
+    resume_run(tmp_path / "cut", observer=observer)
+    assert observer.warnings == []
+    assert any(note.startswith("Seed 1 stays frozen: Learning broke down at env step") for note in observer.notes)
+    assert differences(tmp_path / "whole", tmp_path / "cut") == []
+    assert "frozen" in json.loads((tmp_path / "cut" / "status.json").read_text())
+
+
+def test_when_all_seeds_are_frozen_the_run_ends_as_a_run_of_one(tmp_path, monkeypatch):
+    running = []
+    real = training.Training.run
+    monkeypatch.setattr(training.Training, "run", lambda self, *rest: (running.append(self), real(self, *rest))[1])
+
+    class Saboteur(Stopping):
+        def progressed(self, env_steps):
+            if env_steps == 250:
+                running[0].memory.rows[..., -2] = 1e30
+
+    with pytest.raises(Diverged, match=r"Learning broke down at env step 250.*The checkpoint at env step 200 is whole"):
+        train_run(config(tmp_path / "run", seeds=2), Saboteur())
+    assert json.loads((tmp_path / "run" / "status.json").read_text())["status"] == "failed"
+
+
+class FailsForGood(Collector):
+    """The environments of these members fail for good in round 150."""
+
+    members = (1,)
+
+    def finish(self):
+        if self.round == 150:
+            for member in self.members:
+                self.failed[member] = "an environment failed in step(): it is broken: mend it."
+                self.deactivate(member)
+        return super().finish()
+
+
+def test_a_seed_whose_environments_fail_for_good_is_frozen_too(tmp_path, monkeypatch):
+    monkeypatch.setattr(training, "Collector", FailsForGood)
+    observer = Stopping()
+    train_run(config(tmp_path / "run", seeds=2), observer)
+    assert observer.warnings == [
+        "seed 1 is frozen, and the other seeds go on: an environment failed in step(): it is broken: mend it."
+    ]
+    assert Run(tmp_path / "run").frozen[1]["env_steps"] == 149
+    monkeypatch.setattr(FailsForGood, "members", (0, 1))
+    with pytest.raises(EnvironmentFault, match=r"it is broken: mend it\. The checkpoint at env step 100 is whole"):
+        train_run(config(tmp_path / "all", seeds=2), observer)
+
+
+def test_readers_name_the_frozen_seed_and_leave_it_out_of_what_they_average(frozen_run, capsys):
+    path, _ = frozen_run
+    run = Run(path)
+    assert run.seeds == (0, 1, 2)
+    assert [*run.frozen] == [1]
+    steps, returns = run.learning_curve()
+    assert steps[-1] == 600
+    np.testing.assert_array_equal(returns[:, -1], [run.evaluations(seed)[1][-1].mean() for seed in (0, 2)])
+    assert run.best_seed() != 1
+    records = read_run(path)
+    assert [seed.seed for seed in records.seeds] == [0, 2]
+    finding = examine_run(records)[0]
+    assert finding.name == "frozen_seed"
+    assert f"Seed 1 was frozen at env step {frozen_at(path):,}" in finding.said
+    assert "2 of 3 seeds" in page([records])
+    assert "Learning broke down" in page([records])
+    (row,) = figures([records])["runs"]
+    assert row["frozen"] == [1]
+    assert {*row["last_ten"]} == {"0", "2"}
+    said = "\n".join(describe_runs(figures([records])))
+    assert "IQM over 2 of 3 seeds" in said
+    assert "Seed 1 was frozen at env step" in said
+    assert main(["doctor", str(path)]) in (0, 1)
+    assert "Seed 1 was frozen at env step" in capsys.readouterr().out
+    assert main(["evaluate", str(path), "--episodes", "1"]) == 0
+    assert "2 of 3 seeds: mean return" in capsys.readouterr().out
+
+
+def test_the_command_line_says_which_seeds_its_closing_lines_cover(tmp_path, capsys):
+    options = ["--seeds", "3", "--steps", "400", "--out", str(tmp_path / "run"), "--threads", "1", "--device", "cpu"]
+    options += ["--td3.hidden-sizes", "8", "8", "--td3.batch-size", "8", "--td3.random-steps", "100"]
+    options += ["--eval-every", "200", "--eval-episodes", "1", "--json"]
+    assert main(["train", "Exploding-v0", *options]) == 0
+    said = capsys.readouterr()
+    words = " ".join(said.err.split())
+    assert "over 2 of 3 seeds" in words
+    assert "Seed 1 was frozen at env step" in words
+    told = json.loads(said.out)
+    assert told["after"][1] is None
+    assert None not in (told["after"][0], told["after"][2], *told["before"])
+    assert [*told["frozen"]] == ["1"]
+    assert td3.Run(tmp_path / "run").best_seed() in (0, 2)
