@@ -2,6 +2,7 @@
 
 import contextlib
 import csv
+import io
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -11,7 +12,9 @@ from typing import Any
 from td3.config import TrainConfig
 from td3.errors import RunError
 from td3.evaluate import Evaluation
+from td3.files import open_plain, read_plain
 from td3.report.tracking import TensorBoard, tensorboard_installed
+from td3.run import LARGEST_TABLE
 
 PARTS = ("env", "act", "update", "store", "evaluate", "save", "other")
 """What the time is booked on."""
@@ -114,10 +117,11 @@ class Times:
 
     def __init__(self, path: Path, device: str, first_step: int = 0) -> None:
         self._device, kept = device, []
-        with contextlib.suppress(OSError), (path / "times.csv").open(newline="") as file:
-            rows = list(csv.reader(file))[1:] if first_step else []
+        with contextlib.suppress(OSError, ValueError, csv.Error):
+            text = read_plain(path / "times.csv", LARGEST_TABLE).decode() if first_step else ""
+            rows = list(csv.reader(io.StringIO(text, newline="")))[1:]
             kept = [row for row in rows if row and row[0].isdecimal() and int(row[0]) <= first_step]
-        self._file = (path / "times.csv").open("w", newline="")
+        self._file = open_plain(path / "times.csv", "w")
         for row in (("env_steps", *PARTS, "device"), *kept):
             self._write(row)
 

@@ -1,6 +1,7 @@
 """What a run wrote of itself, read back as arrays: the one source of the report, the doctor and the hints."""
 
 import csv
+import io
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from td3.config import TrainConfig
+from td3.files import read_plain
 from td3.policy import Array
-from td3.run import Run
+from td3.run import LARGEST_TABLE, Run, read_facts
 
 Table = dict[str, Array]
 LAST = 10
@@ -93,15 +95,14 @@ def read_run(path: Path | str) -> RunRecords:
         folder = run.folder(seed)
         tables = (read_table(folder / name) for name in ("metrics.csv", "diagnostics.csv"))
         seeds.append(SeedRecords(seed, steps, returns, *tables))
-    versions, status = (_read_json(run.path / name) for name in ("versions.json", "status.json"))
+    versions, status = (read_facts(run.path / name) for name in ("versions.json", "status.json"))
     return RunRecords(run.path, run.config, versions, status, tuple(seeds), read_table(run.path / "times.csv"))
 
 
 def read_table(path: Path) -> Table:
     """The columns of a CSV file: numbers where they are numbers; a row that is being written is not there yet."""
     try:
-        with path.open(newline="", encoding="utf-8") as file:
-            header, *rows = csv.reader(file)
+        header, *rows = csv.reader(io.StringIO(read_plain(path, LARGEST_TABLE).decode(), newline=""))
     except (OSError, ValueError, csv.Error):
         return {}
     whole = [row for row in rows if len(row) == len(header)]
@@ -113,14 +114,6 @@ def _column(texts: list[str]) -> Array:
         return np.array([float(text) for text in texts], np.float64)
     except ValueError:
         return np.array(texts, object)
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        values = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return values if isinstance(values, dict) else {}
 
 
 def histogram(text: Any) -> Array:

@@ -1,7 +1,9 @@
 """Films of agents: played without noise, rendered without a screen, written as mp4 or GIF."""
 
+import errno
 import importlib.util
 import math
+import os
 import subprocess
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +17,7 @@ from td3.agent_file import load_agent
 from td3.environments import pixels
 from td3.environments.make import family_of, make_environment
 from td3.errors import ConfigError, EnvironmentFault, RunError, missing_extra
+from td3.files import create
 from td3.policy import Array, Policy
 from td3.report.strip import Strip, dimmed, few_digits, narrowed, tiled
 from td3.run import Run
@@ -214,8 +217,7 @@ class Screen:
         self.path, self.frames = path, 0
         self.stages: list[Stage] = []
         self._writer: Any = None
-        # A GIF has 256 colours for the whole film: they are chosen when all of it is known.
-        self._written = path if path.suffix == ".mp4" else path.with_name(f".{path.stem}.mp4")
+        self._written = _temporary(path)
 
     def stage(self, player: Player) -> Stage:
         """An environment for one player; the first one settles the speed."""
@@ -246,23 +248,28 @@ class Screen:
         """Finish the file, and close every environment."""
         if self._writer is not None:
             self._writer.close()
-        elif self.path.stat().st_size == 0:
-            self.path.unlink()  # made to see whether it can be written, and nothing came of it
         for stage in self.stages:
             stage.environment.close()
-        if self._written != self.path and self._written.exists():
-            if faults[0] is None:
+        try:
+            if faults[0] is None and self.path.suffix == ".gif":
+                # It has 256 colours for the whole film: they are chosen when all of it is known.
                 to_gif(self._written, self.path)
-            self._written.unlink()
+            elif faults[0] is None:
+                self._written.replace(self.path)
+        finally:
+            self._written.unlink(missing_ok=True)
 
 
 def to_gif(film: Path, path: Path) -> None:
     """The film as a GIF that loops: 15 pictures a second, at most 480 wide, colours chosen from the whole film."""
     import imageio_ffmpeg
 
+    written = path.with_name(f".{path.name}")
+    os.close(create(written))
     chain = "fps=15,scale='min(480,iw)':-2:flags=lanczos,split[a][b];[a]palettegen[p];[b][p]paletteuse=dither=bayer"
-    command = [imageio_ffmpeg.get_ffmpeg_exe(), "-v", "error", "-y", "-i", str(film), "-vf", chain, str(path)]
+    command = [imageio_ffmpeg.get_ffmpeg_exe(), "-v", "error", "-y", "-i", str(film), "-vf", chain, str(written)]
     subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
+    written.replace(path)
 
 
 def saved_critic(folder: Path) -> Callable[[Array, Array], float] | None:
@@ -298,9 +305,16 @@ def _require_writable(path: Path) -> None:
         raise ConfigError(f"a video is written as .mp4 or .gif, but {path} was given.")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.open("ab").close()
+        os.close(create(_temporary(path)))
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     except OSError as error:
         raise RunError(f"the video {path} cannot be written ({error.strerror}): give another --out.") from None
+
+
+def _temporary(path: Path) -> Path:
+    """Where a film is written until all of it is there."""
+    return path.with_name(f".{path.stem}.mp4")
 
 
 def _make_drawing(env: str, **making: Any) -> Any:
