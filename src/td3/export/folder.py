@@ -40,7 +40,7 @@ import numpy as np
 import onnxruntime
 
 session = onnxruntime.InferenceSession(Path(__file__).with_name("actor.onnx"))
-observation = np.zeros({shape}, np.{kind})  # a batch of observations of {env}
+observation = np.zeros({shape}, np.{kind})  # a batch of observations of {env!r}
 (action,) = session.run(None, {{"observation": observation}})
 print(action[0])  # in the environment's own units: env.step(action[0])
 '''

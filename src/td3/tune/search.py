@@ -286,7 +286,7 @@ def _short(value: Any) -> str:
 def config_file(options: TuneOptions, parameters: dict[str, Any], number: int, value: float) -> str:
     """A file for `td3 train --config`: what was found; all else comes from the preset."""
     lines = [
-        f"# Trial {number} of `td3 tune` on {_toml(options.env)}: return {value:,.1f} after {options.steps:,} env steps",
+        f"# Trial {number} of `td3 tune` on {_toml(options.env)}: return {value:,.1f} at {options.steps:,} env steps",
         f"# (the mean of the last {LAST} evaluations).",
         f"env = {_toml(options.env)}",
         f"steps = {options.steps}",
