@@ -1,3 +1,4 @@
+import contextlib
 import hashlib
 import json
 import re
@@ -9,10 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from faults.operations import FAILURES, Crash, watched
 from safetensors.numpy import load_file, save
 from scripted import HIGH, LOW
 
 import td3
+from td3 import agent_file
 from td3.agent_file import load_agent, save_agent
 from td3.algorithm import Agent
 from td3.environments import TaskSpaces
@@ -75,6 +78,63 @@ def test_saving_again_replaces_the_agent_and_leaves_no_other_file(folder):
     assert sorted(path.name for path in folder.iterdir()) == ["agent.json", "agent.safetensors"]
     expected = agent.actor(torch.ones(2, 1, 3))[1, 0].detach().numpy()
     np.testing.assert_allclose(load_agent(folder).act([1, 1, 1]), expected, atol=1e-6)
+
+
+def test_a_kill_at_any_file_operation_of_a_save_leaves_the_old_or_the_new_agent(folder, tmp_path):
+    old, new = load_agent(folder).facts, new_agent()
+    with torch.no_grad():
+        new.actor.parameters.mul_(2)
+
+    def save_anew(where: Path) -> None:
+        save_agent(where, new, 1, SPACES, {"env": "Scripted-v0", "seed": 1, "env_steps": 7})
+
+    shutil.copytree(folder, tmp_path / "counted")
+    with watched() as operations:
+        save_anew(tmp_path / "counted")
+    found = {"old": 0, "new": 0}
+    for failure in (*FAILURES, "crash"):
+        for number in range(len(operations)):
+            shutil.rmtree(tmp_path / "cut", ignore_errors=True)
+            shutil.copytree(folder, tmp_path / "cut")
+            with contextlib.suppress(OSError, Crash), watched(number, failure):
+                save_anew(tmp_path / "cut")
+            facts = load_agent(tmp_path / "cut").facts
+            assert facts == old or facts["env_steps"] == 7, (failure, number, operations[number])
+            assert "replaces" not in facts
+            found["old" if facts == old else "new"] += 1
+            save_anew(tmp_path / "cut")  # which finds whichever of the two is there
+            assert load_agent(tmp_path / "cut").facts["env_steps"] == 7
+    assert min(found.values()) > 20, found
+
+
+def test_an_agent_that_is_replaced_while_it_is_read_is_read_anew(folder, monkeypatch):
+    """Between its two files: the description of the old one, the tensors of the new one."""
+    new, real, reads = new_agent(), agent_file.read_plain, []
+    with torch.no_grad():
+        new.actor.parameters.mul_(2)
+
+    def late(path: Path, most: int) -> bytes:
+        reads.append(path)
+        if len(reads) == 1:
+            save_agent(folder, new, 1, SPACES, {"env_steps": 7})
+        return real(path, most)
+
+    monkeypatch.setattr(agent_file, "read_plain", late)
+    assert load_agent(folder).facts["env_steps"] == 7
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        *({name: value} for name in ("env_steps", "updates", "seed") for value in (-1, "7", 1.5, None, 1 << 70, [7])),
+        *({"versions": value} for value in (None, [], "torch", {"torch": 1})),
+    ],
+    ids=repr,
+)
+def test_facts_of_a_wrong_kind_are_refused(folder, facts):
+    rewrite(folder, facts)
+    with pytest.raises(AgentFileError, match="does not hold a usable agent"):
+        load_agent(folder)
 
 
 @pytest.mark.parametrize("name", ["agent.json", "agent.safetensors"])

@@ -1,6 +1,8 @@
 """Everything a user does with a run, done with one that learnt from pictures."""
 
 import json
+import resource
+import shutil
 import subprocess
 import sys
 
@@ -106,6 +108,19 @@ def test_an_agent_whose_pictures_make_no_sense_is_refused(seen, tmp_path):
         (folder / "agent.safetensors").write_bytes((seen.folder(0) / "last" / "agent.safetensors").read_bytes())
         with pytest.raises(AgentFileError, match="does not hold a usable agent"):
             td3.load(folder)
+
+
+@pytest.mark.parametrize("side", [300, 20_000, 200_000])
+def test_an_agent_of_few_bytes_cannot_ask_for_pictures_of_many(seen, tmp_path, side):
+    """With strides that make the encoder's shapes fit, an observation of zeros would take gigabytes."""
+    shutil.copytree(seen.folder(0) / "last", tmp_path / "agent")
+    facts = json.loads((tmp_path / "agent" / "agent.json").read_text())
+    wide = {"observation_shape": [3, side, side], "strides": [(side - 8) // 8, 2, 1]}
+    (tmp_path / "agent" / "agent.json").write_text(json.dumps(facts | wide))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(AgentFileError, match=r"larger than any that train|other layers than td3 makes"):
+        td3.load(tmp_path / "agent")
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # in kB
 
 
 def test_evaluate_report_and_doctor_read_it(seen, tmp_path, capsys):

@@ -1,5 +1,6 @@
 """Agents on disk: `agent.safetensors` with the six networks, `agent.json` with what is needed to act. No pickle."""
 
+import contextlib
 import hashlib
 import json
 import math
@@ -15,7 +16,7 @@ from safetensors.numpy import save as save_tensors
 from td3.environments import TaskSpaces
 from td3.errors import AgentFileError
 from td3.files import outside, read_json, read_plain, write_atomically
-from td3.pictures import PictureReader, encoder_shapes, layout_of
+from td3.pictures import PictureReader, convolutions_for, encoder_shapes, layout_of
 from td3.policy import Array, Policy
 
 if TYPE_CHECKING:
@@ -26,6 +27,10 @@ VERSION, NORMALISED_VERSION = 1, 2
 """What reads the first only does not know of normalised observations, and would act on raw ones."""
 LARGEST_JSON, LARGEST_AGENT = 1 << 20, 1 << 28
 """Bytes beyond which a file is not looked at: networks of 3,000 units a layer are smaller."""
+LARGEST_PICTURES = 1 << 22
+"""Numbers of an observation of pictures: 16 frames of 256 x 256 pixels in four channels."""
+REPLACES = "replaces"
+"""In agent.json: the description of the tensors that were there before, until those of this one are written."""
 
 
 class SavedAgent(NamedTuple):
@@ -84,7 +89,11 @@ def save_agent(
     facts: Mapping[str, Any],
     actor_only: bool = False,
 ) -> None:
-    """Write one member's networks and the facts about them; a reader sees the old pair or the new one."""
+    """Write one member's networks and the facts about them; a reader sees the old pair or the new one.
+
+    agent.json first describes both the new tensors and those that they replace, so that whichever are there when the
+    process is killed are described.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     named = network_tensors(agent, member)
     tensors = save_tensors(
@@ -97,8 +106,13 @@ def save_agent(
         **spaces._asdict(),
         **facts,
     }
+    both = described
+    with contextlib.suppress(AgentFileError):  # there is none yet, or a damaged one
+        both = {**described, REPLACES: _read_pair(folder)[0]}
+    write_atomically(folder / "agent.json", json.dumps(both, indent=2).encode())
     write_atomically(folder / "agent.safetensors", tensors)
-    write_atomically(folder / "agent.json", json.dumps(described, indent=2).encode())
+    if both is not described:
+        write_atomically(folder / "agent.json", json.dumps(described, indent=2).encode())
 
 
 def load_agent(folder: Path) -> SavedAgent:
@@ -106,16 +120,9 @@ def load_agent(folder: Path) -> SavedAgent:
     for name in ("agent.json", "agent.safetensors"):
         if outside(folder / name, folder):
             raise AgentFileError(f"{folder / name} is a link out of its folder: put a copy of the file there.")
-    facts = _read_facts(folder / "agent.json")
+    facts, raw = _read_pair(folder)
     try:
-        raw = read_plain(folder / "agent.safetensors", LARGEST_AGENT)
-    except OSError as error:
-        raise AgentFileError(f"{folder} has no readable agent.safetensors: {error.strerror}.") from None
-    except ValueError as error:
-        raise AgentFileError(f"{folder} does not hold a usable agent ({error}).") from None
-    if hashlib.sha256(raw).hexdigest() != facts.get("sha256"):
-        raise AgentFileError(f"{folder} is damaged: agent.safetensors is not the file that agent.json describes.")
-    try:
+        _check_facts(facts)
         tensors = load_tensors(raw)
         layers = _actor_layers(tensors)
         low, high = (_bound(facts[name]) for name in ("action_low", "action_high"))
@@ -133,6 +140,33 @@ def load_agent(folder: Path) -> SavedAgent:
     except (SafetensorError, KeyError, ValueError, TypeError, IndexError) as error:
         raise AgentFileError(f"{folder} does not hold a usable agent ({error}).") from None
     return SavedAgent(policy, facts)
+
+
+def _read_pair(folder: Path) -> tuple[dict[str, Any], bytes]:
+    """The facts about the tensors that are there, and their file; raises `AgentFileError` where none describe them."""
+    for _ in range(2):  # the second time for an agent that was replaced between the two reads
+        described = _read_facts(folder / "agent.json")
+        try:
+            raw = read_plain(folder / "agent.safetensors", LARGEST_AGENT)
+        except OSError as error:
+            raise AgentFileError(f"{folder} has no readable agent.safetensors: {error.strerror}.") from None
+        except ValueError as error:
+            raise AgentFileError(f"{folder} does not hold a usable agent ({error}).") from None
+        found = hashlib.sha256(raw).hexdigest()
+        for facts in described:
+            if facts.get("sha256") == found:
+                return facts, raw
+    raise AgentFileError(f"{folder} is damaged: agent.safetensors is not the file that agent.json describes.")
+
+
+def _check_facts(facts: Mapping[str, Any]) -> None:
+    """Raise ValueError if a fact that commands print or count with is not what it should be."""
+    for name in ("seed", "env_steps", "updates"):
+        if type(facts.get(name, 0)) is not int or not 0 <= facts.get(name, 0) < 1 << 62:
+            raise ValueError(f"{name} is not a whole number of at least 0")
+    versions = facts.get("versions", {})
+    if not isinstance(versions, dict) or not all(isinstance(version, str) for version in versions.values()):
+        raise ValueError("versions are not names with text")
 
 
 def _actor_layers(tensors: Mapping[str, Array]) -> list[tuple[Array, Array]]:
@@ -162,9 +196,13 @@ def _encoder(
         return None
     (frames,), strides = _shape([facts["frames"]]), _shape(facts["strides"])
     layout = layout_of(observation_shape, frames)
+    if layout is None or frames * layout.frame_size > LARGEST_PICTURES:
+        raise ValueError(f"its observations, {observation_shape}, are not pictures, or larger than any that train")
     arrays = [tensors[f"encoder.{name}"] for name in encoder_names(2 * len(strides) + 4)]
     layers = [(*array.shape[::2], stride) for array, stride in zip(arrays[::2], strides, strict=False)]
-    if layout is None or tuple(array.shape for array in arrays) != encoder_shapes(layout, layers, len(arrays[-1])):
+    if tuple(layers) != convolutions_for(layout):
+        raise ValueError("the encoder has other layers than td3 makes")
+    if tuple(array.shape for array in arrays) != encoder_shapes(layout, layers, len(arrays[-1])):
         raise ValueError("the encoder does not fit the pictures")
     if not all(np.all(np.isfinite(array)) for array in arrays):
         raise ValueError("the encoder holds NaN")
@@ -183,18 +221,22 @@ def _shape(values: Any) -> tuple[int, ...]:
     return tuple(values)
 
 
-def _read_facts(path: Path) -> dict[str, Any]:
+def _read_facts(path: Path) -> list[dict[str, Any]]:
+    """What agent.json describes: an agent, and the one that it was about to replace when its writer was killed."""
     try:
         facts = read_json(path, LARGEST_JSON)
     except OSError as error:
         raise AgentFileError(f"{path.parent} is not an agent: agent.json cannot be read ({error.strerror}).") from None
     except ValueError as error:
         raise AgentFileError(f"{path} is damaged or foreign: it is not JSON ({error}).") from None
-    if not isinstance(facts, dict) or facts.get("format") != FORMAT:
-        raise AgentFileError(f"{path} was not written by td3.")
-    if facts.get("version") not in (VERSION, NORMALISED_VERSION):
-        raise AgentFileError(
-            f"{path} has version {facts.get('version')!r} of the format, and this td3 reads {VERSION} and "
-            f"{NORMALISED_VERSION}."
-        )
-    return facts
+    replaced = facts.pop(REPLACES, None) if isinstance(facts, dict) else None
+    described = [facts] if replaced is None else [facts, replaced]
+    for each in described:
+        if not isinstance(each, dict) or each.get("format") != FORMAT:
+            raise AgentFileError(f"{path} was not written by td3.")
+        if each.get("version") not in (VERSION, NORMALISED_VERSION):
+            raise AgentFileError(
+                f"{path} has version {each.get('version')!r} of the format, and this td3 reads {VERSION} and "
+                f"{NORMALISED_VERSION}."
+            )
+    return described

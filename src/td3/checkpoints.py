@@ -22,7 +22,16 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from td3.errors import RunError
-from td3.files import Written, outside, read_as_written, read_plain, remove_folder, sync_folder, write_atomically
+from td3.files import (
+    Written,
+    outside,
+    read_as_written,
+    read_plain,
+    remove_files,
+    remove_folder,
+    sync_folder,
+    write_atomically,
+)
 from td3.policy import Array
 
 if TYPE_CHECKING:
@@ -181,18 +190,13 @@ class Checkpoints:
     def _remove_what_is_over(self) -> None:
         """Old checkpoints, and shards that none of the kept ones needs; failing to is no harm."""
         for name in self._names()[KEPT:]:
-            # The manifest first: a checkpoint without it is none.
-            with contextlib.suppress(OSError):
-                (self.folder / name / "manifest.json").unlink()
-            remove_folder(self.folder / name)
+            remove_folder(self.folder / name)  # its manifest first: a checkpoint without it is none
         needed = {shard.name for shard in self._shards}
         for name in self._names()[1:KEPT]:
             with contextlib.suppress(ValueError, KeyError, TypeError):
                 needed |= {Shard(**shard).name for shard in _unsealed(self.folder / name / "manifest.json")["shards"]}
         with contextlib.suppress(OSError):
-            for file in (self.folder / "memory").iterdir():
-                if file.name not in needed:
-                    file.unlink()
+            remove_files(self.folder / "memory", keep=needed)
 
 
 def fill_memory(memory: "ReplayMemory", checkpoint: Checkpoint, added: int) -> None:

@@ -447,7 +447,8 @@ def evaluate_command(command: EvaluateCommand) -> int:
         means[seed], episodes[seed] = float(returns.mean()), returns.tolist()
         if not command.json:
             frozen = f" (frozen at env step {run.frozen[seed]['env_steps']:,})" if seed in run.frozen else ""
-            print(f"seed {seed}{frozen}: return {describe(evaluation)} (held-out, --episode-seed {command.episode_seed})")
+            held_out_seed = f"(held-out, --episode-seed {command.episode_seed})"
+            print(f"seed {seed}{frozen}: return {describe(evaluation)} {held_out_seed}")
     if command.json:
         facts = {"env": run.config.env, "which": command.which, "episode_seed": command.episode_seed}
         print(json.dumps({**facts, "mean_return": means, "returns": episodes}))

@@ -13,12 +13,15 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from td3.errors import ConfigError
+from td3.files import read_plain
 
 Preset = Literal["author", "paper", "course", "bullet"]
 Device = Literal["auto", "cpu", "cuda"]
 MemoryPlace = Literal["auto", "gpu", "host"]
 Workers = Literal["auto", "none", "threads", "processes", "ray"]
 
+LARGEST_CONFIG = 1 << 20
+"""Bytes of a file of settings beyond which it is not read."""
 ADDED_LATER = (
     *("save_every", "env_timeout", "memory_on", "workers", "ray_address", "max_staleness"),
     *("env_kwargs", "normalize_observations", "pixels", "frames", "picture_size", "action_repeat"),
@@ -252,7 +255,7 @@ def resolve(env: str, preset: str = "author", **given: Any) -> TrainConfig:
 def read_config(path: Path, **given: Any) -> TrainConfig:
     """The configuration in a TOML or JSON file, with `given` put over it; what neither says comes from the preset."""
     try:
-        text = path.read_text()
+        text = read_plain(path, LARGEST_CONFIG).decode()
         values = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
     except OSError as error:
         raise ConfigError(f"--config {path} cannot be read: {error.strerror}.") from None

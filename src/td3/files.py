@@ -1,4 +1,4 @@
-"""Files that are whole or not there: written beside their place, synced, renamed; read only if they are as written."""
+"""Atomic writes and checked reads: regular files only, and nothing is written or removed through a link."""
 
 import contextlib
 import errno
@@ -6,8 +6,21 @@ import hashlib
 import json
 import os
 import stat
+from collections.abc import Collection
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
+
+from td3.errors import RunError
+
+NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+"""Opening fails where the last part of the path is a link; not on Windows."""
+NO_WAIT = getattr(os, "O_NONBLOCK", 0)
+"""Opening a named pipe returns at once, so that it can be refused; without this it waits for a writer."""
+USED_IN_A_RUN = (
+    *("config.json", "versions.json", "status.json", "times.csv", "report.html", "lock", "writable"),
+    *("seed_", "checkpoints", "export", "tensorboard", "wandb", "video.", "grid.", "learning."),
+)
+"""What td3 reads or writes in a run, by how the name begins after a dot; all else in that folder is a user's own."""
 
 
 class Written(NamedTuple):
@@ -21,7 +34,7 @@ def write_atomically(path: Path, content: bytes) -> Written:
     """Replace a file in one move, its bytes and then its name safely on disk; on any error the old file stays."""
     temporary = path.with_name(f".{path.name}.part")
     try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        descriptor = create(temporary)
         try:
             rest = memoryview(content)
             while rest:  # the system may take less than it was given
@@ -47,25 +60,83 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+def create(path: Path) -> int:
+    """A new, empty file, open for writing; what had its name, such as a link, is removed and never opened."""
+    path.unlink(missing_ok=True)
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_LINK, 0o644)
+
+
+def open_plain(path: Path, mode: str) -> IO[Any]:
+    """Open a text file in place; raises OSError for a link and for anything but a regular file, and leaves it alone."""
+    # Cut to length only when it is known to be a regular file.
+    file = open(path, mode.replace("w", "a"), newline="", encoding="utf-8", opener=_descriptor_without_link)  # noqa: SIM115
+    if "w" in mode:
+        file.truncate(0)
+    return file
+
+
+def _descriptor_without_link(path: str, flags: int) -> int:
+    return _descriptor(path, flags | NO_LINK)
+
+
+def _descriptor(path: str, flags: int) -> int:
+    """Of a regular file; raises OSError for a pipe, a device or a folder, without waiting for it."""
+    descriptor = os.open(path, flags | NO_WAIT, 0o644)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is not a regular file", path)
+    return descriptor
+
+
 def remove_folder(folder: Path) -> None:
-    """Remove a folder of plain files; what cannot be removed is left, without complaint."""
+    """Remove a folder of plain files, or the link in its place; what cannot be removed is left, without complaint."""
     with contextlib.suppress(OSError):
-        for file in sorted(folder.iterdir()):
-            file.unlink()
+        if folder.is_symlink():
+            folder.unlink()
+            return
+        remove_files(folder)
         folder.rmdir()
 
 
+def remove_files(folder: Path, keep: Collection[str] = ()) -> None:
+    """Remove the files in a folder, except those to keep; in a folder that is a link nothing is touched."""
+    if not folder.is_symlink():
+        for file in sorted(folder.iterdir()):
+            if file.name not in keep:
+                file.unlink()
+
+
+def check_run_folder(run: Path) -> None:
+    """Raise RunError if what td3 uses in a run has a link that leads out, or is neither a file nor a folder.
+
+    The run itself may be reached through a link, such as runs/Hopper-v5/latest.
+    """
+    waiting = [run]
+    while waiting:
+        folder = waiting.pop()
+        # A folder that is missing is told by the reader that needs it; files come and go while a run trains.
+        with contextlib.suppress(OSError), os.scandir(folder) as entries:
+            for entry in entries:
+                if folder is run and not entry.name.lstrip(".").startswith(USED_IN_A_RUN):
+                    continue
+                if entry.is_symlink() and outside(Path(entry.path), run):
+                    raise RunError(
+                        f"{entry.path} is a link that leads out of its run: remove it, or put a copy of what it leads "
+                        "to in its place."
+                    )
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(Path(entry.path))
+                elif not entry.is_symlink() and not entry.is_file():
+                    raise RunError(f"{entry.path} is neither a file nor a folder: remove it from the run.")
+
+
 def read_plain(path: Path, most: int) -> bytes:
-    """A plain file's bytes; raises OSError for what cannot be read or is no plain file, ValueError if it is larger."""
-    # Without blocking: a pipe put in the place of a file would be waited for, for ever.
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
-    with os.fdopen(descriptor, "rb") as file:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
-            raise OSError(errno.EINVAL, "it is not a plain file")
-        if found.st_size > most:
-            raise ValueError(f"{path.name} has {found.st_size} bytes, and at most {most} make sense")
-        return file.read(found.st_size)
+    """A regular file's bytes; raises OSError for what cannot be read or is none, ValueError if it is larger."""
+    with open(path, "rb", opener=_descriptor) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > most:
+            raise ValueError(f"{path.name} has {size} bytes, and at most {most} make sense")
+        return file.read(size)
 
 
 def read_as_written(path: Path, written: Written) -> bytes:

@@ -27,13 +27,13 @@ import numpy as np
 from td3.agent_file import SavedAgent, load_agent
 from td3.config import TrainConfig
 from td3.errors import RunError
-from td3.files import outside, read_json, read_plain, write_atomically
+from td3.files import check_run_folder, create, open_plain, read_json, read_plain, write_atomically
 from td3.policy import Array
 
 if TYPE_CHECKING:
     import td3.collect  # only to write: a run is read without PyTorch
 
-LARGEST_JSON, LARGEST_NPZ = 1 << 20, 1 << 25
+LARGEST_JSON, LARGEST_NPZ, LARGEST_TABLE = 1 << 20, 1 << 25, 1 << 28
 """Bytes beyond which a file is not looked at."""
 LARGEST_STEP, LARGEST_RETURN = 2**53, 1e100
 """No run has more env steps; returns up to this can be squared and added up."""
@@ -58,7 +58,8 @@ def new_directory(config: TrainConfig) -> Path:
         if (path / "config.json").exists():
             raise RunError(f"{path} already holds a run: give another --out, or go on with it by  td3 resume {path}")
         path.mkdir(parents=True, exist_ok=True)
-        (path / ".writable").touch()
+        check_run_folder(path)
+        os.close(create(path / ".writable"))
         (path / ".writable").unlink()
     except OSError as error:
         raise RunError(f"{path} cannot be written ({error.strerror}): give another --out.") from None
@@ -102,7 +103,10 @@ class MemberWriter:
         self._history: list[tuple[int, Array, Array]] = []
         if position is not None:
             check_position(folder, position)
-        self._files = {name: (folder / name).open("w" if position is None else "r+", newline="") for name in self.FILES}
+        mode = "w" if position is None else "r+"
+        with contextlib.ExitStack() as opened:  # closes the first ones if another cannot be opened
+            self._files = {name: opened.enter_context(open_plain(folder / name, mode)) for name in self.FILES}
+            opened.pop_all()
         if position is not None:
             for name, file in self._files.items():
                 file.truncate(position[name])
@@ -170,7 +174,7 @@ class MemberWriter:
     def _write_history(self) -> None:
         history = self.history
         temporary = self.folder / ".evaluations.npz"
-        with temporary.open("wb") as file:
+        with os.fdopen(create(temporary), "wb") as file:
             np.savez(file, timesteps=history["env_steps"], results=history["returns"], ep_lengths=history["lengths"])
         temporary.replace(self.folder / "evaluations.npz")
 
@@ -178,7 +182,7 @@ class MemberWriter:
 def check_position(folder: Path, position: Mapping[str, int]) -> None:
     """Raise ValueError if rows that were written are no longer there."""
     for name in MemberWriter.FILES:
-        size = (folder / name).stat().st_size if (folder / name).exists() else -1
+        size = (folder / name).stat().st_size if (folder / name).is_file() else -1
         if size < position[name]:
             raise ValueError(f"{folder.name}/{name} is shorter than it was")
 
@@ -192,7 +196,7 @@ def locked(path: Path) -> Iterator[None]:
         yield
         return
     try:
-        lock = (path / ".lock").open("a+")
+        lock = open_plain(path / ".lock", "a+")
     except OSError as error:
         raise RunError(f"{path} cannot be written ({error.strerror}): a run is gone on with where it lies.") from None
     with lock as file:
@@ -212,6 +216,14 @@ def write_json(path: Path, values: Mapping[str, Any]) -> None:
     write_atomically(path, json.dumps(values, indent=2).encode())
 
 
+def write_facts(path: Path, values: Mapping[str, Any]) -> None:
+    """The same before anything is trained: raises RunError where it cannot be written."""
+    try:
+        write_json(path, values)
+    except OSError as error:
+        raise RunError(f"{path} cannot be written ({error.strerror}): give another --out, or fix the folder.") from None
+
+
 def read_facts(path: Path) -> dict[str, Any]:
     """What a small file of facts says, such as status.json or an agent's; nothing where it cannot be read."""
     try:
@@ -226,7 +238,7 @@ class Run:
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
-        self._require_inside(self.path / "config.json")
+        check_run_folder(self.path)
         try:
             values = read_json(self.path / "config.json", LARGEST_JSON)
         except (FileNotFoundError, NotADirectoryError):
@@ -271,7 +283,6 @@ class Run:
     def evaluations(self, seed: int) -> tuple[Array, Array]:
         """Env steps `[evaluation]` and returns `[evaluation, episode]` of one seed."""
         path = self.folder(seed) / "evaluations.npz"
-        self._require_inside(path)
         try:
             with zipfile.ZipFile(io.BytesIO(read_plain(path, LARGEST_NPZ))) as archive:
                 steps, returns = (_read_array(archive, name) for name in ("timesteps", "results"))
@@ -286,10 +297,6 @@ class Run:
                 f"{path} has env steps that do not increase, or returns that are not numbers: restore the file."
             )
         return steps, returns
-
-    def _require_inside(self, path: Path) -> None:
-        if outside(path, self.path):
-            raise RunError(f"{path} is a link out of its run: put a copy of the file there.")
 
     def learning_curve(self) -> tuple[Array, Array]:
         """Env steps `[evaluation]` and mean returns `[seed, evaluation]` of the seeds that were not frozen."""
@@ -308,7 +315,6 @@ class Run:
         chosen = self.best_seed() if seed is None else seed
         if chosen not in self.seeds:
             raise RunError(f"{self.path} has no seed {chosen}: it trained {_listed(self.seeds)}.")
-        self._require_inside(self.folder(chosen) / which)
         return load_agent(self.folder(chosen) / which)
 
     def __repr__(self) -> str:

@@ -24,10 +24,10 @@ import numpy as np
 from td3.cluster import connected, look_also_in, module_folders, require_cluster
 from td3.config import TrainConfig
 from td3.errors import ConfigError, RunError, UserError
-from td3.files import write_atomically
+from td3.files import outside, read_plain, write_atomically
 from td3.report.page import write_report
 from td3.report.records import RunRecords, combine, read_run
-from td3.run import Run, read_facts
+from td3.run import LARGEST_JSON, Run, read_facts
 from td3.statistics import interquartile_mean, iqm_interval
 from td3.training import resume_run, train_run
 
@@ -88,6 +88,9 @@ def run_sweep(
     """Train all runs, as many at once as there are cores for; every `config.out` is a folder of its own below `out`."""
     require_cluster(address)
     for run in runs:
+        assert run.config.out is not None
+        if outside(run.config.out, out):
+            raise RunError(f"{run.config.out} is behind a link that leads out of its sweep: remove the link.")
         _require_same(run)
     token = _mark(out)
     waiting = {number: run for number, run in enumerate(runs) if not _finished(run.config)}
@@ -209,8 +212,8 @@ def _mark(out: Path) -> str:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text()
-    except OSError:
+        return read_plain(path, LARGEST_JSON).decode()
+    except (OSError, ValueError):
         return ""
 
 

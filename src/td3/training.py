@@ -49,6 +49,7 @@ from td3.environments import (
 from td3.environments.own import Maker, understood
 from td3.errors import ConfigError, Diverged, EnvironmentFault, RunError
 from td3.evaluate import Evaluation, EvaluationWorkers, Evaluator
+from td3.files import check_run_folder
 from td3.libraries import library_variables
 from td3.pictures import convolutions_for, encoder_shapes, layout_of
 from td3.policy import Array
@@ -64,6 +65,7 @@ from td3.run import (
     new_directory,
     read_facts,
     versions,
+    write_facts,
     write_json,
 )
 
@@ -176,8 +178,8 @@ def train_run(config: TrainConfig, observer: Observer | None = None, maker: Make
     path = new_directory(config)
     config = replace(config, out=path)
     with locked(path):
-        write_json(path / "config.json", config.to_json())
-        write_json(path / "versions.json", versions())
+        write_facts(path / "config.json", config.to_json())
+        write_facts(path / "versions.json", versions())
         _train(config, making, spaces, in_host_memory, observer or Silence(), None)
     return Run(path)
 
@@ -196,6 +198,7 @@ def resume_run(
 ) -> Run:
     """Go on from the newest whole checkpoint, or from the beginning where there is none."""
     observer = observer or Silence()
+    check_run_folder(path)
     checkpoints = Checkpoints(path)
     with locked(path) if path.is_dir() else contextlib.nullcontext():
         checkpoint, refused = checkpoints.newest()
@@ -233,7 +236,7 @@ def resume_run(
         making = _making(config, maker)
         spaces = _look_at(config, making)
         in_host_memory = _require_room(config, spaces)
-        write_json(path / "config.json", config.to_json())
+        write_facts(path / "config.json", config.to_json())
         _train(config, making, spaces, in_host_memory, observer, checkpoint)
     return Run(path)
 

@@ -1,3 +1,4 @@
+import ast
 import json
 import re
 import shutil
@@ -270,6 +271,36 @@ def test_an_agent_without_an_evaluation_claims_no_result(copied, no_writing):
     front = yaml.safe_load(card.split("---")[1])
     assert "model-index" not in front
     assert "this agent" not in card
+
+
+@pytest.mark.parametrize(
+    "env",
+    [
+        "Evil-v0\nraise SystemExit('executed')",
+        "Evil-v0\r\nimport os",
+        '"""; import os',
+        "{env!r}",
+        "x`](https://evil.example) <script>alert(1)</script>\n# Results\n",
+        "a\u2028b\x85c\x0cd\ud800",
+        "---\nlicense: mit\n---",
+    ],
+    ids=ascii,
+)
+def test_the_name_of_an_environment_stays_a_name_in_every_generated_file(copied, no_writing, env):
+    values = json.loads((copied.path / "config.json").read_text())
+    (copied.path / "config.json").write_text(json.dumps({**values, "env": env}))
+    facts = copied.folder(0) / "best" / "agent.json"
+    facts.write_text(json.dumps(json.loads(facts.read_text()) | {"versions": {env: env}}))
+    out = export.export_run(td3.Run(copied.path), seed=0).path
+    usual = ast.dump(ast.parse(folder.EXAMPLE.format(shape=(1, 3), env="Scripted-v0", kind="float32")))
+    assert ast.dump(ast.parse((out / "infer.py").read_bytes())) == usual
+    card = (out / "README.md").read_text()
+    _, front, body = card.split("---\n", 2)
+    assert {*yaml.safe_load(front)} == {"library_name", "pipeline_tag", "tags", "model-index"}
+    prose = body.split("```json")[0]
+    assert next(line for line in prose.splitlines() if line.startswith("#")).startswith("# TD3 on ")
+    assert not any(text in prose for text in ("<script", "](https", "# Results"))
+    assert json.loads((out / "config.json").read_text())["env"] == env
 
 
 class FakeHub:

@@ -16,6 +16,7 @@ from td3.algorithm.registry import STEPS
 from td3.errors import RunError
 from td3.explain.lessons import SYMBOLS, for_page
 from td3.explain.trace import Trace
+from td3.files import write_atomically
 
 LESSON_STORY = """A cart on a rail, recorded while TD3 trained it: every number is real, every line of code is the one
 that ran. Step through an update, poke it, break it."""
@@ -111,7 +112,7 @@ def write_page(trace: Trace, out: Path) -> Path:
     """Write the page, the folder too if it is missing."""
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(page(trace), encoding="utf-8")
+        write_atomically(out, page(trace).encode())
     except OSError as error:
         raise RunError(f"{out} cannot be written ({error.strerror}): give another --out.") from None
     return out

@@ -1,6 +1,7 @@
 """The model card: README.md in the layout of the Hugging Face hub, with results that its leaderboards read."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from td3.run import Run
 def model_card(run: Run, agent: SavedAgent, seed: int, which: str, folder: Path) -> str:
     """The text of README.md for the files in an export's folder."""
     env, metric = run.config.env, _reward(run, agent, seed)
-    parts = [_front_matter(env, metric), f"# TD3 on {env}", _results(run, agent, seed, which)]
+    parts = [_front_matter(env, metric), f"# TD3 on {_plain(env)}", _results(run, agent, seed, which)]
     if (folder / "replay.mp4").exists():
         parts.append("The trained agent: [replay.mp4](replay.mp4).")
     parts += [_loading(agent, env, folder), _making(run, agent)]
@@ -23,6 +24,12 @@ def model_card(run: Run, agent: SavedAgent, seed: int, which: str, folder: Path)
 def observation_type(agent: SavedAgent) -> str:
     """Numpy's name of what the written files read: pictures come as bytes."""
     return "float32" if agent.policy.encoder is None else "uint8"
+
+
+def _plain(text: str, quoted: bool = False) -> str:
+    """A name from an untrusted file, without characters that mean something in Markdown."""
+    kept = re.sub(r"[^\w./:+() -]", "?", text)
+    return json.dumps(kept) if quoted else kept
 
 
 def _reward(run: Run, agent: SavedAgent, seed: int) -> str | None:
@@ -123,15 +130,15 @@ def _loading(agent: SavedAgent, env: str, folder: Path) -> str:
         "" if agent.policy.encoder is None else " (observations as pictures: `make_environment` in config.json's way)"
     )
     lines.append(
-        f"Observations and actions are those of `gymnasium.make({json.dumps(env)})`{pictures}, in its own units; the "
-        "rescaling of actions is inside every file."
+        f"Observations and actions are those of `gymnasium.make({_plain(env, quoted=True)})`{pictures}, in its own "
+        "units; the rescaling of actions is inside every file."
     )
     return "\n".join(lines)
 
 
 def _making(run: Run, agent: SavedAgent) -> str:
     versions = agent.facts.get("versions", {})
-    listed = ", ".join(f"{name} {version}" for name, version in versions.items())
+    listed = ", ".join(f"{_plain(name)} {_plain(version)}" for name, version in versions.items())
     settings = run.config.to_json() | {"out": None}
     return "\n".join(
         [

@@ -40,7 +40,7 @@ import numpy as np
 import onnxruntime
 
 session = onnxruntime.InferenceSession(Path(__file__).with_name("actor.onnx"))
-observation = np.zeros({shape}, np.{kind})  # a batch of observations of {env}
+observation = np.zeros({shape}, np.{kind})  # a batch of observations of {env!r}
 (action,) = session.run(None, {{"observation": observation}})
 print(action[0])  # in the environment's own units: env.step(action[0])
 '''
@@ -97,7 +97,7 @@ def export_run(
     example_of = {"shape": shape, "env": run.config.env, "kind": observation_type(agent)}
     write_atomically(folder / "infer.py", EXAMPLE.format(**example_of).encode())
     write_json(folder / "export.json", _facts(run, agent, chosen, which, files))
-    if (run.path / "video.mp4").exists():
+    if (run.path / "video.mp4").is_file():
         shutil.copyfile(run.path / "video.mp4", folder / "replay.mp4")
     write_atomically(folder / "README.md", model_card(run, agent, chosen, which, folder).encode())
     return Export(folder, files, agent.policy.normaliser is not None)

@@ -12,13 +12,12 @@ from typing import Any
 from td3.config import TrainConfig
 from td3.errors import RunError
 from td3.evaluate import Evaluation
-from td3.files import read_plain
+from td3.files import open_plain, read_plain
 from td3.report.tracking import TensorBoard, tensorboard_installed
+from td3.run import LARGEST_TABLE
 
 PARTS = ("env", "act", "update", "store", "evaluate", "save", "other")
 """What the time is booked on."""
-LARGEST_TABLE = 1 << 28
-"""Bytes beyond which a table is not read: metrics.csv of a billion env steps has half as many."""
 REFRESH_SECONDS = 60.0
 """The report is written, and the doctor asked, at the first evaluation after so long, and at the end."""
 
@@ -118,12 +117,11 @@ class Times:
 
     def __init__(self, path: Path, device: str, first_step: int = 0) -> None:
         self._device, kept = device, []
-        if first_step:
-            with contextlib.suppress(OSError, ValueError, csv.Error):  # only times: a damaged table is begun anew
-                text = read_plain(path / "times.csv", LARGEST_TABLE).decode()
-                rows = list(csv.reader(io.StringIO(text, newline="")))[1:]
-                kept = [row for row in rows if row and row[0].isdecimal() and int(row[0]) <= first_step]
-        self._file = (path / "times.csv").open("w", newline="")
+        with contextlib.suppress(OSError, ValueError, csv.Error):
+            text = read_plain(path / "times.csv", LARGEST_TABLE).decode() if first_step else ""
+            rows = list(csv.reader(io.StringIO(text, newline="")))[1:]
+            kept = [row for row in rows if row and row[0].isdecimal() and int(row[0]) <= first_step]
+        self._file = open_plain(path / "times.csv", "w")
         for row in (("env_steps", *PARTS, "device"), *kept):
             self._write(row)
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from td3.config import preset_config
 from td3.errors import ConfigError, RunError
-from td3.files import write_atomically
+from td3.files import read_plain, write_atomically
 from td3.policy import Array
 from td3.report import paper
 from td3.report.doctor import Finding, all_clear, examine_run, remarks_on
@@ -650,8 +650,9 @@ def _video(records: RunRecords) -> str:
         size = film.stat().st_size
         if size > LARGEST_VIDEO:
             return f"<h2>Video</h2><p><a href='video.mp4'>video.mp4</a> ({size / 1e6:.0f} MB)</p>"
-        source = f"data:video/mp4;base64,{base64.b64encode(film.read_bytes()).decode()}" if size else ""
-    except OSError:
+        content = read_plain(film, LARGEST_VIDEO)
+        source = f"data:video/mp4;base64,{base64.b64encode(content).decode()}" if content else ""
+    except (OSError, ValueError):
         return ""
     return f"<h2>Video</h2><video controls loop muted playsinline src='{source}'></video>" if source else ""
 

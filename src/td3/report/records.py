@@ -21,8 +21,8 @@ from td3.config import TrainConfig
 from td3.errors import RunError
 from td3.files import read_json, read_plain
 from td3.policy import Array
-from td3.report.live import LARGEST_TABLE, PARTS
-from td3.run import DIAGNOSTICS, LARGEST_JSON, METRICS, Run
+from td3.report.live import PARTS
+from td3.run import DIAGNOSTICS, LARGEST_JSON, LARGEST_TABLE, METRICS, Run
 from td3.statistics import at_the_end
 
 Table = dict[str, Array]

@@ -1,5 +1,6 @@
 """A picture of a study: how every trial learnt, how the best grew, and what each setting had to do with it."""
 
+import io
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from td3.files import write_atomically
 from td3.tune.search import value_of
 
 if TYPE_CHECKING:
@@ -51,7 +53,9 @@ def draw(
                 axes.set_ylabel("return")
         for axes in figure.axes:
             axes.yaxis.set_major_formatter(_thousands)
-        figure.savefig(path)
+        written = io.BytesIO()
+        figure.savefig(written, format="png")
+        write_atomically(path, written.getvalue())
 
 
 def _thousands(value: float, _: Any = None) -> str:

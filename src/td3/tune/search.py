@@ -20,7 +20,7 @@ from td3.config import TrainConfig, preset_config, resolve
 from td3.environments import check_environment, make_environment
 from td3.errors import ConfigError, RunError, missing_extra
 from td3.evaluate import Evaluation
-from td3.files import write_atomically
+from td3.files import outside, write_atomically
 from td3.training import Silence, train_run
 
 if TYPE_CHECKING:
@@ -190,6 +190,8 @@ def _open_study(options: TuneOptions, out: Path) -> "optuna.Study":
 
     try:
         out.mkdir(parents=True, exist_ok=True)
+        if links := [entry for entry in out.iterdir() if outside(entry, out)]:
+            raise RunError(f"{links[0]} is a link that leads out of its study: remove it, or give another --out.")
         storage = optuna.storages.RDBStorage(f"sqlite:///{(out / 'study.db').resolve()}")
         study = optuna.create_study(
             storage=storage,
@@ -200,6 +202,8 @@ def _open_study(options: TuneOptions, out: Path) -> "optuna.Study":
         )
     except OSError as error:
         raise RunError(f"{out} cannot be written ({error.strerror}): give another --out.") from None
+    except RunError:
+        raise
     except Exception as error:  # Optuna's and SQLAlchemy's own kinds: a foreign, damaged or locked file
         first = (str(error).splitlines() or [type(error).__name__])[0]
         raise RunError(f"{out / 'study.db'} cannot be used ({first}): give another --out.") from None
@@ -282,9 +286,9 @@ def _short(value: Any) -> str:
 def config_file(options: TuneOptions, parameters: dict[str, Any], number: int, value: float) -> str:
     """A file for `td3 train --config`: what was found; all else comes from the preset."""
     lines = [
-        f"# Trial {number} of `td3 tune {options.env}`: return {value:,.1f} after {options.steps:,} env steps",
+        f"# Trial {number} of `td3 tune` on {_toml(options.env)}: return {value:,.1f} at {options.steps:,} env steps",
         f"# (the mean of the last {LAST} evaluations).",
-        f'env = "{options.env}"',
+        f"env = {_toml(options.env)}",
         f"steps = {options.steps}",
         f'preset = "{options.preset}"',
         *([f"env_kwargs = {_toml(options.env_kwargs)}"] if options.env_kwargs else []),
