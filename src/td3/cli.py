@@ -334,12 +334,19 @@ def train_command(command: TrainCommand) -> int:
     """Train, with a live display."""
     from td3.training import train_run
 
-    config = TrainConfig(**{f.name: getattr(command, f.name) for f in fields(TrainConfig)})
+    config = _train_config(command)
     if command.capture_video:
         from td3.report.video import prepare_film
 
         prepare_film(config.env)
     return _trained(command, partial(train_run, config), capture_video=command.capture_video)
+
+
+def _train_config(command: TrainCommand) -> TrainConfig:
+    """The run that was asked for; one that would learn nothing is refused."""
+    config = TrainConfig(**{f.name: getattr(command, f.name) for f in fields(TrainConfig)})
+    config.require_updates()
+    return config
 
 
 def resume_command(command: ResumeCommand) -> int:
@@ -639,8 +646,7 @@ def _sweep_runs(command: SweepCommand) -> list[Any]:
         )
         common = [env, "--steps", str(command.steps), "--preset", command.preset]
         for seed in range(command.seed, command.seed + command.seeds):
-            parsed = _parsed("train", [*common, "--seed", str(seed), *words])
-            config = TrainConfig(**{f.name: getattr(parsed, f.name) for f in fields(TrainConfig)})
+            config = _train_config(_parsed("train", [*common, "--seed", str(seed), *words]))
             runs.append(SweepRun(env, setting, replace(config, out=folder_of(command.out, env, setting, seed))))
     return runs
 
@@ -828,7 +834,8 @@ def _train_defaults(words: Sequence[str]) -> TrainCommand:
         steps = int(_value_of("--steps", words) or default.steps)
     except ValueError:  # the parser will say so
         steps = default.steps
-    return replace(default, td3=preset_config(preset, _environment_in(words), steps))
+    # Fewer than one step gets its sentence from TrainConfig.
+    return replace(default, td3=preset_config(preset, _environment_in(words), steps if steps > 0 else default.steps))
 
 
 def _defaults_of_file(path: Path, words: Sequence[str]) -> TrainCommand:

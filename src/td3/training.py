@@ -156,6 +156,7 @@ def train(env: Any, *, preset: str = "author", **fields: Any) -> Run:
     if given.env_kwargs:
         fields["env_kwargs"] = given.env_kwargs | fields.get("env_kwargs", {})
     config = resolve(given.env, preset, **fields)
+    config.require_updates()
     for warning in config.warnings():
         warnings.warn(warning, stacklevel=2)
     return train_run(config, maker=given.maker)
@@ -540,6 +541,8 @@ class Training:
             observer.started(config, self.path, self._place)
             if self.memory.rows.device.type == "cpu" and native.why_not():
                 observer.noted(f"Updates are slower than they could be, because {native.why_not()}.")
+            if checkpoint is None and (note := config.warm_up_note()):
+                observer.noted(note)
             if config.env_kwargs:
                 observer.noted(f"Made with {json.dumps(config.env_kwargs)}.")
             if config.normalize_observations:

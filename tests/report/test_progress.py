@@ -63,7 +63,7 @@ def test_without_a_terminal_there_is_one_unbroken_line_per_event(clock):
 
 def test_a_warning_stands_on_one_line_of_its_own(clock):
     console = Console(file=io.StringIO(), width=40)
-    trained_on(console, clock)
+    trained_on(console, clock, random_steps=25_000)
     assert shown(console).splitlines()[1] == (
         "Warning: No update will happen: the run has 3,000 env steps and the first 25,000 are random. "
         "Lower --td3.random-steps or raise --steps."
