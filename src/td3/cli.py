@@ -719,26 +719,48 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # `td3 train my_module:MyEnv-v0` finds my_module where it was typed, as `python -m td3` does.
     if "" not in sys.path:
         sys.path.append("")
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError):  # a path may have characters that the output's encoding lacks
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
-        if not words or words[0] in ("-h", "--help"):
-            return _overview(sys.stdout if words else sys.stderr)
-        if words[0] == "--version":
-            return _version()
-        name = " ".join(words[:2]) if " ".join(words[:2]) in COMMANDS else words[0]
-        if name == "bench" and words[1:2] in (["-h"], ["--help"]):
-            return _overview(sys.stdout)
-        if name not in COMMANDS:
-            raise ConfigError(_no_command(name))
-        _, run = COMMANDS[name]
-        return run(_parsed(name, _translated(words[len(name.split()) :], name == "ladder")))
+        code = _run(words)
+        sys.stdout.flush()
     except UserError as error:
-        print(f"td3: {error}", file=sys.stderr)
-        return 2
+        return _refused(str(error))
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _print_nothing_more()
         return 0
+    except OSError as error:  # a full disk, or a folder that went away
+        if error.filename is None:
+            _print_nothing_more()
+        return _refused(f"{error.filename or 'the output'} cannot be read or written ({error.strerror or error}).")
+    return code
+
+
+def _run(words: Sequence[str]) -> int:
+    if not words or words[0] in ("-h", "--help"):
+        return _overview(sys.stdout if words else sys.stderr)
+    if words[0] == "--version":
+        return _version()
+    name = " ".join(words[:2]) if " ".join(words[:2]) in COMMANDS else words[0]
+    if name == "bench" and words[1:2] in (["-h"], ["--help"]):
+        return _overview(sys.stdout)
+    if name not in COMMANDS:
+        raise ConfigError(_no_command(name))
+    _, run = COMMANDS[name]
+    return run(_parsed(name, _translated(words[len(name.split()) :], name == "ladder")))
+
+
+def _refused(sentence: str) -> int:
+    print(f"td3: {sentence}", file=sys.stderr)
+    return 2
+
+
+def _print_nothing_more() -> None:
+    with contextlib.suppress(OSError):  # it may have no number
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _parsed(name: str, words: Sequence[str]) -> Any:

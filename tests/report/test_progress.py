@@ -138,3 +138,10 @@ def test_who_reads_the_output_may_leave_and_training_goes_on():
         os.close(reader)
         for _ in range(3):
             display.say("a line that nobody reads")
+
+
+def test_output_on_a_full_disk_ends_and_training_goes_on(capsys, clock):
+    with Path("/dev/full").open("w") as full:
+        display = trained_on(PatientConsole(file=full, width=80), clock, random_steps=1_000)
+        display.say("more")
+    assert capsys.readouterr().err == "td3: the output cannot be written (No space left on device); training goes on.\n"
