@@ -1,5 +1,6 @@
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -192,7 +193,7 @@ def test_the_preset_bullet_has_the_tuned_numbers():
 def test_given_fields_go_on_top_of_the_preset():
     config = resolve("Ant-v5", "paper", steps=5_000, seeds=3, batch_size=32)
     assert (config.steps, config.seeds, config.preset) == (5_000, 3, "paper")
-    assert (config.td3.batch_size, config.td3.memory_size, config.td3.random_steps) == (32, 5_000, 10_000)
+    assert (config.td3.batch_size, config.td3.memory_size, config.td3.random_steps) == (32, 5_000, 500)
 
 
 def test_an_unknown_preset_lists_those_there_are():
@@ -214,14 +215,54 @@ def test_a_wrong_number_of_steps_is_refused_with_every_preset(preset, given):
         resolve("Pendulum-v1", preset, steps=given)
 
 
-def test_a_warm_up_as_long_as_the_run_warns_that_nothing_is_learnt():
-    (warning,) = resolve("Pendulum-v1", steps=1_000, random_steps=1_000).warnings()
-    assert warning.startswith("No update will happen: the run has 1,000 env steps and the first 1,000 are random.")
-    assert resolve("Pendulum-v1", steps=1_001, random_steps=1_000).warnings() == []
+@pytest.mark.parametrize("preset", ["author", "paper", "course", "bullet"])
+@pytest.mark.parametrize("steps", [1, 9, 10, 1_234, 100_000, 249_999, 250_000, 10**6])
+def test_the_warm_up_of_a_preset_is_at_most_a_tenth_of_the_run(preset, steps):
+    usual = preset_config(preset, "Ant-v5", 10**9).random_steps
+    assert resolve("Ant-v5", preset, steps=steps).td3.random_steps == min(usual, steps // 10)
+    assert usual == {"author": 25_000}.get(preset, 10_000)
+
+
+def test_a_run_of_250_000_steps_has_the_presets_warm_up_without_a_word():
+    config = resolve("Ant-v5", steps=250_000)
+    assert (config.td3.random_steps, config.warm_up_note()) == (25_000, "")
+
+
+def test_a_shorter_warm_up_is_told_in_one_sentence():
+    sentence = "Warm-up: 1,000 random steps (a tenth of this short run; the preset has 25,000)."
+    assert resolve("Ant-v5", steps=10_000).warm_up_note() == sentence
+    assert resolve("Ant-v5", steps=10_000, random_steps=2_000).warm_up_note() == ""
+    assert replace(resolve("Ant-v5", steps=10_000), steps=20_000).warm_up_note() == "", "extended"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"steps": 1_000, "random_steps": 1_000}, "the run has 1,000 env steps and the first 1,000 are random"),
+        ({"random_steps": 10**26}, "Lower --td3.random-steps or raise --steps."),
+        ({"steps": 8, "envs": 8}, "8 environments take them all at once"),
+        ({"steps": 1_000, "updates_per_step": 1e-9}, "makes 1e-09 updates for each"),
+    ],
+)
+def test_a_run_that_would_never_update_is_refused(given, said):
+    config = resolve("Pendulum-v1", **given)
+    with pytest.raises(ConfigError, match=r"^no update would happen: .*\.$") as caught:
+        config.require_updates()
+    assert said in str(caught.value)
+    assert config.warnings()[0].startswith("No update will happen: "), "for runs of earlier versions"
+
+
+@pytest.mark.parametrize("given", [{"steps": 1_001, "random_steps": 1_000}, {"steps": 2}, {"steps": 9, "envs": 8}])
+def test_one_update_is_enough(given):
+    config = resolve("Pendulum-v1", **given)
+    config.require_updates()
+    assert config.warnings() == []
 
 
 def test_updates_at_the_end_of_episodes_happen_in_the_warm_up_too():
-    assert resolve("Pendulum-v1", "paper", steps=1_000, random_steps=5_000).warnings() == []
+    config = resolve("Pendulum-v1", "paper", steps=1_000, random_steps=5_000)
+    config.require_updates()
+    assert config.warnings() == []
 
 
 def test_no_exploration_noise_warns():
@@ -229,8 +270,9 @@ def test_no_exploration_noise_warns():
 
 
 def test_train_warns_in_python_too(tmp_path):
-    with pytest.warns(UserWarning, match="No update will happen"):
-        td3.train("Pendulum-v1", steps=3, eval_every=0, eval_episodes=1, out=tmp_path / "run", hidden_sizes=(4,))
+    few = {"steps": 3, "eval_every": 0, "eval_episodes": 1, "hidden_sizes": (4,), "batch_size": 4}
+    with pytest.warns(UserWarning, match="exploration_noise is 0"):
+        td3.train("Pendulum-v1", exploration_noise=0.0, out=tmp_path / "run", **few)
 
 
 @pytest.mark.parametrize("preset", ["author", "paper", "course", "bullet"])

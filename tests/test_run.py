@@ -1,6 +1,8 @@
 import json
 import re
 import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -112,6 +114,25 @@ def test_a_missing_agent_is_refused(copied):
     shutil.rmtree(copied / "seed_0" / "best")
     with pytest.raises(AgentFileError, match="is not an agent"):
         td3.load(copied, seed=0)
+
+
+def test_a_run_without_its_last_agent_says_what_to_do(copied):
+    shutil.rmtree(copied / "seed_0" / "last")
+    with pytest.raises(RunError, match=r"was killed: use the best one \(--which best\), or let it finish"):
+        td3.load(copied, seed=0, which="last")
+
+
+def test_starts_in_one_instant_get_folders_of_their_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    together = threading.Barrier(8)
+
+    def start(_):
+        together.wait()
+        return new_directory(resolve("Rail-v0"))
+
+    with ThreadPoolExecutor(8) as starting:
+        for _ in range(10):
+            assert len({*starting.map(start, range(8))}) == 8
 
 
 def test_a_directory_that_holds_a_run_is_refused_before_anything_happens(copied):

@@ -14,9 +14,9 @@ from stable_baselines3.common.monitor import Monitor, get_monitor_files
 
 import td3
 from td3.checkpoints import Checkpoints
-from td3.config import resolve
+from td3.config import preset_config, resolve
 from td3.environments import make_environment
-from td3.errors import EnvironmentFault
+from td3.errors import ConfigError, EnvironmentFault
 from td3.training import Silence, StopSignals, is_milestone, train_run
 
 
@@ -49,10 +49,25 @@ def test_without_random_steps_no_update_is_lost(tmp_path):
     assert updates(trained_with(tmp_path, steps=30, random_steps=0)) == 30
 
 
-def test_a_run_of_random_steps_alone_updates_nothing(tmp_path):
-    with pytest.warns(UserWarning, match="No update will happen"):
-        run = trained_with(tmp_path, steps=20, random_steps=20)
-    assert updates(run) == 0
+def test_a_run_of_random_steps_alone_is_refused_before_anything_is_written(tmp_path):
+    with pytest.raises(ConfigError, match="no update would happen: the run has 20 env steps and the first 20 are"):
+        trained_with(tmp_path, steps=20, random_steps=20)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("steps", "envs"), [(2, 1), (9, 8), (31, 1)])
+def test_a_run_that_is_not_refused_updates(tmp_path, steps, envs):
+    usual = preset_config("author", "Scripted-v0", steps).random_steps
+    assert updates(trained_with(tmp_path, steps=steps, envs=envs, random_steps=usual)) >= 1
+
+
+def test_an_extended_run_keeps_its_warm_up(tmp_path):
+    few = {name: value for name, value in SMALL.items() if name != "random_steps"}
+    path = td3.train("Scripted-v0", steps=40, out=tmp_path / "run", **few).path
+    assert json.loads((path / "config.json").read_text())["td3"]["random_steps"] == 4
+    run = td3.resume(path, steps=80)
+    assert run.config.td3.random_steps == 4
+    assert updates(run) == 76
 
 
 def test_several_environments_may_overshoot_the_steps_by_less_than_a_round(tmp_path):

@@ -121,6 +121,10 @@ class Checkpoints:
         """The newest checkpoint whose manifest and state are whole, and a sentence on each newer one that is not."""
         return self._first_whole(self._names())
 
+    def has(self, env_steps: int) -> bool:
+        """Whether there is a checkpoint of this env step."""
+        return (self.folder / f"{env_steps:012}" / "manifest.json").is_file()
+
     def before(self, checkpoint: Checkpoint) -> tuple[Checkpoint | None, list[str]]:
         """The newest whole checkpoint older than this one, whose memory turned out to be damaged."""
         return self._first_whole([name for name in self._names() if int(name) < checkpoint.env_steps])

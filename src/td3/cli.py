@@ -337,12 +337,19 @@ def train_command(command: TrainCommand) -> int:
     """Train, with a live display."""
     from td3.training import train_run
 
-    config = TrainConfig(**{f.name: getattr(command, f.name) for f in fields(TrainConfig)})
+    config = _train_config(command)
     if command.capture_video:
         from td3.report.video import prepare_film
 
         prepare_film(config.env)
     return _trained(command, partial(train_run, config), capture_video=command.capture_video)
+
+
+def _train_config(command: TrainCommand) -> TrainConfig:
+    """The run that was asked for; one that would learn nothing is refused."""
+    config = TrainConfig(**{f.name: getattr(command, f.name) for f in fields(TrainConfig)})
+    config.require_updates()
+    return config
 
 
 def resume_command(command: ResumeCommand) -> int:
@@ -658,8 +665,7 @@ def _sweep_runs(command: SweepCommand) -> list[Any]:
         )
         common = [env, "--steps", str(command.steps), "--preset", command.preset]
         for seed in range(command.seed, command.seed + command.seeds):
-            parsed = _parsed("train", [*common, "--seed", str(seed), *words])
-            config = TrainConfig(**{f.name: getattr(parsed, f.name) for f in fields(TrainConfig)})
+            config = _train_config(_parsed("train", [*common, "--seed", str(seed), *words]))
             runs.append(SweepRun(env, setting, replace(config, out=folder_of(command.out, env, setting, seed))))
     return runs
 
@@ -734,26 +740,48 @@ def _main(arguments: Sequence[str] | None) -> int:
     # `td3 train my_module:MyEnv-v0` finds my_module where it was typed, as `python -m td3` does.
     if "" not in sys.path:
         sys.path.append("")
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError):  # a path may have characters that the output's encoding lacks
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
-        if not words or words[0] in ("-h", "--help"):
-            return _overview(sys.stdout if words else sys.stderr)
-        if words[0] == "--version":
-            return _version()
-        name = " ".join(words[:2]) if " ".join(words[:2]) in COMMANDS else words[0]
-        if name == "bench" and words[1:2] in (["-h"], ["--help"]):
-            return _overview(sys.stdout)
-        if name not in COMMANDS:
-            raise ConfigError(_no_command(name))
-        _, run = COMMANDS[name]
-        return run(_parsed(name, _translated(words[len(name.split()) :], name == "ladder")))
+        code = _run(words)
+        sys.stdout.flush()
     except UserError as error:
-        print(f"td3: {error}", file=sys.stderr)
-        return 2
+        return _refused(str(error))
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _print_nothing_more()
         return 0
+    except OSError as error:  # a full disk, or a folder that went away
+        if error.filename is None:
+            _print_nothing_more()
+        return _refused(f"{error.filename or 'the output'} cannot be read or written ({error.strerror or error}).")
+    return code
+
+
+def _run(words: Sequence[str]) -> int:
+    if not words or words[0] in ("-h", "--help"):
+        return _overview(sys.stdout if words else sys.stderr)
+    if words[0] == "--version":
+        return _version()
+    name = " ".join(words[:2]) if " ".join(words[:2]) in COMMANDS else words[0]
+    if name == "bench" and words[1:2] in (["-h"], ["--help"]):
+        return _overview(sys.stdout)
+    if name not in COMMANDS:
+        raise ConfigError(_no_command(name))
+    _, run = COMMANDS[name]
+    return run(_parsed(name, _translated(words[len(name.split()) :], name == "ladder")))
+
+
+def _refused(sentence: str) -> int:
+    print(f"td3: {sentence}", file=sys.stderr)
+    return 2
+
+
+def _print_nothing_more() -> None:
+    with contextlib.suppress(OSError):  # it may have no number
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _parsed(name: str, words: Sequence[str]) -> Any:
@@ -849,7 +877,8 @@ def _train_defaults(words: Sequence[str]) -> TrainCommand:
         steps = int(_value_of("--steps", words) or default.steps)
     except ValueError:  # the parser will say so
         steps = default.steps
-    return replace(default, td3=preset_config(preset, _environment_in(words), steps))
+    # Fewer than one step gets its sentence from TrainConfig.
+    return replace(default, td3=preset_config(preset, _environment_in(words), steps if steps > 0 else default.steps))
 
 
 def _defaults_of_file(path: Path, words: Sequence[str]) -> TrainCommand:

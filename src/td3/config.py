@@ -6,6 +6,7 @@ published beside it, "course" the fifteen-step lesson, "bullet" RL Zoo's tuned v
 
 import difflib
 import json
+import sys
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
@@ -27,6 +28,8 @@ ADDED_LATER = (
     *("env_kwargs", "normalize_observations", "pixels", "frames", "picture_size", "action_repeat"),
 )
 """Fields of a run that the first version did not have: its runs are read as if they had the default."""
+WARM_UP_PART = 10
+"""A preset's random steps are at most one part in so many of the run, so that a short run learns too."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,7 @@ class TD3Config:
     memory_size: int = 1_000_000
     """Transitions kept, the newest ones."""
     random_steps: int = 25_000
-    """Env steps with uniformly random actions before the actor is asked."""
+    """Env steps with uniformly random actions before the actor is asked; by default at most a tenth of the run."""
     exploration_noise: float = 0.1
     """Standard deviation of the noise on actions while training."""
     target_noise: float = 0.2
@@ -163,15 +166,39 @@ class TrainConfig:
 
     def warnings(self) -> list[str]:
         """What is allowed but surely not meant."""
-        found = []
-        if self.td3.update_when == "step" and self.td3.random_steps >= self.steps:
-            found.append(
-                f"No update will happen: the run has {self.steps:,} env steps and the first "
-                f"{self.td3.random_steps:,} are random. Lower --td3.random-steps or raise --steps."
-            )
+        found = [f"No update will happen: {reason}"] if (reason := self._no_update()) else []
         if self.td3.exploration_noise == 0:
             found.append("exploration_noise is 0: after the random steps the agent will try nothing new.")
         return found
+
+    def require_updates(self) -> None:
+        """Refuse a new run that would never update its networks."""
+        if reason := self._no_update():
+            raise ConfigError(f"no update would happen: {reason}")
+
+    def _no_update(self) -> str:
+        """Why the networks would never be updated, and what to change; nothing where they are."""
+        settings, rounds = self.td3, -(-self.steps // self.envs)
+        if settings.update_when == "episode":
+            return ""  # as many as the first episode has steps, whether its actions are random or not
+        length = f"the run has {self.steps:,} env steps"
+        if settings.random_steps >= rounds * self.envs:
+            return (
+                f"{length} and the first {settings.random_steps:,} are random. Lower --td3.random-steps or "
+                "raise --steps."
+            )
+        if rounds == 1:
+            return f"{length}, and {self.envs:,} environments take them all at once. Raise --steps or lower --envs."
+        if int((rounds * self.envs - settings.random_steps) * settings.updates_per_step) == 0:
+            return f"{length} and makes {settings.updates_per_step:g} updates for each. Raise --td3.updates-per-step."
+        return ""
+
+    def warm_up_note(self) -> str:
+        """One sentence where the preset's random steps were reduced for a short run."""
+        usual, steps = preset_config(self.preset, self.env, sys.maxsize).random_steps, self.td3.random_steps
+        if steps != self.steps // WARM_UP_PART or steps >= usual:
+            return ""
+        return f"Warm-up: {steps:,} random steps (a tenth of this short run; the preset has {usual:,})."
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, for config.json."""
@@ -196,7 +223,7 @@ class TrainConfig:
 
 
 def preset_config(name: str, env: str, steps: int) -> TD3Config:
-    """The numbers of a preset; the paper's depend on the task and on the length of the run."""
+    """The numbers of a preset; the paper's depend on the task, and the warm-up of all on the length of the run."""
     long_legs = env.startswith(("HalfCheetah", "Ant"))
     presets = {
         "author": TD3Config(),
@@ -229,7 +256,8 @@ def preset_config(name: str, env: str, steps: int) -> TD3Config:
     }
     if name not in presets:
         raise ConfigError(f"there is no preset {name!r}: choose one of {', '.join(presets)}.")
-    return presets[name]
+    preset = presets[name]
+    return replace(preset, random_steps=min(preset.random_steps, steps // WARM_UP_PART))
 
 
 def resolve(env: str, preset: str = "author", **given: Any) -> TrainConfig:

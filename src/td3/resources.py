@@ -43,10 +43,12 @@ def available_memory() -> int | None:
     return min(offers) if offers else None
 
 
-def require_memory(needed: int, memory_size: int, members: int, device: torch.device, wish: str = "auto") -> bool:
+def require_memory(
+    needed: int, memory_size: int, members: int, device: torch.device, wish: str = "auto", advice: str = ""
+) -> bool:
     """Whether the replay memory of a GPU goes into this machine's RAM: where it does not fit on the GPU, or on a wish.
 
-    Refuses what fits nowhere, before anything is allocated.
+    Refuses what fits nowhere, before anything is allocated; `advice` replaces the usual one.
     """
     offers: dict[str, int | None] = {}
     if device.type == "cuda" and wish != "host":
@@ -61,7 +63,7 @@ def require_memory(needed: int, memory_size: int, members: int, device: torch.de
     places = " and ".join(f"{place} has {gigabytes(free)} free" for place, free in offers.items() if free is not None)
     raise ConfigError(
         f"the replay memory needs {gigabytes(needed)} for {members} x {memory_size:,} transitions, and {places}: "
-        f"lower --td3.memory-size to at most {fitting:,}, or train fewer seeds."
+        + (advice or f"lower --td3.memory-size to at most {fitting:,}, or train fewer seeds.")
     )
 
 

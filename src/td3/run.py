@@ -49,14 +49,11 @@ DIAGNOSTICS = (
 
 def new_directory(config: TrainConfig) -> Path:
     """Where a new run goes; refuses a directory that holds a run or that cannot be written."""
-    path = config.out
-    if path is None:
-        folder = Path("runs") / config.env.replace("/", "_").replace(":", "_")
-        stamp = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
-        path = next(p for n in range(1, 1000) if not (p := folder / (stamp if n == 1 else f"{stamp}_{n}")).exists())
+    path = config.out or Path("runs") / config.env.replace("/", "_").replace(":", "_")
     try:
-        if (path / "config.json").exists():
-            raise RunError(f"{path} already holds a run: give another --out, or go on with it by  td3 resume {path}")
+        if config.out is None:
+            path = _dated_folder(path)
+        require_no_run(path)
         path.mkdir(parents=True, exist_ok=True)
         check_run_folder(path)
         os.close(create(path / ".writable"))
@@ -71,6 +68,23 @@ def new_directory(config: TrainConfig) -> Path:
                 latest.unlink()
             latest.symlink_to(path.name)
     return path
+
+
+def require_no_run(path: Path) -> None:
+    """Refuse a directory that holds a run."""
+    if (path / "config.json").exists():
+        raise RunError(f"{path} already holds a run: give another --out, or go on with it by  td3 resume {path}")
+
+
+def _dated_folder(parent: Path) -> Path:
+    """A new folder named after the date and time; of several starts in one second, each gets its own."""
+    parent.mkdir(parents=True, exist_ok=True)
+    stamp = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
+    for name in (stamp, *(f"{stamp}_{number}" for number in range(2, 10_000))):
+        with contextlib.suppress(FileExistsError):
+            (parent / name).mkdir()
+            return parent / name
+    raise RunError(f"{parent} already holds ten thousand runs of this second: give another --out.")
 
 
 def versions() -> dict[str, str]:
@@ -315,6 +329,11 @@ class Run:
         chosen = self.best_seed() if seed is None else seed
         if chosen not in self.seeds:
             raise RunError(f"{self.path} has no seed {chosen}: it trained {_listed(self.seeds)}.")
+        if which == "last" and not (self.folder(chosen) / "last").exists() and (self.folder(chosen) / "best").exists():
+            raise RunError(
+                f"{self.path} has no agent of its last step yet, because it is still training or was killed: use the "
+                f"best one (--which best), or let it finish with  td3 resume {self.path}"
+            )
         return load_agent(self.folder(chosen) / which)
 
     def __repr__(self) -> str:

@@ -15,14 +15,14 @@ import io
 import secrets
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from td3.cluster import connected, look_also_in, module_folders, require_cluster
-from td3.config import TrainConfig
+from td3.config import TrainConfig, preset_config
 from td3.errors import ConfigError, RunError, UserError
 from td3.files import outside, read_plain, write_atomically
 from td3.report.page import write_report
@@ -187,9 +187,17 @@ def _require_same(run: SweepRun) -> None:
     free = ("out", "steps", "device", "threads")
     differing = [name for name in wanted if name not in free and found[name] != wanted[name]]
     if "td3" in differing:
+        usual = asdict(preset_config(run.config.preset, run.config.env, run.config.steps))
+        grown = {"random_steps", *(["memory_size"] if run.config.preset == "paper" else [])}
+
+        def began_shorter(name: str) -> bool:
+            """Whether this is a preset's number that grows with the run: an extended run keeps what it began with."""
+            now = wanted["td3"][name]
+            return name in grown and now == usual[name] and found["td3"][name] <= now
+
         inner = [name for name in wanted["td3"] if found["td3"].get(name) != wanted["td3"][name]]
-        longer = inner == ["memory_size"] and wanted["preset"] == "paper"  # that preset keeps the whole history
-        differing = [name for name in differing if name != "td3"] + ([] if longer else [f"td3.{n}" for n in inner])
+        differing.remove("td3")
+        differing += [f"td3.{name}" for name in inner if not began_shorter(name)]
     if differing:
         raise ConfigError(
             f"{run.config.out} holds a run with another {', '.join(differing)} than this sweep has: "

@@ -13,7 +13,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -64,6 +64,7 @@ from td3.run import (
     locked,
     new_directory,
     read_facts,
+    require_no_run,
     versions,
     write_facts,
     write_json,
@@ -152,15 +153,16 @@ class Silence:
         """Nothing."""
 
 
-def train(env: Any, *, preset: str = "author", **fields: Any) -> Run:
+def train(env: Any, *, preset: str = "author", **settings: Any) -> Run:
     """Train and return the run: `td3.train("HalfCheetah-v5", steps=100_000, seeds=3, batch_size=128)`.
 
     Instead of a name, `env` may be a class of environments or a function that makes one.
     """
     given = understood(env)
     if given.env_kwargs:
-        fields["env_kwargs"] = given.env_kwargs | fields.get("env_kwargs", {})
-    config = resolve(given.env, preset, **fields)
+        settings["env_kwargs"] = given.env_kwargs | settings.get("env_kwargs", {})
+    config = resolve(given.env, preset, **settings)
+    config.require_updates()
     for warning in config.warnings():
         warnings.warn(warning, stacklevel=2)
     return train_run(config, maker=given.maker)
@@ -178,6 +180,7 @@ def train_run(config: TrainConfig, observer: Observer | None = None, maker: Make
     path = new_directory(config)
     config = replace(config, out=path)
     with locked(path):
+        require_no_run(path)  # another process may have been faster
         write_facts(path / "config.json", config.to_json())
         write_facts(path / "versions.json", versions())
         _train(config, making, spaces, in_host_memory, observer or Silence(), None)
@@ -201,18 +204,17 @@ def resume_run(
     check_run_folder(path)
     checkpoints = Checkpoints(path)
     with locked(path) if path.is_dir() else contextlib.nullcontext():
+        config = _config_to_resume(path, Run(path).config, steps)
         checkpoint, refused = checkpoints.newest()
         while checkpoint is not None:
             try:
-                config = _config_to_resume(path, TrainConfig.from_json(checkpoint.facts["config"]), steps)
+                _require_same_run(config, TrainConfig.from_json(checkpoint.facts["config"]))
                 _check_rows(config, checkpoint)
                 break
-            except (ValueError, KeyError, TypeError) as error:
+            except (ValueError, KeyError, TypeError, ConfigError) as error:
                 refused.append(f"checkpoint {checkpoint.env_steps:,} cannot be used ({error})")
                 checkpoint, more = checkpoints.before(checkpoint)
                 refused += more
-        else:
-            config = _config_to_resume(path, Run(path).config, steps)
         if (
             checkpoint is not None
             and checkpoint.env_steps >= config.steps
@@ -235,7 +237,8 @@ def resume_run(
             _compare_versions(checkpoint.facts.get("versions", {}), observer)
         making = _making(config, maker)
         spaces = _look_at(config, making)
-        in_host_memory = _require_room(config, spaces)
+        in_host_memory = _require_room(config, spaces, checkpoint, resumed=True)
+        # Before the first checkpoint of an extension: a run that is killed until then still knows how long it is to be.
         write_facts(path / "config.json", config.to_json())
         _train(config, making, spaces, in_host_memory, observer, checkpoint)
     return Run(path)
@@ -258,6 +261,15 @@ def _config_to_resume(path: Path, config: TrainConfig, steps: int | None) -> Tra
         # That preset keeps the whole history, however long.
         config = replace(config, td3=replace(config.td3, memory_size=steps))
     return replace(config, steps=steps)
+
+
+def _require_same_run(config: TrainConfig, saved: TrainConfig) -> None:
+    """Raise ValueError if a checkpoint was written with other settings than config.json has; a run may grow longer."""
+    grown = replace(saved.td3, memory_size=config.td3.memory_size) if config.preset == "paper" else saved.td3
+    saved = replace(saved, out=config.out, steps=config.steps, td3=grown)
+    differing = [f.name for f in fields(saved) if getattr(saved, f.name) != getattr(config, f.name)]
+    if differing:
+        raise ValueError(f"it was written with another {', '.join(differing)} than config.json has")
 
 
 def _check_rows(config: TrainConfig, checkpoint: Checkpoint) -> None:
@@ -296,17 +308,26 @@ def _look_at(config: TrainConfig, making: Mapping[str, Any]) -> TaskSpaces:
     return spaces
 
 
-def _require_room(config: TrainConfig, spaces: TaskSpaces) -> bool:
+def _require_room(
+    config: TrainConfig, spaces: TaskSpaces, checkpoint: Checkpoint | None = None, *, resumed: bool = False
+) -> bool:
     """Refuse a run that would fill the memory or the disk; says whether a GPU's replay memory goes into host RAM."""
     memory_size = min(config.td3.memory_size, _longest(config))
     needed = config.seeds * memory_bytes(spaces, memory_size)
-    in_host_memory = require_memory(needed, memory_size, config.seeds, choose_device(config.device), config.memory_on)
+    advice = "free some, or resume it on a machine that has more." if resumed else ""
+    in_host_memory = require_memory(
+        needed, memory_size, config.seeds, choose_device(config.device), config.memory_on, advice
+    )
     folder = next(place for place in (config.out or Path("runs")).absolute().parents if place.is_dir())
     total, _, free = shutil.disk_usage(folder)
+    needed -= sum(shard.bytes for shard in checkpoint.shards) if checkpoint else 0  # they are there already
     if config.save_every != 0 and needed > 0.9 * free and total > 0:
+        what = "further checkpoints" if resumed else "the checkpoints"
+        room = f"{what} of this run need {gigabytes(needed)}, and {folder} has {gigabytes(free)} free: make room"
+        if resumed:
+            raise ConfigError(f"{room}, or move the run to another disk and resume it there.")
         raise ConfigError(
-            f"the checkpoints of this run need {gigabytes(needed)}, and {folder} has {gigabytes(free)} free: make "
-            "room, give another --out, lower --td3.memory-size, or train without checkpoints by --save-every 0."
+            f"{room}, give another --out, lower --td3.memory-size, or train without checkpoints by --save-every 0."
         )
     return in_host_memory
 
@@ -574,6 +595,8 @@ class Training:
                 observer.noted(f"Updates are slower than they could be, because {native.why_not()}.")
             for member, facts in self._frozen.items():
                 observer.noted(f"Seed {config.member_seeds[member]} stays frozen: {facts['reason']}")
+            if checkpoint is None and (note := config.warm_up_note()):
+                observer.noted(note)
             if config.env_kwargs:
                 observer.noted(f"Made with {json.dumps(config.env_kwargs)}.")
             if config.normalize_observations:
@@ -761,6 +784,7 @@ class Training:
             "positions": {str(s): w.position() for s, w in zip(self.config.member_seeds, self.writers, strict=True)},
             "seconds": round(self._seconds(), 3),
             "frozen": self._frozen_seeds(),
+            "saving_seconds": round(self._saving_seconds, 3),
         }
         tensors = self._tensors()
         for member, writer in enumerate(self.writers):
@@ -813,6 +837,7 @@ class Training:
                 "episodes were lost, and the run goes on with new ones, not exactly as it would have."
             )
         self._begun -= facts["seconds"]
+        self._saving_seconds += facts.get("saving_seconds", 0.0)  # which the first version did not count on
         for member, seed in enumerate(self.config.member_seeds):
             writer = MemberWriter(
                 self.path / f"seed_{seed}", self.config.env, facts["positions"][str(seed)], facts["seconds"]
@@ -843,6 +868,8 @@ class Training:
     def _what_remains(self) -> str:
         if self._saved is None:
             return "There is no checkpoint yet."
+        if not self._checkpoints.has(self._saved):
+            return f"{self.path} no longer has its checkpoints: if it was moved, resume it where it is now."
         return f"The checkpoint at env step {self._saved:,} is whole: td3 resume {self.path} goes on from there."
 
     def _diagnosis(self, reason: str, members: Sequence[int]) -> str:

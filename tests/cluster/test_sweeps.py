@@ -8,9 +8,10 @@ from scripted import SMALL
 import td3
 from td3.checkpoints import Checkpoints
 from td3.cli import main
+from td3.errors import ConfigError
 from td3.run import Run, read_facts
 from td3.statistics import interquartile_mean, iqm_interval
-from td3.sweep import SweepRun, run_sweep, train_or_resume
+from td3.sweep import SweepRun, _require_same, run_sweep, train_or_resume
 
 from .conftest import wait_for
 
@@ -135,6 +136,20 @@ def test_a_folder_with_other_settings_is_not_mixed_in(tmp_path, capsys):
     words = ["sweep", "Rail-v0", "--seeds", "1", "--out", str(tmp_path), *SMALL_SETTINGS]
     assert main([*words, "--steps", "30"]) == 2
     assert "holds a run with another td3.gamma than this sweep has" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("preset", ["author", "paper"])
+def test_longer_runs_of_a_preset_are_the_same_sweep(tmp_path, preset):
+    def config(steps, **changed):
+        return td3.config.resolve("Rail-v0", preset, steps=steps, out=tmp_path, **changed)
+
+    write_facts(tmp_path / "config.json", config(200).to_json())
+    _require_same(SweepRun("Rail-v0", "", config(300)))
+    extended = config(300, random_steps=20)  # what it began with
+    write_facts(tmp_path / "config.json", extended.to_json())
+    _require_same(SweepRun("Rail-v0", "", config(300)))
+    with pytest.raises(ConfigError, match=r"another td3\.random_steps than"):
+        _require_same(SweepRun("Rail-v0", "", config(300, random_steps=25)))
 
 
 def test_a_machine_that_does_not_see_the_folder_says_so(tmp_path):

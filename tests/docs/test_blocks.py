@@ -2,8 +2,14 @@
 
 `td3 ...` is called in this process, as the installed command would call it; everything else goes through bash. The
 blocks of a file run in order, in a folder of their own that holds a small run of HalfCheetah-v5.
+
+What is documented must learn: the configuration of every training command, in the sizes of the page and in those of the
+tables, has no warning, and every agent that a block trains has been updated.
 """
 
+import ast
+import contextlib
+import json
 import os
 import re
 import shlex
@@ -16,7 +22,9 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from td3.cli import main
+from td3.cli import _parsed, _sweep_runs, _train_config, _translated, main
+from td3.config import resolve
+from td3.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]
 FILES = ["README.md", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").glob("**/*.md"))]
@@ -35,7 +43,6 @@ SMALL_NETWORKS = {"--td3.hidden-sizes": "8 8", "--td3.batch-size": "8"}
 SIZES = {
     "td3 train": {
         "--steps": "60",
-        "--td3.random-steps": "20",
         "--eval-episodes": "1",
         "--eval-every": "0",
         "--device": "cpu",
@@ -51,8 +58,10 @@ SIZES = {
     "td3 bench": {"--seconds": "0.2"},
 }
 """Options that every such command gets, instead of its own or in addition."""
+WARM_UP = "6"
+"""Random steps of the 60: the default's share. Only where the page, or a file for --config, has a number of its own."""
 FEWER = {
-    "td3 train": {"--seeds": "2"},
+    "td3 train": {"--seeds": "2", "--td3.random-steps": WARM_UP},
     "td3 tune": {"--seeds": "2"},
     "td3 sweep": {"--seeds": "2"},
     "td3 ladder all": {"--seeds": "2"},
@@ -62,7 +71,7 @@ OWN_PROCESS = ("td3 watch",)
 """MuJoCo must be told how to draw before it is imported."""
 PYTHON_SIZES = {
     r"\bsteps=[\d_]+": "steps=60",
-    r"\brandom_steps=[\d_]+": "random_steps=20",
+    r"\brandom_steps=[\d_]+": f"random_steps={WARM_UP}",
     r"\bseeds=[\d_]+": "seeds=2",
     r"(td3\.train\(\"[\w-]+\")": r'\1, hidden_sizes=(8, 8), batch_size=8, eval_episodes=1, device="cpu"',
     r"\btotal_timesteps=[\d_]+": "total_timesteps=120",
@@ -77,6 +86,8 @@ QUOTED = "@step("
 """How a Python block begins that quotes the algorithm: not a program, but every line of it must be in the source."""
 ANSWERS = {"td3 doctor": (0, 1)}
 """Commands that may exit with another code than 0: a doctor finds something in so small a run."""
+TRAINING = ("td3 train", "td3 resume", "td3 sweep")
+"""Commands after which there must be an agent that was updated; a study may have its trials already."""
 LONG = ("docs/cluster.md", "docs/ladder.md", "docs/performance.md", "docs/tune.md")
 """Files whose commands take long; the README has one of each kind."""
 
@@ -129,7 +140,8 @@ def smaller(command):
     for beginning, options in FEWER.items():
         if command.startswith(beginning):
             for option, value in options.items():
-                words = replaced(words, option, value, add=beginning == "td3 ladder all")
+                from_file = option == "--td3.random-steps" and "--config" in words
+                words = replaced(words, option, value, add=beginning == "td3 ladder all" or from_file)
     return words
 
 
@@ -143,11 +155,44 @@ def replaced(words, option, value, add):
     return [*words[: at + 1], *value.split(), *words[after:]]
 
 
+def require_no_warning(config):
+    config.require_updates()
+    assert config.warnings() == []
+
+
+def check_configurations(words):
+    """That the runs of a command, in the sizes that it has here, would learn and give no warning."""
+    if words[:2] == ["td3", "train"]:
+        require_no_warning(_train_config(_parsed("train", _translated(words[2:]))))
+    elif words[:2] == ["td3", "sweep"]:
+        for run in _sweep_runs(_parsed("sweep", _translated(words[2:]))):
+            require_no_warning(run.config)
+
+
+def agents_in(folder):
+    """Every agent at the end of its training, and when it was written."""
+    return {path: path.stat().st_mtime_ns for path in folder.glob("**/seed_*/last/agent.json")}
+
+
+@contextlib.contextmanager
+def updating(folder, required):
+    """Every agent that is trained meanwhile must have been updated; with `required`, there must be one."""
+    before = agents_in(folder)
+    yield
+    trained = [path for path, moment in agents_in(folder).items() if before.get(path) != moment]
+    assert trained or not required, "no agent was trained"
+    for path in trained:
+        assert json.loads(path.read_text())["updates"] >= 1, f"{path} was never updated"
+
+
 def run_command(command, folder):
     words = smaller(command) if command.startswith("td3 ") else None
     if words and not command.startswith(OWN_PROCESS):
+        check_configurations(shlex.split(command))
+        check_configurations(words)
         allowed = next((codes for beginning, codes in ANSWERS.items() if command.startswith(beginning)), (0,))
-        assert main(words[1:]) in allowed, f"{shlex.join(words)} failed"
+        with updating(folder, required=command.startswith(TRAINING)):
+            assert main(words[1:]) in allowed, f"{shlex.join(words)} failed"
         return
     if words:
         command = shlex.join([sys.executable, "-m", *words])
@@ -164,9 +209,14 @@ def run_command(command, folder):
 
 
 def run_python(text, name):
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "td3.train":
+            fields = {keyword.arg: ast.literal_eval(keyword.value) for keyword in node.keywords}
+            require_no_warning(resolve("any", **fields))
     for pattern, instead in PYTHON_SIZES.items():
         text = re.sub(pattern, instead, text)
-    exec(compile(text, name, "exec"), dict(GIVEN))
+    with updating(Path.cwd(), required="td3.train(" in text):
+        exec(compile(text, name, "exec"), dict(GIVEN))
 
 
 def check_quoted(text):
@@ -232,6 +282,29 @@ def test_a_command_that_fails_is_noticed(tmp_path, monkeypatch):
         run_python("nobody", "here")
     with pytest.raises(AssertionError, match="is not in src/td3/algorithm any more"):
         check_quoted('@step(1, "Something else")\n')
+
+
+def test_a_command_that_cannot_learn_is_noticed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match="no update would happen"):
+        run_command("td3 train Rail-v0 --steps 20000 --td3.random-steps 25000", tmp_path)
+    with pytest.raises(ConfigError, match="no update would happen"):
+        run_python("import td3\ntd3.train('Rail-v0', steps=20_000, random_steps=25_000)", "here")
+    with pytest.raises(AssertionError, match="exploration_noise is 0"):
+        run_command("td3 train Rail-v0 --td3.exploration-noise 0", tmp_path)
+    agent = tmp_path / "run" / "seed_0" / "last" / "agent.json"
+    agent.parent.mkdir(parents=True)
+    with pytest.raises(AssertionError, match="was never updated"), updating(tmp_path, required=True):
+        agent.write_text('{"updates": 0}')
+    with pytest.raises(AssertionError, match="no agent was trained"), updating(tmp_path, required=True):
+        pass
+
+
+def test_only_a_warm_up_of_its_own_is_made_shorter():
+    assert "--td3.random-steps" not in smaller("td3 train X-v0 --steps 1000")
+    for command in ("td3 train X-v0 --td3.random-steps 1000", "td3 train --config mine.toml"):
+        words = smaller(command)
+        assert words[words.index("--td3.random-steps") + 1] == WARM_UP
 
 
 def test_commands_are_taken_apart_as_a_shell_would():

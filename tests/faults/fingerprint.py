@@ -5,7 +5,7 @@ from pathlib import Path
 
 from td3.checkpoints import Checkpoints
 
-CLOCKS = ("seconds", "positions", "config")
+CLOCKS = ("seconds", "saving_seconds", "positions", "config")
 """Facts that tell the time, the length of a file with times in it, or where the run lies."""
 
 

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import time
 from pathlib import Path
 
 import gymnasium as gym
@@ -144,6 +145,66 @@ def test_a_finished_run_can_be_made_longer(tmp_path, preset):
     assert differences(tmp_path / "whole", tmp_path / "longer") == []
 
 
+def test_a_killed_extension_goes_on_to_its_new_end(tmp_path):
+    train_run(config(tmp_path / "run", steps=300))
+    with pytest.raises(Stop):
+        resume_run(tmp_path / "run", 1_000, Stopping(330))
+    assert Checkpoints(tmp_path / "run").newest()[0].env_steps == 300, "it was killed before its first checkpoint"
+    assert td3.Run(tmp_path / "run").config.steps == 1_000
+    run = resume_run(tmp_path / "run")
+    assert run.config.steps == 1_000
+    assert run.evaluations(0)[0][-1] == 1_000
+
+
+def test_a_killed_extension_is_not_made_shorter(tmp_path):
+    train_run(config(tmp_path / "run", steps=300))
+    with pytest.raises(Stop):
+        resume_run(tmp_path / "run", 1_000, Stopping(330))
+    with pytest.raises(RunError, match=r"is a run of 1,000 env steps: --steps 500 is fewer\."):
+        resume_run(tmp_path / "run", 500)
+
+
+@pytest.mark.parametrize("steps", [400, 900])
+def test_an_extended_run_keeps_the_snapshots_of_both_lengths(tmp_path, steps):
+    """As docs/reliability.md says: up to the old end those of the short run, from there on those of the long one."""
+    short, long = (config(tmp_path / "run", steps=each, eval_every=20) for each in (200, steps))
+    train_run(short)
+    resume_run(tmp_path / "run", steps)
+    kept = [int(folder.name) for folder in (tmp_path / "run" / "seed_0" / "snapshots").iterdir()]
+    before, after = range(0, 201, 20), range(220, steps + 1, 20)
+    expected = [step for step in before if training.is_milestone(step, short)]
+    assert sorted(kept) == expected + [step for step in after if training.is_milestone(step, long)]
+
+
+def test_config_json_alone_says_what_a_run_is(tmp_path):
+    cut = stopped(tmp_path / "cut", 350)
+    values = json.loads((cut / "config.json").read_text())
+    (cut / "config.json").write_text(json.dumps({**values, "env": "Scripted-v0"}))
+    with pytest.raises(RunError, match=r"checkpoint 300 cannot be used \(it was written with another env than config"):
+        resume_run(cut)
+    (cut / "config.json").write_text(json.dumps({**values, "td3": {**values["td3"], "tau": 0.5}}))
+    with pytest.raises(RunError, match="it was written with another td3 than"):
+        resume_run(cut)
+    (cut / "config.json").write_text(json.dumps(values))
+    resume_run(cut)
+
+
+def test_the_seconds_of_saving_are_those_of_the_whole_run(tmp_path, monkeypatch):
+    real = Checkpoints.save
+
+    def slow(self, *arguments):
+        time.sleep(0.02)
+        real(self, *arguments)
+
+    monkeypatch.setattr(Checkpoints, "save", slow)
+    cut = stopped(tmp_path / "cut", 350, steps=400)
+    monkeypatch.setattr(Checkpoints, "save", real)
+    resume_run(cut)
+    status = json.loads((cut / "status.json").read_text())
+    assert status["saving_seconds"] >= 0.06, "three slow saves before the last one of the first part"
+    assert status["seconds"] >= status["saving_seconds"]
+
+
 @pytest.fixture(autouse=True, scope="module")
 def _rows_often():
     """Rows of metrics.csv that short runs reach."""
@@ -177,15 +238,8 @@ IDLE_WITHOUT_FAULTS = {"collector.faults_in_a_row"}
 def test_the_list_of_saved_fields_is_complete(interrupted):
     checkpoint, _ = Checkpoints(interrupted[0]).newest()
     assert {*checkpoint.tensors} == {*SAVED} | IDLE_WITHOUT_FAULTS
-    assert {*checkpoint.facts} == {
-        "config",
-        "versions",
-        "added",
-        "pending_evaluations",
-        "positions",
-        "seconds",
-        "frozen",
-    }
+    times = {"seconds", "saving_seconds"}
+    assert {*checkpoint.facts} == {"config", "versions", "added", "pending_evaluations", "positions", "frozen"} | times
 
 
 @pytest.mark.parametrize("field", [*SAVED, "added", "positions"])

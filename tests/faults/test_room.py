@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from faults.fingerprint import fingerprint
-from faults.test_resume import Stopping, config
-from td3 import checkpoints, training
+from faults.test_resume import Stop, Stopping, config
+from td3 import checkpoints, resources, training
 from td3.checkpoints import Checkpoints
 from td3.errors import ConfigError, RunError
 from td3.run import MemberWriter
@@ -29,6 +29,44 @@ def test_a_disk_too_small_for_the_checkpoints_is_refused_before_training(tmp_pat
     assert str(caught.value).endswith("or train without checkpoints by --save-every 0.")
     assert not (tmp_path / "run").exists()
     train_run(config(tmp_path / "run", steps=120, save_every=0))
+
+
+def test_a_resumed_run_needs_room_for_new_rows_alone(tmp_path, monkeypatch):
+    fields = {"steps": 5_000, "memory_size": 5_000, "save_every": 1_000, "eval_every": 0}
+    with pytest.raises(Stop):
+        train_run(config(tmp_path / "run", **fields), Stopping(4_100))
+    usage = namedtuple("usage", "total used free")
+    room = 28 * 2_500  # for half of the rows; four fifths are on disk
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10**9, 10**9 - room, room))
+    with pytest.raises(ConfigError, match="train without checkpoints"):
+        train_run(config(tmp_path / "another", **fields))
+    with pytest.raises(Stop):
+        resume_run(tmp_path / "run", observer=Stopping(4_100))
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10**9, 10**9, 0))
+    with pytest.raises(ConfigError) as caught:
+        resume_run(tmp_path / "run")
+    assert str(caught.value).startswith("further checkpoints of this run need 0.0 MB, and ")
+    assert str(caught.value).endswith("make room, or move the run to another disk and resume it there.")
+
+
+def test_a_resumed_run_is_told_what_it_can_do_about_memory(tmp_path, monkeypatch):
+    with pytest.raises(Stop):
+        train_run(config(tmp_path / "run"), Stopping(200))
+    monkeypatch.setattr(resources, "available_memory", lambda: 1_000)
+    with pytest.raises(ConfigError, match=r"free: free some, or resume it on a machine that has more\.$"):
+        resume_run(tmp_path / "run")
+
+
+def test_a_run_that_was_moved_away_is_not_called_whole(tmp_path):
+    class Moving(Stopping):
+        def progressed(self, env_steps):
+            if env_steps == 150:
+                (tmp_path / "run").rename(tmp_path / "elsewhere")
+
+    with pytest.raises(RunError) as caught:
+        train_run(config(tmp_path / "run"), Moving())
+    assert "no longer has its checkpoints: if it was moved, resume it where it is now." in str(caught.value)
+    resume_run(tmp_path / "elsewhere")
 
 
 def test_a_disk_that_fills_up_in_a_save_costs_that_checkpoint_and_nothing_else(tmp_path, monkeypatch):

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
+import pytest
 import torch
 from gymnasium.vector import AutoresetMode
 from hypothesis import given, strategies
@@ -34,6 +35,7 @@ from td3.algorithm import step_14_to_15_polyak as polyak
 from td3.algorithm import streams
 from td3.engine import live_policy
 from td3.environments import check_environment
+from td3.errors import ConfigError
 
 from . import worlds
 from .worlds import ACTION_SIZE, AUTORESET_MODES, HALF, HIGH, LOW, MIDDLE, SETTINGS, STATE_SIZE, small_agent
@@ -925,8 +927,11 @@ def a_short_run_really_learns() -> None:
 
 @guard
 def a_run_that_would_never_update_says_so() -> None:
-    assert "No update" in " ".join(config.resolve("Hopper-v5", steps=1_000).warnings())
-    assert config.resolve("Hopper-v5", steps=1_000, random_steps=100).warnings() == []
+    never = config.resolve("Hopper-v5", steps=1_000, random_steps=1_000)
+    assert "No update" in " ".join(never.warnings())
+    with pytest.raises(ConfigError, match="no update would happen"):
+        never.require_updates()
+    assert config.resolve("Hopper-v5", steps=1_000).warnings() == []
 
 
 @guard

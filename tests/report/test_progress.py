@@ -63,7 +63,7 @@ def test_without_a_terminal_there_is_one_unbroken_line_per_event(clock):
 
 def test_a_warning_stands_on_one_line_of_its_own(clock):
     console = Console(file=io.StringIO(), width=40)
-    trained_on(console, clock)
+    trained_on(console, clock, random_steps=25_000)
     assert shown(console).splitlines()[1] == (
         "Warning: No update will happen: the run has 3,000 env steps and the first 25,000 are random. "
         "Lower --td3.random-steps or raise --steps."
@@ -138,3 +138,10 @@ def test_who_reads_the_output_may_leave_and_training_goes_on():
         os.close(reader)
         for _ in range(3):
             display.say("a line that nobody reads")
+
+
+def test_output_on_a_full_disk_ends_and_training_goes_on(capsys, clock):
+    with Path("/dev/full").open("w") as full:
+        display = trained_on(PatientConsole(file=full, width=80), clock, random_steps=1_000)
+        display.say("more")
+    assert capsys.readouterr().err == "td3: the output cannot be written (No space left on device); training goes on.\n"

@@ -1,7 +1,9 @@
 """The live display of a run in a terminal; plain lines where there is none."""
 
+import contextlib
 import math
 import os
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,12 +19,22 @@ from td3.evaluate import Evaluation
 
 
 class PatientConsole(Console):
-    """A terminal that may go away: whoever read the output stops reading, and training goes on."""
+    """Output that may end, because its reader leaves or its disk is full, while training goes on."""
+
+    def __exit__(self, *error: Any) -> None:
+        """Write what was printed; where that fails, say so on stderr and print nothing more."""
+        try:
+            super().__exit__(*error)
+        except OSError as fault:
+            self.on_broken_pipe()
+            with contextlib.suppress(OSError):
+                print(f"td3: the output cannot be written ({fault.strerror}); training goes on.", file=sys.stderr)
 
     def on_broken_pipe(self) -> None:
-        """Say nothing more."""
+        """Print nothing more."""
         self.quiet = True
-        os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
+        with contextlib.suppress(OSError):  # it may have no number
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
 
 
 class ProgressDisplay:
