@@ -27,6 +27,7 @@ from td3.bench.options import (
 )
 from td3.config import Device, Preset, TrainConfig, preset_config, read_config
 from td3.errors import ConfigError, UserError
+from td3.signals import sigterm_as_interrupt
 
 # What people type elsewhere for the same thing.
 SPELLINGS = {"-n": "--steps", "--total-timesteps": "--steps", "--n-timesteps": "--steps", "--num-envs": "--envs"}
@@ -724,7 +725,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if name not in COMMANDS:
             raise ConfigError(_no_command(name))
         _, run = COMMANDS[name]
-        return run(_parsed(name, _translated(words[len(name.split()) :], name == "ladder")))
+        with sigterm_as_interrupt():
+            return run(_parsed(name, _translated(words[len(name.split()) :], name == "ladder")))
     except UserError as error:
         print(f"td3: {error}", file=sys.stderr)
         return 2
