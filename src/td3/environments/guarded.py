@@ -61,6 +61,8 @@ def construct(make: Make) -> gym.Env[Any, Any]:
     """A new environment."""
     try:
         environment = make()
+        if not isinstance(environment, gym.Env):
+            raise EnvironmentFault(f"{type(environment).__name__} was constructed, which is not a gymnasium.Env")
     except KeyboardInterrupt:
         raise
     except BaseException as error:
