@@ -101,21 +101,27 @@ def _exit_code(target: Any, *arguments: Any) -> int:
 def train_until_terminated(fields: dict[str, Any], seconds: float, steps: int) -> None:
     """Begin or go on with a run whose whole process group gets SIGTERM, as from `timeout` or a scheduler.
 
-    So many seconds after a run has begun to start, or when it has come so far.
+    So many seconds after it has begun to start, or in the round that begins after so many env steps.
     """
-    from td3.training import Training
+    from td3.training import Collector, Training
 
     os.setsid()
     if seconds:
         threading.Thread(target=_terminate_later, args=(seconds,), daemon=True).start()
-    real = Training._round
+    real_round, real_begin, due = Training._round, Collector.begin, []
 
-    def watched(self: Training, observer: Any) -> None:
-        real(self, observer)
+    def watched_round(self: Training, observer: Any) -> None:
         if steps and self.env_steps >= steps:
-            os.killpg(0, signal.SIGTERM)
+            due.append(1)
+        real_round(self, observer)
 
-    Training._round = watched  # type: ignore[method-assign]
+    def watched_begin(self: Collector, actions: Any) -> None:
+        if due:
+            os.killpg(0, signal.SIGTERM)
+            time.sleep(0.1)
+        real_begin(self, actions)
+
+    Training._round, Collector.begin = watched_round, watched_begin  # type: ignore[method-assign]
     try:
         train_until_killed(fields, None)
     except KeyboardInterrupt:

@@ -53,7 +53,10 @@ def test_two_hundred_kills(tmp_path):
     print(total)
 
 
-@pytest.mark.parametrize("workers", ["none", "threads", "processes"])
+LONG = [pytest.param(workers, marks=pytest.mark.long) for workers in ("none", "threads")]
+
+
+@pytest.mark.parametrize("workers", ["processes", *LONG])
 def test_a_run_whose_process_group_is_told_to_stop_ends_as_if_nothing_had_happened(tmp_path, workers):
     """In the middle of episodes: a worker that died of the signal would have lost its own."""
     preload()

@@ -1,5 +1,6 @@
 """Environments that change what they are given, exit, print nothing, show anything: the same for every worker kind."""
 
+import contextlib
 import multiprocessing
 import os
 import signal
@@ -12,6 +13,7 @@ from pathlib import Path
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from scripted import HIGH, LOW, Scripted
 
@@ -26,6 +28,7 @@ from faults.worlds import (
     Slow,
     Talking,
     Terminating,
+    Unlucky,
 )
 from td3 import training
 from td3.cli import main
@@ -262,6 +265,57 @@ def test_sigterm_while_a_run_starts_ends_it_as_ctrl_c_does(tmp_path):
         del gym.registry["Terminating-v0"]
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(("kind", "workers"), [("exception", 1), ("death", 1), ("hang", 2), ("kill", 2)])
+def test_an_evaluation_in_processes_survives_what_its_environments_do(tmp_path, kind, workers):
+    from faults.test_environments import linear_policy_of
+
+    (tmp_path / "never").touch()
+    expected = Evaluator(partial(Unlucky, str(tmp_path / "never"), kind), [1, 2], 2)(linear_policy_of(2))
+    make = partial(Unlucky, str(tmp_path / "once"), kind)
+    with contextlib.closing(Evaluator(make, [1, 2], 2, processes=workers, patience=3.0)) as evaluator:
+        found = evaluator(linear_policy_of(2))
+    assert (tmp_path / "once").exists()
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    assert multiprocessing.active_children() == []
+
+
+def test_an_evaluation_worker_that_hangs_is_replaced(tmp_path):
+    from faults.test_environments import linear_policy_of
+
+    (tmp_path / "never").touch()
+    expected = Evaluator(partial(Unlucky, str(tmp_path / "never"), "hang"), [1], 2)(linear_policy_of(1))
+    workers = EvaluationWorkers(partial(Unlucky, str(tmp_path / "once"), "hang"), [1], 2, workers=1, patience=1.0)
+    workers.begin(0, linear_policy_of(1))
+    ((_, found),) = workers.finished(wait=True)
+    workers.close()
+    assert (tmp_path / "once").exists()
+    np.testing.assert_array_equal(found.returns, expected.returns)
+
+
+def test_an_evaluation_worker_that_cannot_construct_its_environment_says_so_in_a_sentence(capfd):
+    from faults.test_environments import linear_policy_of
+
+    workers = EvaluationWorkers(partial(NotInWorkers, "raise"), [1], 1, workers=1)
+    workers.begin(0, linear_policy_of(1))
+    with pytest.raises(EnvironmentFault, match=r"an environment failed in __init__\(\): RuntimeError: not here"):
+        list(workers.finished(wait=True))
+    workers.close()
+    assert capfd.readouterr().err == ""
+
+
+def test_with_workers_in_processes_evaluation_is_in_processes_too(tmp_path):
+    """Also on a CPU."""
+    fields = config(tmp_path / "run", env="Pendulum-v1", workers="processes", seeds=2, eval_episodes=2)
+    make = partial(gym.make, "Pendulum-v1")
+    environments, evaluator, _ = training.place_environments(make, fields, 2, torch.device("cpu"))
+    with contextlib.closing(environments), contextlib.closing(evaluator):
+        assert isinstance(evaluator, Evaluator)
+        assert isinstance(evaluator.environments, EnvironmentPool)
+        assert evaluator.environments.num_envs == 4
+        assert evaluator.environments.workers == 2
 
 
 HUNG = """

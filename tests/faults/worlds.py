@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import signal
 import time
+from pathlib import Path
 
 import numpy as np
 from gymnasium.spaces import Box
@@ -184,3 +185,34 @@ class Hopeless(Scripted):
                 os._exit(3)
             raise RuntimeError("again")
         return super().step(action)
+
+
+class Unlucky(Scripted):
+    """Does something terrible at its nth step, once in the life of the marker file."""
+
+    def __init__(self, marker: str, kind: str, at: int = 7):
+        super().__init__(lengths=(9, 11, 10))
+        self.marker, self.kind, self.at = Path(marker), kind, at
+
+    def step(self, action):
+        result = super().step(action)
+        if self.total_steps == self.at and not self.marker.exists():
+            self.marker.touch()
+            return self.misfortune(*result)
+        return result
+
+    def misfortune(self, observation, reward, terminated, truncated, info):
+        if self.kind == "exception":
+            raise RuntimeError("the simulator lost its mind")
+        if self.kind == "NaN observation":
+            return observation * np.nan, reward, terminated, truncated, info
+        if self.kind == "infinite reward":
+            return observation, np.inf, terminated, truncated, info
+        if self.kind == "shape":
+            return observation[:2], reward, terminated, truncated, info
+        if self.kind == "hang":
+            time.sleep(3600)
+        if self.kind == "death":
+            os._exit(3)
+        os.kill(os.getpid(), signal.SIGKILL)
+        return None

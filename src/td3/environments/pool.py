@@ -219,8 +219,9 @@ class EnvironmentPool(VectorEnv[Array, Array, Array]):
         self._arrays.mask[list(indices)] = True
 
     def _idle(self, worker: int) -> bool:
-        """Whether it has nothing to do any more and was stopped."""
-        return self._processes[worker] is None or self._retired.issuperset(self._places[worker])
+        """Whether it does not take commands: not started, stopped, or to be replaced."""
+        places = self._places[worker]
+        return self._processes[worker] is None or places[0] in self._disturbed or self._retired.issuperset(places)
 
     def _command(self, command: int) -> None:
         """Tell every worker; a semaphore also makes all that was written before it visible to them."""
@@ -229,6 +230,8 @@ class EnvironmentPool(VectorEnv[Array, Array, Array]):
         for index in range(self.workers):
             if not self._idle(index):
                 self._signals[index].begin.release()
+            elif command in (RESET, STEP) and self._places[index][0] in self._disturbed:
+                self.faults[self._blamed(index)] = "a worker with environments was stopped and not replaced"
 
     def _wait(self) -> None:
         begun = time.perf_counter()
