@@ -109,7 +109,7 @@ def test_training_and_evaluation_share_the_cores(monkeypatch, seeds, threads, de
     monkeypatch.setattr(
         training,
         "EvaluationWorkers",
-        lambda make, seeds, episodes, workers, gamma: made.setdefault("evaluating", workers),
+        lambda make, seeds, episodes, workers, gamma, patience: made.setdefault("evaluating", workers),
     )
     place = inspect.unwrap(training.place_environments)  # its types are those of the real thing
     place(lambda: None, resolve("Pendulum-v1", seeds=seeds), threads, torch.device(device))

@@ -28,6 +28,7 @@ from td3.bench.options import (
 from td3.config import Device, Preset, TrainConfig, preset_config, read_config
 from td3.errors import ConfigError, UserError
 from td3.libraries import library_variables
+from td3.signals import sigterm_as_interrupt
 
 # What people type elsewhere for the same thing.
 SPELLINGS = {"-n": "--steps", "--total-timesteps": "--steps", "--n-timesteps": "--steps", "--num-envs": "--envs"}
@@ -744,7 +745,8 @@ def _main(arguments: Sequence[str] | None) -> int:
         with contextlib.suppress(AttributeError):  # a path may have characters that the output's encoding lacks
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
-        code = _run(words)
+        with sigterm_as_interrupt():
+            code = _run(words)
         sys.stdout.flush()
     except UserError as error:
         return _refused(str(error))

@@ -6,7 +6,7 @@ at once, the task has ended: it is a termination.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -76,13 +76,11 @@ class Collector:
         self._remembered = 0
         self.faults: list[Fault] = []
         self.failed: dict[int, str] = {}
-        """Members whose environments failed for good, with the reason; they are deactivated."""
-        self._active = np.ones(count, bool)
-        self._stepped: list[int] | None = None  # None: all
-        observations, _ = environments.reset(seed=self._episode_seeds())  # type: ignore[arg-type]  # lists work
-        self.states = self._vectors(observations)
-        if not np.isfinite(self.states).all():
-            raise EnvironmentFault("an environment gave NaN or infinity at its reset: mend it.")
+        """Members with an environment that failed for good, and why; they are inactive from then on."""
+        self._inactive: set[int] = set()
+        self._retired: set[int] = set()
+        self._stepping = False
+        self.states = self._reset(np.ones(count, bool), first=True)
 
     def act(self, policy: Callable[[Array], Array] | None) -> Array:
         """Actions `[member, environment, action]`: the policy's with exploration noise, or random ones without it."""
@@ -105,24 +103,13 @@ class Collector:
         self.begin(actions)
         return self.finish()
 
-    def deactivate(self, member: int) -> None:
-        """Step this member's environments no more: its rows are zeros from now on."""
-        self._active[member * self.envs_per_member : (member + 1) * self.envs_per_member] = False
-        self._stepped = np.flatnonzero(self._active).tolist()
-        self._clear_inactive()
-
-    def _clear_inactive(self) -> None:
-        inactive = ~self._active
-        self.states = np.where(inactive[:, None], np.float32(0), self.states)
-        self._returns[inactive], self._lengths[inactive] = 0, 0
-
     def begin(self, actions: Array) -> None:
         """Hand out the actions; environments in worker processes start at once."""
         self.round += 1
-        self._actions = actions.reshape(self.environments.num_envs, -1)
+        self._actions, self._stepping = actions.reshape(self.environments.num_envs, -1), True
         if self._begins:
-            some = () if self._stepped is None else (self._stepped,)
-            self.environments.begin_step(self._actions, *some)  # type: ignore[attr-defined]  # ours have it
+            indices = np.flatnonzero(self._active).tolist() if self._inactive else None
+            self.environments.begin_step(self._actions, indices)  # type: ignore[attr-defined]  # ours have it
 
     def finish(self) -> tuple[Array, list[Episode]]:
         """Wait for what was begun; returns as `step` does."""
@@ -130,12 +117,11 @@ class Collector:
         if self._begins:
             observations, rewards, terminated, truncated, infos = self.environments.finish_step()  # type: ignore[attr-defined]  # ours have it
         else:
-            observations, rewards, terminated, truncated, infos = self.environments.step(self._shaped(flat_actions))
+            # A copy: an environment may change the action that it is given.
+            step = self.environments.step(self._shaped(flat_actions.copy()))
+            observations, rewards, terminated, truncated, infos = step
+        self._stepping = False
         next_states = self._vectors(observations)
-        if self._stepped is not None:
-            next_states = np.where(self._active[:, None], next_states, np.float32(0))
-            rewards, terminated, truncated = (np.where(self._active, a, 0) for a in (rewards, terminated, truncated))
-            terminated, truncated = terminated.astype(bool), truncated.astype(bool)
         faults = self._faults(next_states, rewards)
         if faults:
             next_states, rewards, terminated, truncated = self._begin_again(
@@ -143,6 +129,8 @@ class Collector:
             )
         self._remember(flat_actions)
         ended, current = terminated | truncated, next_states
+        if self._inactive:
+            ended &= self._active
         some_ended = bool(ended.any())
         if some_ended:
             self._cut = truncated & ~terminated
@@ -153,9 +141,6 @@ class Collector:
                 next_states[index] = self._vectors(infos["final_obs"][index][None])[0]
             if not np.isfinite(next_states).all():
                 raise EnvironmentFault("an environment gave NaN or infinity in an observation: mend it.")
-        elif self.autoreset == AutoresetMode.DISABLED and some_ended:
-            self._episodes += ended
-            current = self._reset(ended)
 
         columns = (self.states, flat_actions, next_states, rewards[:, None], terminated[:, None])
         rows = np.concatenate(columns, axis=1, dtype=np.float32)
@@ -163,12 +148,29 @@ class Collector:
         real = ~self._awaits_reset
         if self.autoreset == AutoresetMode.NEXT_STEP:
             rows, self._awaits_reset = rows[real], ended
-        self.states = current
         episodes = self._finished(rewards, ended, real)
-        if self._stepped is not None:
-            rows[~self._active] = 0
-            self._clear_inactive()
-        return rows.reshape(len(self.seeds), -1, rows.shape[1]), episodes
+        if self.autoreset == AutoresetMode.DISABLED and some_ended:
+            self._episodes += ended
+            current = self._reset(ended)
+        self.states = current
+        rows = rows.reshape(len(self.seeds), -1, rows.shape[1])
+        if self._inactive:
+            self._retire()
+            rows[sorted(self._inactive)] = 0
+            episodes = [episode for episode in episodes if episode.member not in self._inactive]
+        return rows, episodes
+
+    def deactivate(self, member: int) -> None:
+        """Step, reset and replay the environments of this member no more: from now on its rows are zeros."""
+        self._inactive.add(member)
+        if not self._stepping:  # else the workers are busy, and `finish` does it
+            self._retire()
+
+    @property
+    def _active(self) -> Array:
+        """Which environments belong to active members."""
+        active = np.isin(np.arange(len(self.seeds)), list(self._inactive), invert=True)
+        return np.repeat(active, self.envs_per_member)
 
     def state(self) -> dict[str, Array]:
         """Where every environment stands: enough to play the unfinished episodes again."""
@@ -180,6 +182,7 @@ class Collector:
             "lengths": self._lengths,
             "episodes": self._episodes,
             "faults_in_a_row": self._faults_in_a_row,
+            "inactive": np.isin(np.arange(len(self.seeds)), list(self._inactive)),
             "actions": self._history[self._remembered - longest : self._remembered],
         }
 
@@ -192,48 +195,118 @@ class Collector:
         self._returns, self._lengths = state["returns"].copy(), state["lengths"].copy()
         self._episodes, self._faults_in_a_row = state["episodes"].copy(), state["faults_in_a_row"].copy()
         self._history, self._remembered = state["actions"].copy(), len(state["actions"])
-        active = np.flatnonzero(self._active).tolist()
-        self.states = self._replayed(active)
-        strayed = [index for index in active if self.states[index].tobytes() != state["states"][index].tobytes()]
+        self._inactive = set(np.flatnonzero(state.get("inactive", ())).tolist())
+        episodes = self._episodes.copy()
+        self.states, _ = self._recovered({}, np.flatnonzero(self._active).tolist())
+        self._retire()
+        strayed = [
+            index
+            for index in np.flatnonzero(self._active & (self._episodes == episodes)).tolist()
+            if self.states[index].tobytes() != state["states"][index].tobytes()
+        ]
         if strayed:
             mask = np.isin(np.arange(self.environments.num_envs), strayed)
             self._episodes += mask
             self._returns[mask], self._lengths[mask] = 0, 0
             self.states = self._reset(mask)
-        if self._stepped is not None:
-            self._clear_inactive()
         return strayed
 
     def close(self) -> None:
         """Close the environments."""
         self.environments.close()
 
-    def _replayed(self, indices: Sequence[int]) -> Array:
-        """What all environments show after the unfinished episodes of these were played again from their start."""
-        mask = np.isin(np.arange(self.environments.num_envs), indices)
-        states = self._reset(mask)
-        for ago in range(int(self._lengths[mask].max(initial=0)), 0, -1):
-            playing = [index for index in indices if self._lengths[index] >= ago]
-            actions = self._history[self._remembered - ago]
-            states = self._vectors(self.environments.step_some(actions, playing)[0])  # type: ignore[attr-defined]  # ours have it
-        return states
-
-    def _reset(self, mask: Array) -> Array:
-        """Begin the current episode of the environments in the mask; returns what all of them show."""
-        seeds = self._episode_seeds() if self._seeds_episodes else None
-        for attempt in (1, 2):
-            try:
-                observations, _ = self.environments.reset(seed=seeds, options={"reset_mask": mask})  # type: ignore[arg-type]  # lists work
-                states = self._vectors(observations)
-                if np.isfinite(states).all():
-                    return states
+    def _reset(self, mask: Array, first: bool = False) -> Array:
+        """Begin the current episode of the environments in the mask; returns the observations of all."""
+        if not self._seeds_episodes:
+            seeds, options = (self._episode_seeds(), None) if first else (None, {"reset_mask": mask})
+            observations, _ = self.environments.reset(seed=seeds, options=options)  # type: ignore[arg-type]  # lists work
+            states = self._vectors(observations)
+            if not np.isfinite(states).all():
                 raise EnvironmentFault("an environment gave NaN or infinity at its reset: mend it.")
-            except EnvironmentFault:
-                if attempt == 2 or not self._seeds_episodes:
-                    raise
-                for index in np.flatnonzero(mask).tolist():
-                    self.environments.replace(index)  # type: ignore[attr-defined]  # ours have it
-        raise AssertionError("a second attempt returns or raises")
+            return states
+        states, faults = self._begun(np.flatnonzero(mask & self._active).tolist())
+        return self._recovered(faults)[0] if faults else states
+
+    def _begun(self, indices: list[int]) -> tuple[Array, dict[int, str]]:
+        """Reset these environments to the start of their current episode: the observations of all, and faults."""
+        environments: Any = self.environments
+        states = self._vectors(environments.reset_some(self._episode_seeds(), indices))
+        faults = self._active_only(environments.faults)
+        for index in indices:
+            if not np.isfinite(states[index]).all():
+                faults.setdefault(index, "an environment gave NaN or infinity at its reset")
+        return states, faults
+
+    def _replayed(self, indices: list[int]) -> tuple[Array, dict[int, str]]:
+        """Play the unfinished episodes of these environments again: the observations of all, and faults."""
+        states, faults = self._begun(indices)
+        for ago in range(int(self._lengths[indices].max(initial=0)), 0, -1):
+            if faults:
+                break
+            playing = [index for index in indices if self._lengths[index] >= ago]
+            observations, rewards, *_ = self.environments.step_some(self._history[self._remembered - ago], playing)  # type: ignore[attr-defined]  # ours have it
+            states = self._vectors(observations)
+            faults = self._faults(states, rewards)
+        return states, faults
+
+    def _recovered(self, faults: dict[int, str], lost: Iterable[int] = ()) -> tuple[Array, list[int]]:
+        """Begin a new episode in faulty environments, and bring those in `lost` to where they were.
+
+        So are the neighbors of a faulty environment that lost their process with it. Returns the observations of all,
+        and the environments that were moved; faults on the way are treated the same.
+        """
+        environments: Any = self.environments
+        moved = set(lost)
+        while True:
+            while faults:
+                index = min(faults)
+                moved |= self._replaced(index, faults.pop(index))
+                faults = self._active_only(faults | environments.faults)
+            indices = [index for index in sorted(moved) if self._active[index]]
+            faults = self._replayed(indices)[1] if indices else {}
+            if not faults:
+                return self._vectors(environments.observations), indices
+
+    def _replaced(self, index: int, reason: str) -> set[int]:
+        """Count a fault and make the environment anew; returns the environments that must begin or be replayed."""
+        member, environment = divmod(index, self.envs_per_member)
+        self.faults.append(Fault(member, environment, reason))
+        self._faults_in_a_row[index] += 1
+        if self._faults_in_a_row[index] >= MOST_FAULTS:
+            return self._fail(
+                member,
+                f"{reason}; this was fault {MOST_FAULTS} of environment {environment} of seed {self.seeds[member]} "
+                "with no finished episode between them: mend it.",
+            )
+        self._episodes[index] += 1
+        self._returns[index], self._lengths[index] = 0, 0
+        return {index, *self.environments.replace(index)}  # type: ignore[attr-defined]  # ours have it
+
+    def _fail(self, member: int, reason: str) -> set[int]:
+        """Go on without this member; returns the environments that must be replayed. The last one ends the run."""
+        if len(self._inactive) == len(self.seeds) - 1:
+            raise EnvironmentFault(reason)
+        self.failed[member] = reason
+        self._inactive.add(member)
+        return self._given_up(member)
+
+    def _retire(self) -> None:
+        """Give up the environments of inactive members; others that lost their process with them are replayed."""
+        lost = {index for member in sorted(self._inactive - self._retired) for index in self._given_up(member)}
+        if lost:
+            self.states, _ = self._recovered(self._active_only(getattr(self.environments, "faults", {})), lost)
+        self.states[~self._active] = 0
+
+    def _given_up(self, member: int) -> set[int]:
+        """Give up the environments of a member; returns others that lost their process with them."""
+        self._retired.add(member)
+        indices = [*range(member * self.envs_per_member, (member + 1) * self.envs_per_member)]
+        self._returns[indices], self._lengths[indices] = 0, 0
+        return set(self.environments.retire(indices)) if self._seeds_episodes else set()  # type: ignore[attr-defined]  # ours have it
+
+    def _active_only(self, faults: Mapping[int, str]) -> dict[int, str]:
+        active = self._active
+        return {index: reason for index, reason in faults.items() if active[index]}
 
     def _episode_seeds(self) -> list[int]:
         return [
@@ -254,7 +327,7 @@ class Collector:
                 finite = np.isfinite(states).all(1) & np.isfinite(np.asarray(rewards, np.float32))
                 for index in np.flatnonzero(~finite).tolist():
                     faults.setdefault(index, "an environment gave NaN or infinity in an observation or a reward")
-        return faults
+        return self._active_only(faults) if faults else faults
 
     def _begin_again(self, faults: dict[int, str], result: tuple[Array, ...]) -> tuple[Array, ...]:
         """Replace faulty environments, begin a new episode there and do the same action in it.
@@ -267,29 +340,18 @@ class Collector:
         states = self.states.copy()
         environments: Any = self.environments
         while faults:
-            disturbed: list[int] = []
-            for index, reason in faults.items():
-                member, environment = divmod(index, self.envs_per_member)
-                self.faults.append(Fault(member, environment, reason))
-                self._faults_in_a_row[index] += 1
-                if self._faults_in_a_row[index] >= MOST_FAULTS:
-                    raise EnvironmentFault(
-                        f"{reason}; this was fault {MOST_FAULTS} of environment {environment} of seed "
-                        f"{self.seeds[member]} with no finished episode between them: mend it."
-                    )
-                disturbed += environments.replace(index)
-                self._episodes[index] += 1
-                self._returns[index], self._lengths[index] = 0, 0
-            # Neighbours that lost their process are brought back to where they were.
-            innocent = [index for index in disturbed if index not in faults and self._active[index]]
-            shown = self._replayed([*innocent, *faults])
-            again = sorted({*innocent, *faults})
+            # What lost its process, also after its step of this round, is brought back to where it was before it.
+            shown, again = self._recovered(faults)
+            if not again:
+                break
             states[again] = shown[again]
             observations, *rest = environments.step_some(self._actions, again)[:4]
             for array, news in zip(result, (self._vectors(observations), *rest), strict=True):
                 array[again] = news[again]
             faults = self._faults(result[0], result[1])
         self.states = states
+        for array in result:
+            array[~self._active] = 0
         return result
 
     def _remember(self, actions: Array) -> None:
@@ -305,6 +367,8 @@ class Collector:
     def _finished(self, rewards: Array, ended: Array, real: Array) -> list[Episode]:
         if self.autoreset == AutoresetMode.NEXT_STEP:
             rewards = np.where(real, rewards, 0)
+        if self._inactive:
+            rewards, real = np.where(self._active, rewards, 0), real & self._active
         self._returns += rewards
         self._lengths += real
         episodes: list[Episode] = []
@@ -334,7 +398,8 @@ class Collector:
         return flat_actions.reshape(-1, *shape)
 
     def _vectors(self, observations: Any) -> Array:
-        if isinstance(observations, np.ndarray) and observations.dtype == np.float32 and observations.ndim == 2:
+        """One vector for each environment; a copy, unless they are ours: others may write into their arrays later."""
+        if self._begins and isinstance(observations, np.ndarray) and observations.dtype == np.float32:
             return observations
         with np.errstate(over="ignore", invalid="ignore"):
-            return np.asarray(observations, np.float32).reshape(len(observations), -1)
+            return np.array(observations, np.float32).reshape(len(observations), -1)

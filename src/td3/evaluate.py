@@ -1,20 +1,22 @@
 """How good is the policy? Noise off, environments and seeds of its own, here or beside training."""
 
 import contextlib
-import multiprocessing
+import faulthandler
 import os
-import signal
-import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from typing import Any, NamedTuple
+from multiprocessing.context import SpawnContext, SpawnProcess
+from pathlib import Path
+from typing import IO, Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
 
-from td3.environments import EnvironmentRow, single_threaded_children
+from td3.environments import EnvironmentPool, EnvironmentRow, Placing, place, single_threaded_children
+from td3.environments.placing import construct_all
+from td3.environments.pool import belong_to, parents_signals_blocked
 from td3.errors import ConfigError, EnvironmentFault
 from td3.policy import Array, Policy
 
@@ -46,9 +48,13 @@ class Evaluator:
         episodes: int,
         gamma: float = 0.99,
         purpose: str = "evaluation",
+        processes: int = 0,
+        patience: float = 120.0,
     ) -> None:
+        """With `processes`, the environments are stepped in so many, under the time limit of `patience` seconds."""
         self._seeds, self._gamma = evaluation_seeds(seeds, episodes, purpose), gamma
-        self.environments = EnvironmentRow([make() for _ in range(len(seeds) * episodes)], make)
+        placing = Placing("processes", processes) if processes else Placing()
+        self.environments = place(make, len(seeds) * episodes, placing, patience)
         self._finished: list[tuple[int, Evaluation]] = []
 
     def __call__(self, policy: Policy, skipped: Collection[int] = ()) -> Evaluation:
@@ -85,8 +91,9 @@ class EvaluationWorkers:
         episodes: int,
         workers: int,
         gamma: float = 0.99,
+        patience: float = 120.0,
     ) -> None:
-        self._make, self._episodes, self._workers = make, episodes, workers
+        self._make, self._episodes, self._workers, self._patience = make, episodes, workers, patience
         self._seeds, self._gamma = evaluation_seeds(seeds, episodes), gamma
         self._begun: list[tuple[int, Policy, Collection[int], list[Future[Evaluation]]]] = []
         self._deaths = 0
@@ -96,11 +103,11 @@ class EvaluationWorkers:
     def _start(self) -> None:
         self._processes = ProcessPoolExecutor(
             self._workers,
-            multiprocessing.get_context("spawn"),
+            _Context(),
             initializer=_prepare_worker,
-            initargs=(self._make, self._episodes, os.getpid(), self._stand_back),
+            initargs=(self._make, self._episodes, os.getpid(), self._stand_back, self._patience),
         )
-        with single_threaded_children():
+        with single_threaded_children(), parents_signals_blocked():
             for _ in range(self._workers):
                 self._processes.submit(_nothing)  # each starts a process
 
@@ -178,20 +185,27 @@ def evaluation_seeds(seeds: Sequence[int], episodes: int, purpose: str = "evalua
 
 
 def play_again_after_a_fault(
-    environments: EnvironmentRow, policy: Policy, seeds: list[list[int]], gamma: float, skipped: Collection[int] = ()
+    environments: EnvironmentRow | EnvironmentPool,
+    policy: Policy,
+    seeds: list[list[int]],
+    gamma: float,
+    skipped: Collection[int] = (),
 ) -> Evaluation:
     """As `play`; after a fault once more, in new environments: the same seeds give the same episodes."""
     try:
         return play(environments, policy, seeds, gamma, skipped)
     except EnvironmentFault:
         for index in range(environments.num_envs):
-            if index // len(seeds[0]) not in skipped:
-                environments.replace(index)
+            if index // len(seeds[0]) in skipped:
+                continue
+            environments.replace(index)
+            if environments.faults:
+                raise EnvironmentFault(f"{next(iter(environments.faults.values()))}, in an evaluation.") from None
         return play(environments, policy, seeds, gamma, skipped)
 
 
 def play(
-    environments: EnvironmentRow,
+    environments: EnvironmentRow | EnvironmentPool,
     policy: Policy,
     seeds: list[list[int]],
     gamma: float = 0.99,
@@ -208,6 +222,7 @@ def play(
     returns, lengths = np.zeros(count), np.zeros(count, np.int64)
     playing = np.flatnonzero(played).tolist()
     while playing:
+        _watch()
         # Rounding may carry the edge of the range out by an ulp; some environments refuse that.
         actions = np.clip(policy(states.reshape(*shape, -1)), policy.low, policy.high).reshape(count, -1)
         states, rewards, terminated, truncated, _ = environments.step_some(actions, playing)
@@ -235,25 +250,49 @@ def _not_played(like: Evaluation) -> Evaluation:
     return Evaluation(*nothing)
 
 
-_worker_environments: EnvironmentRow
+class _Process(SpawnProcess):
+    """A process that ignores SIGTERM, which is its parent's."""
+
+    def terminate(self) -> None:
+        """What `ProcessPoolExecutor` ends the others with when one has died."""
+        self.kill()
 
 
-def _prepare_worker(make: Callable[[], gym.Env[Any, Any]], episodes: int, parent: int, stand_back: bool) -> None:
-    global _worker_environments
+class _Context(SpawnContext):
+    Process = _Process
+
+
+class _Worker:
+    """What a worker process keeps between its evaluations."""
+
+    environments: EnvironmentRow | None = None
+    make: Callable[[], gym.Env[Any, Any]]
+    episodes: int
+    patience: float | None = None
+    """Seconds that a step may take; None in the trainer's own process."""
+    watched = -np.inf
+    """When the time limit was set last."""
+    nowhere: IO[str]
+    """Where tracebacks go that nobody needs."""
+
+
+def _prepare_worker(
+    make: Callable[[], gym.Env[Any, Any]], episodes: int, parent: int, stand_back: bool, patience: float
+) -> None:
+    belong_to(parent)
     if stand_back:
         # Use a core only while nobody else wants it: a round of training must not wait for an evaluation's process.
         with contextlib.suppress(AttributeError, OSError):  # Linux knows this; elsewhere they share
             os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    threading.Thread(target=_leave_with, args=(parent,), daemon=True).start()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
-    _worker_environments = EnvironmentRow([make() for _ in range(episodes)], make)
+    _Worker.make, _Worker.episodes, _Worker.patience = make, episodes, patience
+    _Worker.nowhere = Path(os.devnull).open("w")  # noqa: SIM115  # for the life of the process
 
 
-def _leave_with(parent: int) -> None:
-    """End this process when its parent is gone: a worker that waits for work would not notice."""
-    while os.getppid() == parent:
-        time.sleep(1)
-    os._exit(0)
+def _watch() -> None:
+    """In a worker: end this process if it does not come here again in time. Set once a second: it takes a while."""
+    if _Worker.patience is not None and (now := time.monotonic()) - _Worker.watched > 1:
+        _Worker.watched = now
+        faulthandler.dump_traceback_later(_Worker.patience + 1, exit=True, file=_Worker.nowhere)
 
 
 def _nothing() -> None:
@@ -261,4 +300,11 @@ def _nothing() -> None:
 
 
 def _play_in_worker(policy: Policy, seeds: list[list[int]], gamma: float) -> Evaluation:
-    return play_again_after_a_fault(_worker_environments, policy, seeds, gamma)
+    _watch()
+    try:
+        if _Worker.environments is None:
+            _Worker.environments = EnvironmentRow(construct_all(_Worker.make, _Worker.episodes), _Worker.make)
+        return play_again_after_a_fault(_Worker.environments, policy, seeds, gamma)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+        _Worker.watched = -np.inf

@@ -46,6 +46,7 @@ from td3.environments import (
     make_environment,
     place,
 )
+from td3.environments.guarded import opened
 from td3.environments.own import Maker, understood
 from td3.errors import ConfigError, Diverged, EnvironmentFault, RunError
 from td3.evaluate import Evaluation, EvaluationWorkers, Evaluator
@@ -69,6 +70,7 @@ from td3.run import (
     write_facts,
     write_json,
 )
+from td3.signals import sigterm_as_interrupt
 
 LOG_EVERY = 1_000
 """Env steps between rows of metrics.csv."""
@@ -169,6 +171,7 @@ def train(env: Any, *, preset: str = "author", **settings: Any) -> Run:
 
 
 @library_variables()
+@sigterm_as_interrupt()
 def train_run(config: TrainConfig, observer: Observer | None = None, maker: Maker | None = None) -> Run:
     """Train as configured; Ctrl-C saves what was learnt, and then goes on up as KeyboardInterrupt.
 
@@ -196,6 +199,7 @@ def resume(path: Path | str, *, steps: int | None = None, env: Any = None) -> Ru
 
 
 @library_variables()
+@sigterm_as_interrupt()
 def resume_run(
     path: Path, steps: int | None = None, observer: Observer | None = None, maker: Maker | None = None
 ) -> Run:
@@ -296,7 +300,7 @@ def _making(config: TrainConfig, maker: Maker | None) -> dict[str, Any]:
 def _look_at(config: TrainConfig, making: Mapping[str, Any]) -> TaskSpaces:
     if config.workers == "ray":
         require_cluster(config.ray_address)
-    with contextlib.closing(make_environment(**making)) as probe:
+    with opened(partial(make_environment, **making)) as probe:
         spaces = check_environment(probe, config.env)
     if spaces.frames and config.workers == "ray":
         raise ConfigError(f"{config.env} gives pictures, and collectors of Ray send numbers: use other --workers.")
@@ -489,22 +493,30 @@ def place_environments(
 ) -> tuple[EnvironmentRow | EnvironmentPool, Evaluator | EvaluationWorkers, Placing]:
     """Environments of training and of evaluation: in this process, in threads, or in others."""
     count = config.seeds * config.envs
+    evaluation = (make, config.member_seeds, config.eval_episodes)
+    evaluator: Evaluator | EvaluationWorkers
     if device.type == "cpu" or threads < 4:
         placing = fastest(make, count) if config.workers == "auto" else as_asked(config.workers, count)
-        evaluator = Evaluator(make, config.member_seeds, config.eval_episodes, config.td3.gamma)
-        return place(make, count, placing, config.env_timeout), evaluator, placing
-    # Beside a GPU with cores to spare. One or two environments, stepped here, take less time than the GPU's update.
-    # More are spread over as few workers as finish a round as early as a worker on every core but this process's would.
-    # Evaluation, at the paper's protocol two env steps for each of training's, takes what they leave of every core: its
-    # processes stand back (docs/performance.md, "On one GPU").
-    deep = -(-count // (threads - 1))
-    stepping = 0 if count <= 2 else -(-count // deep)
-    placing = Placing("processes", stepping) if stepping else Placing()
-    if config.workers != "auto":
-        placing = as_asked(config.workers, count)
-    evaluating = min(2 * config.seeds, threads - 1)
-    workers = EvaluationWorkers(make, config.member_seeds, config.eval_episodes, evaluating, config.td3.gamma)
-    return place(make, count, placing, config.env_timeout), workers, placing
+        # What is kept out of this process in training is kept out of it in evaluation.
+        processes = placing.workers if placing.kind == "processes" else 0
+        evaluator = Evaluator(*evaluation, config.td3.gamma, processes, config.env_timeout)
+    else:
+        # Beside a GPU with cores to spare. One or two environments, stepped here, take less time than the GPU's update.
+        # More are spread over as few workers as finish a round as early as a worker on every core but this process's
+        # would. Evaluation, at the paper's protocol two env steps for each of training's, takes what they leave of
+        # every core: its processes stand back (docs/performance.md, "On one GPU").
+        deep = -(-count // (threads - 1))
+        stepping = 0 if count <= 2 else -(-count // deep)
+        placing = Placing("processes", stepping) if stepping else Placing()
+        if config.workers != "auto":
+            placing = as_asked(config.workers, count)
+        evaluating = min(2 * config.seeds, threads - 1)
+        evaluator = EvaluationWorkers(*evaluation, evaluating, config.td3.gamma, config.env_timeout)
+    with contextlib.ExitStack() as made:  # where the environments cannot be had, the evaluator is closed
+        made.enter_context(contextlib.closing(evaluator))
+        environments = place(make, count, placing, config.env_timeout)
+        made.pop_all()
+    return environments, evaluator, placing
 
 
 def place_evaluator(
@@ -514,7 +526,8 @@ def place_evaluator(
     if device.type == "cpu" or threads < 4:
         return Evaluator(make, config.member_seeds, config.eval_episodes, config.td3.gamma)
     evaluating = max(1, min(2 * config.seeds, threads))
-    return EvaluationWorkers(make, config.member_seeds, config.eval_episodes, evaluating, config.td3.gamma)
+    evaluation = (make, config.member_seeds, config.eval_episodes, evaluating, config.td3.gamma)
+    return EvaluationWorkers(*evaluation, config.env_timeout)
 
 
 class Training:
@@ -549,17 +562,23 @@ class Training:
             self.memory = NormalisedMemory(self.memory, self.agent.normaliser)
         self._place = f"{self.memory.rows.device}" + (", replay memory in the host's RAM" if in_host_memory else "")
         threads = config.threads or available_threads()
-        self.engine = make_engine(self.agent, self.memory, config, threads)
         bounds = (spaces.action_low, spaces.action_high)
         self.remote: RayCollector | None = None
-        if config.workers == "ray":
-            self.evaluator = place_evaluator(make, config, threads, device)
-            self.remote = RayCollector(config, spaces, make)
-        else:
-            environments, self.evaluator, placing = place_environments(make, config, threads, device)
-            if placing.kind != "none":
-                self._place += f", {placing}"
-            self.collector = Collector(environments, seeds, *bounds, settings.exploration_noise)
+        with contextlib.ExitStack() as made:  # where a part cannot be had, those before it are closed
+            self.engine = make_engine(self.agent, self.memory, config, threads)
+            made.enter_context(contextlib.closing(self.engine))
+            if config.workers == "ray":
+                self.evaluator = place_evaluator(make, config, threads, device)
+                made.enter_context(contextlib.closing(self.evaluator))
+                self.remote = made.enter_context(contextlib.closing(RayCollector(config, spaces, make)))
+            else:
+                environments, self.evaluator, placing = place_environments(make, config, threads, device)
+                made.enter_context(contextlib.closing(self.evaluator))
+                made.enter_context(contextlib.closing(environments))
+                if placing.kind != "none":
+                    self._place += f", {placing}"
+                self.collector = Collector(environments, seeds, *bounds, settings.exploration_noise)
+            self._made = made.pop_all()
         self.env_steps = 0
         self._frozen: dict[int, dict[str, Any]] = {}
         self._alarmed: set[int] = set()
@@ -745,6 +764,8 @@ class Training:
             seed = self.config.member_seeds[fault.member]
             observer.warned(f"seed {seed}, env step {self.env_steps:,}: {fault.reason}; a new episode was begun.")
         self.collector.faults.clear()
+        if self.collector.failed:
+            raise EnvironmentFault(next(iter(self.collector.failed.values())))
 
     def _save_is_due(self, before: int) -> bool:
         every = self.config.save_every
@@ -1024,9 +1045,7 @@ class Training:
 
     def close(self) -> None:
         """Let go of environments and threads."""
-        self.engine.close()
-        self._collecting.close()
-        self.evaluator.close()
+        self._made.close()
         self._writing.shutdown()
 
 

@@ -4,8 +4,10 @@ import multiprocessing
 import os
 import random
 import signal
+import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -85,11 +87,58 @@ def killed_often(fields: dict[str, Any], generator: random.Random) -> dict[str, 
 
 
 def _run(fields: dict[str, Any], plan: Plan | None) -> int:
-    process = CONTEXT.Process(target=train_until_killed, args=(fields, plan))
+    return _exit_code(train_until_killed, fields, plan)
+
+
+def _exit_code(target: Any, *arguments: Any) -> int:
+    process = CONTEXT.Process(target=target, args=arguments)
     process.start()
     process.join()
     assert process.exitcode is not None
     return process.exitcode
+
+
+def train_until_terminated(fields: dict[str, Any], seconds: float, steps: int) -> None:
+    """Begin or go on with a run whose whole process group gets SIGTERM, as from `timeout` or a scheduler.
+
+    So many seconds after it has begun to start, or in the round that begins after so many env steps.
+    """
+    from td3.training import Collector, Training
+
+    os.setsid()
+    if seconds:
+        threading.Thread(target=_terminate_later, args=(seconds,), daemon=True).start()
+    real_round, real_begin, due = Training._round, Collector.begin, []
+
+    def watched_round(self: Training, observer: Any) -> None:
+        if steps and self.env_steps >= steps:
+            due.append(1)
+        real_round(self, observer)
+
+    def watched_begin(self: Collector, actions: Any) -> None:
+        if due:
+            os.killpg(0, signal.SIGTERM)
+            time.sleep(0.1)
+        real_begin(self, actions)
+
+    Training._round, Collector.begin = watched_round, watched_begin  # type: ignore[method-assign]
+    try:
+        train_until_killed(fields, None)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _terminate_later(seconds: float) -> None:
+    time.sleep(seconds)
+    os.killpg(0, signal.SIGTERM)
+
+
+def terminated_often(fields: dict[str, Any], moments: Sequence[tuple[float, int]]) -> list[int]:
+    """A run that is told to stop at each of these moments and resumed each time; returns the exit codes."""
+    return [
+        *(_exit_code(train_until_terminated, fields, *moment) for moment in moments),
+        _exit_code(train_until_killed, fields, None),
+    ]
 
 
 def preload() -> None:

@@ -1,8 +1,6 @@
 """Environments that crash, hang, die or lie: only they begin again, and nothing half-seen is stored."""
 
 import multiprocessing
-import os
-import signal
 import subprocess
 import sys
 import time
@@ -14,6 +12,7 @@ import pytest
 from scripted import HIGH, LOW, Scripted
 
 from faults.test_resume import Stopping, config
+from faults.worlds import Unlucky
 from td3 import training
 from td3.checkpoints import Checkpoints
 from td3.collect import MOST_FAULTS, Collector
@@ -24,37 +23,6 @@ from td3.policy import Policy
 from td3.training import resume_run, train_run
 
 CENTRE = np.array([1.0, 0.375], np.float32)
-
-
-class Unlucky(Scripted):
-    """Does something terrible at its nth step, once in the life of the marker file."""
-
-    def __init__(self, marker: str, kind: str, at: int = 7):
-        super().__init__(lengths=(9, 11, 10))
-        self.marker, self.kind, self.at = Path(marker), kind, at
-
-    def step(self, action):
-        result = super().step(action)
-        if self.total_steps == self.at and not self.marker.exists():
-            self.marker.touch()
-            return self.misfortune(*result)
-        return result
-
-    def misfortune(self, observation, reward, terminated, truncated, info):
-        if self.kind == "exception":
-            raise RuntimeError("the simulator lost its mind")
-        if self.kind == "NaN observation":
-            return observation * np.nan, reward, terminated, truncated, info
-        if self.kind == "infinite reward":
-            return observation, np.inf, terminated, truncated, info
-        if self.kind == "shape":
-            return observation[:2], reward, terminated, truncated, info
-        if self.kind == "hang":
-            time.sleep(3600)
-        if self.kind == "death":
-            os._exit(3)
-        os.kill(os.getpid(), signal.SIGKILL)
-        return None
 
 
 IN_PROCESS = ("exception", "NaN observation", "infinite reward", "shape")

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from faults.fingerprint import fingerprint
-from faults.killing import killed_often, preload, train_until_killed
+from faults.killing import killed_often, preload, terminated_often, train_until_killed
 
 FIELDS = {
     "env": "Rail-v0",
@@ -51,3 +51,33 @@ def test_two_hundred_kills(tmp_path):
     total = kill_until(200, FIELDS, tmp_path, seed=2)
     assert total["in a save"] >= 100
     print(total)
+
+
+LONG = [pytest.param(workers, marks=pytest.mark.long) for workers in ("none", "threads")]
+
+
+@pytest.mark.parametrize("workers", ["processes", *LONG])
+def test_a_run_whose_process_group_is_told_to_stop_ends_as_if_nothing_had_happened(tmp_path, workers):
+    """In the middle of episodes: a worker that died of the signal would have lost its own."""
+    preload()
+    fields = {**FIELDS, "envs": 2, "steps": 800, "eval_every": 400, "workers": workers}
+    train_until_killed({**fields, "out": tmp_path / "whole"}, None)
+    codes = terminated_often({**fields, "out": tmp_path / "cut"}, [(0, 230), (0, 510)])
+    assert codes == [130, 130, 0]
+    assert fingerprint(tmp_path / "cut") == fingerprint(tmp_path / "whole")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("workers", ["none", "threads", "processes"])
+def test_fifty_times_at_any_moment(tmp_path, workers):
+    preload()
+    fields = {**FIELDS, "envs": 2, "workers": workers}
+    train_until_killed({**fields, "out": tmp_path / "whole"}, None)
+    expected, generator = fingerprint(tmp_path / "whole"), random.Random(3)
+    for number in range(50):
+        out = tmp_path / f"cut_{number}"
+        codes = terminated_often({**fields, "out": out}, [(generator.uniform(0.1, 4), 0)])
+        # It may have done its last step before it was told to stop: then there is nothing to resume.
+        assert codes[0] in (130, 0), codes
+        assert codes[1] in (0, 1), codes
+        assert fingerprint(out) == expected, number

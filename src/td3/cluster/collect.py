@@ -86,6 +86,8 @@ class Collecting:
                 row, ended = self._collector.step(self._collector.act(policy))
                 rows.append(row)
                 episodes += [(step, episode) for episode in ended]
+                if self._collector.failed:
+                    raise EnvironmentFault(next(iter(self._collector.failed.values())))
                 if time.monotonic() - began > CHUNK_SECONDS:
                     break
         except EnvironmentFault as fault:

@@ -1,6 +1,7 @@
 """Look at an environment before training: whether TD3 can serve it, and whether it keeps its word."""
 
 import inspect
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -8,6 +9,7 @@ import numpy as np
 from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
+from td3.environments.guarded import describe, not_bytes
 from td3.environments.observations import flattened_from, holds_image
 from td3.environments.pixels import stacked_frames
 from td3.errors import EnvironmentFault
@@ -52,6 +54,13 @@ def check_environment(environment: gym.Env[Any, Any], name: str) -> TaskSpaces:
             f"{name} has action bounds {_short(low)}..{_short(high)}, and TD3 needs finite ones: "
             "wrap it with gymnasium.wrappers.RescaleAction or ClipAction."
         )
+    with np.errstate(over="ignore"):
+        widths = np.float32(high) - np.float32(low)
+    if not np.all(np.isfinite(widths)):
+        raise EnvironmentFault(
+            f"{name} has action bounds {_short(low)}..{_short(high)}, whose width does not fit into 32-bit numbers: "
+            "wrap it with gymnasium.wrappers.RescaleAction."
+        )
     if np.any(low >= high):
         raise EnvironmentFault(
             f"{name} has an action dimension without width ({_short(low)}..{_short(high)}): remove that dimension."
@@ -62,6 +71,11 @@ def check_environment(environment: gym.Env[Any, Any], name: str) -> TaskSpaces:
     if not isinstance(observation_space, Box):
         kind = type(observation_space).__name__
         raise EnvironmentFault(f"{name} has {kind} observations: wrap it so that it gives an array (a Box).")
+    if 0 in observation_space.shape:
+        raise EnvironmentFault(
+            f"{name} has an observation space of shape {observation_space.shape}, which holds no numbers: TD3 needs at "
+            "least one number in an observation."
+        )
     frames = _frames(environment, observation_space, name)
     _check_reset(environment, observation_space, name)
     _check_step(environment, observation_space, ((low + high) / 2).reshape(action_space.shape), name)
@@ -93,14 +107,14 @@ def _frames(environment: gym.Env[Any, Any], space: Box, name: str) -> int:
 
 
 def _check_reset(environment: gym.Env[Any, Any], space: Box, name: str) -> None:
-    result = environment.reset(seed=0)
+    result = _called(f"{name}.reset()", lambda: environment.reset(seed=0))
     if not (isinstance(result, tuple) and len(result) == 2):
         raise EnvironmentFault(f"{name}.reset() must return (observation, info), the Gymnasium way; mend its reset.")
     _check_observation(result[0], space, f"{name}.reset()")
 
 
 def _check_step(environment: gym.Env[Any, Any], space: Box, action: NDArray[Any], name: str) -> None:
-    result = environment.step(action.astype(np.float32))
+    result = _called(f"{name}.step()", lambda: environment.step(action.astype(np.float32)))
     if not (isinstance(result, tuple) and len(result) == 5):
         raise EnvironmentFault(
             f"{name}.step() must return (observation, reward, terminated, truncated, info), the Gymnasium way; "
@@ -108,9 +122,11 @@ def _check_step(environment: gym.Env[Any, Any], space: Box, action: NDArray[Any]
         )
     observation, reward, *ends, _ = result
     _check_observation(observation, space, f"{name}.step()")
-    amount = np.asarray(reward)
+    amount = _called(f"{name}.step()", lambda: np.asarray(reward))
     if amount.shape != () or not np.issubdtype(amount.dtype, np.number):
-        raise EnvironmentFault(f"{name}.step() gave the reward {reward!r}: return one number.")
+        raise EnvironmentFault(
+            f"{name}.step() gave the reward {_called(name, lambda: repr(reward))}: return one number."
+        )
     if not np.isfinite(amount):
         raise EnvironmentFault(f"{name}.step() gave NaN or infinity as its reward: mend the environment.")
     if not all(isinstance(end, bool | np.bool_) for end in ends):
@@ -118,15 +134,27 @@ def _check_step(environment: gym.Env[Any, Any], space: Box, action: NDArray[Any]
         raise EnvironmentFault(f"{name}.step() gave terminated and truncated as {kinds}: return True or False.")
 
 
+def _called(source: str, call: Callable[[], Any]) -> Any:
+    """The call's result; what it raises, except Ctrl-C, becomes a sentence."""
+    try:
+        return call()
+    except (KeyboardInterrupt, EnvironmentFault):
+        raise
+    except BaseException as error:
+        raise EnvironmentFault(f"{source} failed ({describe(error)}): fix the environment.") from error
+
+
 def _check_observation(given: Any, space: Box, source: str) -> None:
-    observation = np.asarray(given)
+    observation = _called(source, lambda: np.asarray(given))
     if observation.shape != space.shape:
         raise EnvironmentFault(
             f"{source} gave an observation of shape {observation.shape}, but its observation_space says "
             f"{space.shape}: make the two agree."
         )
-    if not np.issubdtype(observation.dtype, np.number):
+    if observation.dtype.kind not in "fiu":
         raise EnvironmentFault(f"{source} gave an observation of type {observation.dtype}: return numbers.")
+    if holds_image(space) and (problem := not_bytes(observation)):
+        raise EnvironmentFault(f"{source} gave {problem}.")
     if not np.all(np.isfinite(observation)):
         raise EnvironmentFault(f"{source} gave NaN or infinity in its observation: mend the environment.")
 

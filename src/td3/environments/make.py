@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import gymnasium as gym
 
+from td3.environments.guarded import describe
 from td3.environments.observations import as_vector
 from td3.environments.own import GIVEN, Maker, class_named, name_of, not_found
 from td3.environments.pixels import RepeatAction, prepare_headless_rendering, seen_in_pixels
@@ -163,7 +164,7 @@ def make_environment(
             if action_repeat > 1:
                 made = RepeatAction(made, action_repeat)
             return seen_in_pixels(made, name, picture_size, frames) if pixels else as_vector(made)
-        except UserError:
+        except (UserError, KeyboardInterrupt):
             raise
         except ModuleNotFoundError as error:
             module = error.name or name.partition(":")[0]
@@ -174,7 +175,7 @@ def make_environment(
             raise EnvironmentFault(f"{name} needs a package that is not installed: {_one_line(error)}") from None
         except (gym.error.UnregisteredEnv, gym.error.DeprecatedEnv):
             raise (not_found(name) if ":" in name and "-v" not in name else EnvironmentFault(_unknown(name))) from None
-        except Exception as error:  # a stranger's code, or arguments that it does not like
+        except BaseException as error:  # of code that is not ours, or of arguments that it does not take; sys.exit()
             raise EnvironmentFault(f"{name} cannot be made: {_one_line(error)}") from error
 
 
@@ -231,9 +232,9 @@ def _installed(family: Family) -> bool:
     return False
 
 
-def _one_line(error: Exception) -> str:
-    said = " ".join(str(error).split())
-    return said if isinstance(error, gym.error.Error | TypeError) else f"{type(error).__name__}: {said}"
+def _one_line(error: BaseException) -> str:
+    said = describe(error)
+    return said.partition(": ")[2] or said if isinstance(error, gym.error.Error | TypeError) else said
 
 
 def _unknown(env: str) -> str:

@@ -43,7 +43,7 @@ class RepeatAction(gym.Wrapper[Any, Any, Any, Any]):
         """The last observation of several steps, and the sum of their rewards."""
         total = 0.0
         for _ in range(self._times):
-            observation, reward, terminated, truncated, info = self.env.step(action)
+            observation, reward, terminated, truncated, info = self.env.step(np.copy(action))  # which it may change
             total += float(reward)
             if terminated or truncated:
                 break

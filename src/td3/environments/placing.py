@@ -7,16 +7,16 @@ one that computes in Python in processes. So it is tried, with environments that
 
 import contextlib
 import time
-from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 import gymnasium as gym
 import numpy as np
 
+from td3.environments import guarded
+from td3.environments.guarded import Make
 from td3.environments.pool import EnvironmentPool
 from td3.environments.vectorise import EnvironmentRow
 
-Make = Callable[[], gym.Env[Any, Any]]
 PROBE_SECONDS, TRIAL_SECONDS = 0.2, 0.5
 """How long one environment is looked at, and how long each way is tried."""
 WORTH_SECONDS = 0.002
@@ -42,7 +42,16 @@ def place(make: Make, count: int, placing: Placing, patience: float) -> Environm
     """So many new environments, stepped that way."""
     if placing.kind == "processes":
         return EnvironmentPool(make, count, placing.workers, patience)
-    return EnvironmentRow([make() for _ in range(count)], make, placing.workers if placing.kind == "threads" else 0)
+    threads = placing.workers if placing.kind == "threads" else 0
+    return EnvironmentRow(construct_all(make, count), make, threads, patience)
+
+
+def construct_all(make: Make, count: int) -> list[gym.Env[Any, Any]]:
+    """So many environments; where one cannot be constructed, those before it are closed."""
+    with contextlib.ExitStack() as opened:
+        environments = [opened.enter_context(guarded.opened(make)) for _ in range(count)]
+        opened.pop_all()
+    return environments
 
 
 def as_asked(kind: str, count: int) -> Placing:
@@ -66,14 +75,16 @@ def fastest(make: Make, count: int) -> Placing:
             seconds = _try(make, count, candidate)
             if seconds * BETTER < best_seconds:
                 best, best_seconds = candidate, seconds
-    except Exception:  # a stranger's code may raise anything; the run itself will meet it and say so
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # a stranger's code may raise anything; the run itself will meet it and say so
         return best
     return best
 
 
 def _look_at(make: Make) -> float:
     """Seconds that a step of one environment takes."""
-    with contextlib.closing(make()) as environment:
+    with guarded.opened(make) as environment:
         environment.action_space.seed(0)
         environment.reset(seed=0)
         spent, steps, start = 0.0, 0, time.perf_counter()

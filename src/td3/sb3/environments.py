@@ -52,12 +52,12 @@ class DummyVecEnv:
         """One step of every environment."""
         observations, rewards, dones, infos = [], [], [], []
         for index, env in enumerate(self.envs):
-            observation, reward, terminated, truncated, info = env.step(actions[index])
+            observation, reward, terminated, truncated, info = env.step(np.array(actions[index]))
             total, length = self._totals[index]
             self._totals[index] = (total + float(reward), length + 1)
             info = {**info, "TimeLimit.truncated": truncated and not terminated}
             if terminated or truncated:
-                info["terminal_observation"] = observation
+                info["terminal_observation"] = np.array(observation)  # a copy: the reset may write over it
                 info["episode"] = dict(zip("rl", self._totals[index], strict=True))
                 self._totals[index] = (0.0, 0)
                 observation, _ = env.reset()
@@ -124,7 +124,7 @@ class _Still(gym.Env[Any, Any]):
         self.observation_space, self.action_space = observation_space, action_space
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        return np.zeros(self.observation_space.shape or ()), {}
+        return np.zeros(self.observation_space.shape or (), self.observation_space.dtype), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         return self.reset()[0], 0.0, False, False, {}

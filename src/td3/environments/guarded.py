@@ -1,0 +1,175 @@
+"""Calls into an environment: whatever goes wrong in one is an `EnvironmentFault` with one sentence.
+
+Only KeyboardInterrupt passes: Ctrl-C is for the run. `sys.exit()` inside an environment is a fault like any other.
+"""
+
+import contextlib
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+from td3.environments.observations import holds_image
+from td3.errors import EnvironmentFault, UserError
+
+Array = NDArray[Any]
+Make = Callable[[], gym.Env[Any, Any]]
+LONGEST_TEXT = 300
+"""Characters of an exception that are kept; an environment may raise megabytes."""
+
+
+class Shapes(NamedTuple):
+    """What an environment's observations and actions must look like."""
+
+    observation: tuple[int, ...]
+    action: tuple[int, ...]
+    image: bool
+    """Whether observations must be bytes."""
+
+    @classmethod
+    def of(cls, environment: gym.Env[Any, Any]) -> "Shapes":
+        """The shapes of an environment's spaces."""
+        space = environment.observation_space
+        return cls(space.shape or (), environment.action_space.shape or (), holds_image(space))
+
+
+def describe(error: BaseException) -> str:
+    """The error's type and text in one short line; its type alone where it has no text or cannot be printed."""
+    try:
+        text = " ".join(str(error).split())
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
+        text = "its text cannot be printed"
+    line = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return line if len(line) <= LONGEST_TEXT else f"{line[:LONGEST_TEXT]} ..."
+
+
+def failed_in(method: str, error: BaseException) -> EnvironmentFault:
+    """The fault for something that an environment raised in this method."""
+    if isinstance(error, UserError):
+        return EnvironmentFault(str(error))
+    return EnvironmentFault(f"an environment failed in {method}(): {describe(error)}")
+
+
+def construct(make: Make) -> gym.Env[Any, Any]:
+    """A new environment."""
+    try:
+        environment = make()
+        if not isinstance(environment, gym.Env):
+            raise EnvironmentFault(f"{type(environment).__name__} was constructed, which is not a gymnasium.Env")
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise failed_in("__init__", error) from error
+    listen_to_mujoco()
+    return environment
+
+
+def reset(environment: gym.Env[Any, Any], seed: int | None, shapes: Shapes) -> Array:
+    """The first observation of a new episode, as a vector."""
+    try:
+        observation, _ = environment.reset(seed=seed)
+        return as_vector(observation, shapes, environment)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise failed_in("reset", error) from error
+
+
+def step(environment: gym.Env[Any, Any], action: Array, shapes: Shapes) -> tuple[Array, float, bool, bool]:
+    """One step: observation, reward, terminated, truncated."""
+    try:
+        # A copy of the action: the environment may keep or change the one that it is given.
+        observation, reward, terminated, truncated, _ = environment.step(action.reshape(shapes.action).copy())
+        result = as_vector(observation, shapes, environment), float(reward), bool(terminated), bool(truncated)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise failed_in("step", error) from error
+    if _heard:
+        complaints = _heard.pop(threading.get_ident(), [])
+        if any("unstable" in complaint for complaint in complaints):
+            raise EnvironmentFault("MuJoCo found its simulation unstable and reset it inside a step")
+    return result
+
+
+def close(environment: gym.Env[Any, Any]) -> None:
+    """Close the environment."""
+    try:
+        environment.close()
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise failed_in("close", error) from error
+
+
+@contextlib.contextmanager
+def opened(make: Make) -> Iterator[gym.Env[Any, Any]]:
+    """A new environment, closed afterwards; that it fails in that is told as a warning."""
+    environment = construct(make)
+    try:
+        yield environment
+    finally:
+        try:
+            close(environment)
+        except EnvironmentFault as fault:
+            warnings.warn(str(fault), stacklevel=3)
+
+
+def as_vector(observation: Any, shapes: Shapes, environment: gym.Env[Any, Any]) -> Array:
+    """A copy of the observation as a vector of float32: the environment may keep and change its own."""
+    array = np.asarray(observation)
+    if array.shape != shapes.observation:
+        raise EnvironmentFault(
+            f"{_name(environment)} gave an observation of shape {array.shape}, but its observation_space says "
+            f"{shapes.observation}: make the two agree"
+        )
+    if array.dtype == np.float32 and not shapes.image:
+        return array.flatten()
+    if array.dtype.kind not in "fiub":
+        raise EnvironmentFault(f"{_name(environment)} gave an observation of type {array.dtype}: return numbers")
+    if shapes.image and (problem := not_bytes(array)):
+        raise EnvironmentFault(f"{_name(environment)} gave {problem}")
+    with np.errstate(over="ignore"):  # what overflows is found as infinity
+        return array.astype(np.float32).ravel()
+
+
+def not_bytes(array: Array) -> str:
+    """Why this array is not an image of bytes, in words that follow "gave"; empty where it is one."""
+    if array.dtype == np.uint8:
+        return ""
+    if array.dtype.kind not in "iu":
+        what = f"an image of {array.dtype} numbers"
+    elif array.size and (array.min() < 0 or array.max() > 255):
+        what = f"an image with numbers from {array.min()} to {array.max()}"
+    else:
+        return ""
+    return f"{what}, but its observation_space has dtype uint8 (0 to 255): make the two agree"
+
+
+def _name(environment: gym.Env[Any, Any]) -> str:
+    return getattr(getattr(environment, "spec", None), "id", "the environment")
+
+
+def listen_to_mujoco() -> None:
+    """Have MuJoCo's warnings arrive here from now on, by the thread that caused them, instead of in a file.
+
+    When its numbers explode, MuJoCo resets the simulation by itself and only warns: the step looks like any other.
+    """
+    mujoco = sys.modules.get("mujoco")
+    if mujoco is not None:
+        with contextlib.suppress(AttributeError):  # a package that is being imported by another thread
+            mujoco.set_mju_user_warning(_hear)  # again, for dm_control listens by itself from its import on
+
+
+def _hear(complaint: str) -> None:
+    _heard.setdefault(threading.get_ident(), []).append(complaint)
+
+
+_heard: dict[int, list[str]] = {}
