@@ -47,9 +47,9 @@ class Evaluator:
         seeds: Sequence[int],
         episodes: int,
         gamma: float = 0.99,
-        purpose: str = "evaluation",
         processes: int = 0,
         patience: float = 120.0,
+        purpose: str = "evaluation",
     ) -> None:
         """With `processes`, the environments are stepped in so many, under the time limit of `patience` seconds."""
         self._seeds, self._gamma = evaluation_seeds(seeds, episodes, purpose), gamma

@@ -764,8 +764,6 @@ class Training:
             seed = self.config.member_seeds[fault.member]
             observer.warned(f"seed {seed}, env step {self.env_steps:,}: {fault.reason}; a new episode was begun.")
         self.collector.faults.clear()
-        if self.collector.failed:
-            raise EnvironmentFault(next(iter(self.collector.failed.values())))
 
     def _save_is_due(self, before: int) -> bool:
         every = self.config.save_every
