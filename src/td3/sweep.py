@@ -237,8 +237,9 @@ def _outcome(run: SweepRun, reason: str) -> Outcome:
     status = str(read_facts(run.config.out / "status.json").get("status", "not begun"))
     try:
         score = float(read_run(run.config.out).scores[0])
-    except UserError:
+    except UserError as error:
         score = float("nan")
+        reason = reason or (str(error) if _finished(run.config) else "")
     return Outcome(run, status, reason, score)
 
 
@@ -249,7 +250,8 @@ def _gather(outcomes: Sequence[Outcome], out: Path) -> list[dict[str, Any]]:
         groups.setdefault((outcome.run.task, outcome.run.setting), []).append(outcome)
     table, together = [], []
     for (task, setting), members in groups.items():
-        done = [member for member in members if _finished(member.run.config)]
+        # A finished run whose files cannot be read has no score: it is told with its reason, and the others count.
+        done = [member for member in members if _finished(member.run.config) and np.isfinite(member.score)]
         row: dict[str, Any] = {"task": task, "setting": setting, "seeds": len(done)}
         scores = np.array([member.score for member in done])
         if done:
@@ -257,6 +259,7 @@ def _gather(outcomes: Sequence[Outcome], out: Path) -> list[dict[str, Any]]:
             spread = float(scores.std(ddof=1)) if len(scores) > 1 else 0.0
             figures = (float(interquartile_mean(scores)), float(low), float(high), float(scores.mean()), spread)
             row |= dict(zip(("iqm", "low", "high", "mean", "std"), figures, strict=True))
+            row |= {"low": None, "high": None} if len(scores) == 1 else {}  # one seed says nothing about others
             row["env_steps"] = done[0].run.config.steps
             together.append(_together(members, done))
         table.append({**row, "unfinished": len(members) - len(done)})

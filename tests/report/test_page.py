@@ -226,6 +226,7 @@ def test_a_run_that_has_only_begun_has_a_page(tmp_path):
 
 def test_the_page_of_a_run_that_trains_renews_itself(tmp_path):
     assert 'http-equiv="refresh"' in page([one(tmp_path, "going", status=None)])
+    assert 'http-equiv="refresh"' in page([one(tmp_path, "running", status="running")])
     assert 'http-equiv="refresh"' not in page([one(tmp_path, "over")])
 
 
@@ -243,6 +244,13 @@ def test_a_film_is_inside_the_page(tmp_path):
     (folder / "video.mp4").write_bytes(b"film")
     _, addresses = read(page([read_run(folder)]))
     assert addresses == ["data:video/mp4;base64,ZmlsbQ=="]
+
+
+def test_a_film_from_outside_the_run_is_not_put_into_the_page(tmp_path):
+    folder = make_run(tmp_path / "run")
+    (tmp_path / "secret").write_bytes(b"secret")
+    (folder / "video.mp4").symlink_to(tmp_path / "secret")
+    assert read(page([read_run(folder)]))[1] == []
 
 
 def test_a_report_replaces_the_old_one_and_leaves_nothing_beside_it(tmp_path):

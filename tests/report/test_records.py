@@ -9,6 +9,8 @@ from report.made import make_run
 from td3.report.doctor import examine_run
 from td3.report.page import describe_runs, figures, page
 from td3.report.records import combine, read_run
+from td3.run import Run
+from td3.sweep import SweepRun, _gather, _outcome
 
 REASON = "the loss of its critics was NaN"
 
@@ -133,3 +135,20 @@ def test_runs_shown_together_say_where_their_versions_differ(tmp_path):
     together = combine(tmp_path, [first, second])
     assert together.versions["mujoco"] == "3.4.0 or 3.10.0"
     assert "different mujoco versions (3.4.0, 3.10.0)" in figures([together])["warning"]
+
+
+def test_the_table_of_a_sweep_counts_the_runs_that_can_be_read(tmp_path):
+    runs = []
+    for seed in range(3):
+        folder = make_run(tmp_path / "Rail-v0" / f"seed_{seed}", seeds=1, seed=seed, env="Rail-v0")
+        runs.append(SweepRun("Rail-v0", "", Run(folder).config))
+    (tmp_path / "Rail-v0" / "seed_1" / "times.csv").write_text("env_steps,env\n1,x\n")
+    outcomes = [_outcome(run, "") for run in runs]
+    assert [bool(outcome.reason) for outcome in outcomes] == [False, True, False]
+    assert "row 2, column env: 'x' is not a number" in outcomes[1].reason
+    (row,) = _gather(outcomes, tmp_path)
+    assert (row["seeds"], row["unfinished"]) == (2, 1)
+    assert row["iqm"] == pytest.approx(975, abs=2)
+    (row,) = _gather(outcomes[:1], tmp_path / "Rail-v0")
+    assert (row["seeds"], row["low"], row["high"]) == (1, None, None)
+    assert "2 runs added up" in (tmp_path / "report.html").read_text()

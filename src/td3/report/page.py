@@ -12,7 +12,7 @@ import numpy as np
 
 from td3.config import preset_config
 from td3.errors import ConfigError, RunError
-from td3.files import read_plain, write_atomically
+from td3.files import outside, read_plain, write_atomically
 from td3.policy import Array
 from td3.report import paper
 from td3.report.doctor import Finding, all_clear, examine_run, remarks_on
@@ -646,14 +646,16 @@ def _speed(run: RunRecords) -> Line:
 
 def _video(records: RunRecords) -> str:
     film = records.path / "video.mp4"
+    if outside(film, records.path):  # the page may be sent to others, and the file is not the run's
+        return ""
     try:
         size = film.stat().st_size
         if size > LARGEST_VIDEO:
             return f"<h2>Video</h2><p><a href='video.mp4'>video.mp4</a> ({size / 1e6:.0f} MB)</p>"
         content = read_plain(film, LARGEST_VIDEO)
-        source = f"data:video/mp4;base64,{base64.b64encode(content).decode()}" if content else ""
     except (OSError, ValueError):
         return ""
+    source = f"data:video/mp4;base64,{base64.b64encode(content).decode()}" if content else ""
     return f"<h2>Video</h2><video controls loop muted playsinline src='{source}'></video>" if source else ""
 
 
