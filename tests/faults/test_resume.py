@@ -170,8 +170,8 @@ SAVED = [
     *("updates", "loss_sums", "logged_updates", "best_returns", "unlogged_episodes"),
     *(f"history.{member}.{name}" for member in (0, 1) for name in ("env_steps", "returns", "lengths")),
 ]
-IDLE_WITHOUT_FAULTS = {"collector.faults_in_a_row"}
-"""Saved, but of no consequence in a run without faults; test_environments.py needs it."""
+IDLE_WITHOUT_FAULTS = {"collector.faults_in_a_row", "active"}
+"""Saved, but of no consequence in a run without faults; test_environments.py and test_frozen_seeds.py need them."""
 
 
 def test_the_list_of_saved_fields_is_complete(interrupted):
