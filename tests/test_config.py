@@ -23,7 +23,7 @@ BAD_TD3 = [
     ("actor_learning_rate", "fast"),
     ("actor_learning_rate", 1e308),
     ("critic_learning_rate", 0.0),
-    ("critic_learning_rate", 1.01),
+    ("critic_learning_rate", 101.0),
     ("critic_learning_rate", True),
     ("optimizer", "rmsprop"),
     ("batch_size", 0),

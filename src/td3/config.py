@@ -359,8 +359,9 @@ _TD3_RULES: tuple[Rule, ...] = (
         "one or more whole numbers of at least 1",
         lambda given: len(given) > 0 and all(map(_whole(1), given)),
     ),
-    ("actor_learning_rate", "above 0 and at most 1", _above_0_to(1)),
-    ("critic_learning_rate", "above 0 and at most 1", _above_0_to(1)),
+    # With larger ones a single step could leave the range of float32.
+    ("actor_learning_rate", "above 0 and at most 100", _above_0_to(100)),
+    ("critic_learning_rate", "above 0 and at most 100", _above_0_to(100)),
     ("optimizer", "adam or sgd", lambda given: given in ("adam", "sgd")),
     ("batch_size", "a whole number of at least 1", _whole(1)),
     ("memory_size", "a whole number of at least 1", _whole(1)),

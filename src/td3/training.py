@@ -780,7 +780,8 @@ class Training:
         begun = time.monotonic()
         try:
             self.engine.settle()
-            self._check(observer)
+            if not self.agent.active.any():
+                self.engine.check()  # raises; else seeds are frozen on a schedule of env steps, not of the clock
             self._checkpoints.save(self.env_steps, *self._state(), self.memory)
             self._saved = self.env_steps
             self._write_status("running")
@@ -814,6 +815,7 @@ class Training:
         tensors: dict[str, Tensor | Array] = {
             **{f"agent.{name}": tensor for name, tensor in self.agent.tensors().items()},
             "updates": self.agent.updates,
+            "active": self.agent.active,
             "loss_sums": self.engine.losses.sums,
             "logged_updates": self._logged_updates,
             "best_returns": self._best,
@@ -841,6 +843,8 @@ class Training:
         fill_memory(self.memory, checkpoint, facts["added"])
         _load_tensors(self.agent, tensors, "agent.")
         self.agent.updates[:] = tensors["updates"]
+        if "active" in tensors:
+            self.agent.active.copy_(torch.from_numpy(tensors["active"]))
         self.engine.losses.sums.copy_(torch.from_numpy(tensors["loss_sums"]))
         self.engine.restored()
         self._logged_updates = tensors["logged_updates"].copy()

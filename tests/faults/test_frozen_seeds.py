@@ -5,6 +5,7 @@ import json
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 
 import td3
 from faults.test_resume import Stop, Stopping, config, differences
@@ -130,13 +131,27 @@ def test_when_all_seeds_are_frozen_the_run_ends_as_a_run_of_one(tmp_path, monkey
     assert json.loads((tmp_path / "run" / "status.json").read_text())["status"] == "failed"
 
 
-class FailsForGood(Collector):
-    """The environments of these members fail for good in round 150."""
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_on_a_gpu_a_stopped_run_with_a_frozen_seed_ends_as_the_one_that_was_not(tmp_path):
+    fields = {**FIELDS, "device": "cuda", "save_every": 60}
+    train_run(config(tmp_path / "whole", **fields), Stopping())
+    assert [*Run(tmp_path / "whole").frozen] == [1]
+    for at in (190, 550):  # between the failure and its notice, and after both
+        path = tmp_path / f"cut_{at}"
+        with pytest.raises(Stop):
+            train_run(config(path, **fields), Stopping(at))
+        resume_run(path, observer=Stopping())
+        assert differences(tmp_path / "whole", path) == []
 
-    members = (1,)
+
+class FailsForGood(Collector):
+    """The environments of these members fail for good in this round."""
+
+    members, at = (1,), 150
 
     def finish(self):
-        if self.round == 150:
+        if self.round == self.at:
             for member in self.members:
                 self.failed[member] = "an environment failed in step(): it is broken: mend it."
                 self.deactivate(member)
@@ -154,6 +169,29 @@ def test_a_seed_whose_environments_fail_for_good_is_frozen_too(tmp_path, monkeyp
     monkeypatch.setattr(FailsForGood, "members", (0, 1))
     with pytest.raises(EnvironmentFault, match=r"it is broken: mend it\. The checkpoint at env step 100 is whole"):
         train_run(config(tmp_path / "all", seeds=2), observer)
+
+
+PLACES = {
+    "processes": {"workers": "processes", "envs": 2},
+    "threads": {"workers": "threads", "envs": 2},
+    "pictures": {"pixels": True, "picture_size": 20, "action_repeat": 4, "updates_per_step": 0.1, "envs": 2},
+}
+
+
+@pytest.mark.parametrize("where", PLACES)
+def test_the_environments_of_a_frozen_seed_are_stepped_no_more_wherever_they_are(tmp_path, monkeypatch, where):
+    monkeypatch.setattr(training, "Collector", FailsForGood)
+    monkeypatch.setattr(FailsForGood, "at", 60)
+    fields = {"eval_every": 0, "save_every": 100, "steps": 160, **PLACES[where]}
+    train_run(config(tmp_path / "whole", seeds=2, **fields), Stopping())
+    at = Run(tmp_path / "whole").frozen[1]["env_steps"]
+    assert at == 59 * 2
+    monkeypatch.setattr(FailsForGood, "members", ())
+    train_run(config(tmp_path / "alone", **fields), Stopping())
+    for name in FILES:
+        assert (tmp_path / "whole/seed_0" / name).read_bytes() == (tmp_path / "alone/seed_0" / name).read_bytes()
+    checkpoint, _ = Checkpoints(tmp_path / "whole").newest()
+    assert all(not rows[1].any() for first, rows in checkpoint.rows() if first > at)
 
 
 def test_readers_name_the_frozen_seed_and_leave_it_out_of_what_they_average(frozen_run, capsys):

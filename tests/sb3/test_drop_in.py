@@ -387,7 +387,7 @@ def test_a_learning_rate_that_falls_is_followed():
 
 def test_a_schedule_that_gives_no_learning_rate_is_refused():
     model = make(learning_rate=lambda left: 1e-3 if left == 1.0 else 1e308, learning_starts=10)
-    with pytest.raises(ConfigError, match="learning_rate must give numbers from 0 to 1, but it gave 1e"):
+    with pytest.raises(ConfigError, match="learning_rate must give numbers from 0 to 100, but it gave 1e"):
         model.learn(60)
 
 

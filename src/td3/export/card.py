@@ -88,7 +88,8 @@ def _results(run: Run, agent: SavedAgent, seed: int, which: str) -> str:
     steps, curves = run.learning_curve()
     last = curves[:, -1]
     spread = f" ± {last.std(ddof=1):,.1f}" if len(last) > 1 else ""
-    counted = f"{len(last)} seeds" if len(last) > 1 else "the run's one seed"
+    of = f" of {len(run.seeds)}" if run.frozen else ""
+    counted = f"{len(last)}{of} seeds" if of or len(last) > 1 else "the run's one seed"
     lines.append(f"| {counted} at the end, {steps[-1]:,} env steps | {last.mean():,.1f}{spread} |")
     lines += ["", "± is one standard deviation, over episodes in the first line and over seeds in the second."]
     if which == "best":

@@ -239,9 +239,9 @@ class TD3:
         if callable(self.learning_rate):
             assert isinstance(engine, EagerEngine)
             rate = float(self.learning_rate(self._progress_remaining))
-            if not 0 <= rate <= 1:
+            if not 0 <= rate <= 100:
                 raise ConfigError(
-                    f"learning_rate must give numbers from 0 to 1, but it gave {rate!r}: fix the schedule."
+                    f"learning_rate must give numbers from 0 to 100, but it gave {rate!r}: fix the schedule."
                 )
             engine.set_learning_rate(rate)
         with _settings_of_updates():
