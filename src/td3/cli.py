@@ -64,6 +64,9 @@ EnvKwargs = Annotated[
     ),
 ]
 RunPath = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+Trust = Annotated[
+    bool, tyro.conf.arg(help="Import the module that the environment's name has (module:Class), which executes it.")
+]
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,7 @@ class TrainCommand(TrainConfig):
     """What the environment is made with, as KEY=VALUE (continuous=true gravity=-5.0) or one JSON object."""
     config: Path | None = None
     """A TOML or JSON file of these settings, such as a run's config.json; what is given here goes before it."""
+    trust: Trust = False
     capture_video: bool = False
     """Write a video of the trained agent at the end."""
     track: bool = False
@@ -96,6 +100,7 @@ class ResumeCommand:
     """The run directory."""
     steps: int | None = None
     """Env steps of each seed in all; more than before extends the run."""
+    trust: Trust = False
     track: bool = False
     """Send figures to Weights & Biases too (extra wandb; WANDB_MODE=offline keeps them here)."""
     wandb_project: str = "td3"
@@ -114,6 +119,7 @@ class EvaluateCommand:
     """Episodes for each seed."""
     which: Literal["best", "last"] = "last"
     """The agent at its best evaluation, or at the end."""
+    trust: Trust = False
     json: bool = False
     """Print the figures as one JSON object instead of words."""
 
@@ -142,6 +148,7 @@ class WatchCommand:
     """Which seed's agent; by default the one whose last evaluation was highest."""
     which: Literal["best", "last"] = "best"
     """The agent at its best evaluation, or at the end."""
+    trust: Trust = False
     json: bool = False
     """Print the figures as one JSON object instead of words."""
 
@@ -219,6 +226,7 @@ class ExplainCommand:
     """The moment to open, as it stands in the page's address after the #, such as "step=9&row=2"."""
     open: bool = True
     """Open the page in a browser, where there is a screen."""
+    trust: Trust = False
     json: bool = False
     """Print where the page is as one JSON object instead of words."""
 
@@ -237,6 +245,7 @@ class ExportCommand:
     """The agent at its best evaluation, or at the end."""
     sb3: bool = False
     """Also write sb3.zip, which Stable-Baselines3 loads."""
+    trust: Trust = False
     json: bool = False
     """Print the figures as one JSON object instead of words."""
 
@@ -257,6 +266,7 @@ class PushCommand:
     """The agent at its best evaluation, or at the end."""
     sb3: bool = False
     """Also write sb3.zip, which Stable-Baselines3 loads."""
+    trust: Trust = False
     json: bool = False
     """Print the figures as one JSON object instead of words."""
 
@@ -356,7 +366,7 @@ def resume_command(command: ResumeCommand) -> int:
 
     checkpoint, _ = Checkpoints(command.run).newest() if command.track else (None, [])
     first_step = 0 if checkpoint is None else checkpoint.env_steps
-    return _trained(command, partial(resume_run, command.run, command.steps), first_step)
+    return _trained(command, partial(resume_run, command.run, command.steps, trust=command.trust), first_step)
 
 
 def _trained(
@@ -414,13 +424,13 @@ def _trained(
     say(f"{moment} return {describe(last)}")
     say(f"The run is in    {display.path}")
     if capture_video and not interrupted:
-        figures["video"] = str(_film(WatchCommand(display.path)).path)
+        figures["video"] = str(_film(WatchCommand(display.path, trust=True)).path)
         say(f"The video is     {figures['video']}")
     say(f"The report is    {display.path / 'report.html'}")
     if command.track and wandb_mode() == "offline":
         say(f"W&B is offline:  wandb sync {display.path}/wandb/offline-run-*")
     say("Next:", style="bold")
-    say(f"  td3 watch {display.path}")
+    say(f"  td3 watch {display.path}{' --trust' * (':' in run.config.env)}")
     say("  td3 train Ant-v5 --steps 1000000")
     if command.json:
         print(json.dumps(figures))
@@ -435,10 +445,11 @@ def evaluate_command(command: EvaluateCommand) -> int:
     from td3.run import Run
 
     run = Run(command.run)
+    making = run.making(command.trust, f"td3 evaluate {command.run}")
     means, episodes = {}, {}
     for seed in run.seeds:
         agent = run.agent(seed, command.which)
-        evaluator = Evaluator(lambda: make_environment(**run.config.making), [seed], command.episodes)
+        evaluator = Evaluator(lambda: make_environment(**making), [seed], command.episodes)
         evaluation = evaluator(agent.policy)
         evaluator.close()
         returns = evaluation.returns[0]
@@ -554,7 +565,7 @@ def export_command(command: ExportCommand) -> int:
     from td3.export import export_run
     from td3.run import Run
 
-    export = export_run(Run(command.run), command.out, command.seed, command.which, command.sb3)
+    export = export_run(Run(command.run), command.out, command.seed, command.which, command.sb3, command.trust)
     if command.json:
         print(json.dumps({"export": str(export.path), "difference": export.files}))
         return 0
@@ -573,7 +584,9 @@ def push_command(command: PushCommand) -> int:
     from td3.run import Run
 
     run = Run(command.run)
-    address, export = push_run(run, command.repo_id, command.private, command.seed, command.which, command.sb3)
+    address, export = push_run(
+        run, command.repo_id, command.private, command.seed, command.which, command.sb3, command.trust
+    )
     print(json.dumps({"address": address, "export": str(export.path)}) if command.json else f"Uploaded to {address}")
     return 0
 
@@ -599,7 +612,8 @@ def tune_command(command: TuneCommand) -> int:
         print(f"Picture: {tuning.plot}")
     if tuning.best_config:
         print(f"Best: trial {tuning.best_trial}, return {tuning.best_value:,.1f}")
-        print(f"Next: td3 train --config {tuning.best_config} --seed 100")
+        named = f"{command.env} " * (":" in command.env)  # a module that is typed may be imported
+        print(f"Next: td3 train {named}--config {tuning.best_config} --seed 100")
     return 130 if tuning.interrupted else 0
 
 
@@ -679,7 +693,7 @@ def explain_command(command: ExplainCommand) -> int:
     """Write the page and open it."""
     from td3.explain import explain
 
-    page, opened = explain(command.out, command.run, command.seed, command.at, command.open)
+    page, opened = explain(command.out, command.run, command.seed, command.at, command.open, command.trust)
     if command.json:
         print(json.dumps({"page": str(page), "opened": opened}))
     else:
@@ -716,9 +730,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # read when numpy is first imported, which is later than this.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     words = list(sys.argv[1:] if arguments is None else arguments)
-    # `td3 train my_module:MyEnv-v0` finds my_module where it was typed, as `python -m td3` does.
-    if "" not in sys.path:
-        sys.path.append("")
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError):  # a path may have characters that the output's encoding lacks
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
@@ -866,12 +877,16 @@ def _defaults_of_file(path: Path, words: Sequence[str]) -> TrainCommand:
     with contextlib.suppress(TypeError, ValueError):  # the parser will say so
         given["steps"] = int(_value_of("--steps", words))  # type: ignore[arg-type]  # None is no number either
     config = read_config(path, **{name: value for name, value in given.items() if value is not None})
+    if ":" in config.env and given["env"] is None:  # a module that is typed may be imported
+        from td3.run import require_trust
+
+        require_trust(config, path, "--trust" in words, f"td3 train --config {path}")
     return TrainCommand(**{f.name: getattr(config, f.name) for f in fields(TrainConfig)}, config=path)
 
 
 def _environment_in(words: Sequence[str]) -> str:
     """The word that is neither an option nor an option's value; numbers can only be values."""
-    names = ("json", "capture-video", "track", "tf32", "normalize-observations", "pixels")
+    names = ("json", "capture-video", "trust", "track", "tf32", "normalize-observations", "pixels")
     flags = [f"--{no}{name}" for name in names for no in ("", "no-")]
     for before, word in pairwise(["", *words]):
         takes_value = before.startswith("--") and "=" not in before and before.replace("_", "-") not in flags

@@ -61,6 +61,7 @@ from td3.run import (
     new_directory,
     read_facts,
     require_no_run,
+    require_trust,
     versions,
     write_json,
 )
@@ -181,22 +182,38 @@ def train_run(config: TrainConfig, observer: Observer | None = None, maker: Make
     return Run(path)
 
 
-def resume(path: Path | str, *, steps: int | None = None, env: Any = None) -> Run:
+def resume(path: Path | str, *, steps: int | None = None, env: Any = None, trust: bool = False) -> Run:
     """Go on with a run that was interrupted, or, with more steps, with a finished one.
 
-    `env` is needed where the run was trained on a function of yours: the same one again.
+    `env` is needed where the run was trained on a function of yours: the same one again. A run whose environment is
+    named `module:Class` is resumed with that class as `env`, or with `trust`, which has the module imported.
     """
-    return resume_run(Path(path), steps, maker=None if env is None else understood(env).maker)
+    given = None if env is None else understood(env)
+    if given is None or given.maker is not None:
+        return resume_run(Path(path), steps, maker=given and given.maker, trust=trust)
+    return resume_run(Path(path), steps, trust=trust, env=given.env)
 
 
 def resume_run(
-    path: Path, steps: int | None = None, observer: Observer | None = None, maker: Maker | None = None
+    path: Path,
+    steps: int | None = None,
+    observer: Observer | None = None,
+    maker: Maker | None = None,
+    *,
+    trust: bool = False,
+    env: str | None = None,
 ) -> Run:
-    """Go on from the newest whole checkpoint, or from the beginning where there is none."""
+    """Go on from the newest whole checkpoint, or from the beginning where there is none.
+
+    A module that the run's environment names is imported only with `trust`, or where `env` is that name.
+    """
     observer = observer or Silence()
     checkpoints = Checkpoints(path)
     with locked(path) if path.is_dir() else contextlib.nullcontext():
         config = _config_to_resume(path, Run(path).config, steps)
+        if env is not None and env != config.env:
+            raise RunError(f"{path} is a run of {config.env}, and {env} was given: give the environment that it has.")
+        require_trust(config, path, trust or env is not None or maker is not None, f"td3 resume {path}")
         checkpoint, refused = checkpoints.newest()
         while checkpoint is not None:
             try:
