@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
@@ -40,6 +41,8 @@ def _kwargs(words: Sequence[str]) -> dict[str, Any]:
             return dict(json.loads(words[0]))
         except ValueError:
             raise ValueError(f"{words[0]} is not JSON") from None
+        except RecursionError:
+            raise ValueError("the JSON object is nested too deeply") from None
     pairs = [word.partition("=") for word in words]
     if wrong := [word for word, (key, equals, _) in zip(words, pairs, strict=True) if not (key and equals)]:
         raise ValueError(f"{wrong[0]!r} is neither KEY=VALUE nor a JSON object")
@@ -49,7 +52,7 @@ def _kwargs(words: Sequence[str]) -> dict[str, Any]:
 def _as_json(text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
 
 
@@ -736,6 +739,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code = _run(words)
         sys.stdout.flush()
+        return code
     except UserError as error:
         return _refused(str(error))
     except KeyboardInterrupt:
@@ -747,7 +751,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if error.filename is None:
             _print_nothing_more()
         return _refused(f"{error.filename or 'the output'} cannot be read or written ({error.strerror or error}).")
-    return code
+    finally:
+        if arguments is None:  # the process ends now; a second Ctrl-C would only interrupt what packages do at exit
+            with contextlib.suppress(ValueError):  # not in the main thread
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _run(words: Sequence[str]) -> int:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 
+from td3.config import MOST_ENVIRONMENTS
 from td3.environments import EnvironmentRow, single_threaded_children
 from td3.errors import ConfigError, EnvironmentFault
 from td3.policy import Array, Policy
@@ -157,6 +158,11 @@ def evaluation_seeds(seeds: Sequence[int], episodes: int) -> list[list[int]]:
 
     if episodes < 1:
         raise ConfigError(f"episodes must be a whole number of at least 1, but {episodes!r} was given.")
+    if len(seeds) * episodes > MOST_ENVIRONMENTS:
+        raise ConfigError(
+            f"{episodes:,} episodes of {len(seeds):,} seeds need as many environments, and at most "
+            f"{MOST_ENVIRONMENTS:,} are made: give fewer --episodes."
+        )
     return [[derive_seed(seed, "evaluation", episode) % 2**31 for episode in range(episodes)] for seed in seeds]
 
 

@@ -47,6 +47,8 @@ DIAGNOSTICS = (
 
 def new_directory(config: TrainConfig) -> Path:
     """Where a new run goes; refuses a directory that holds a run or that cannot be written."""
+    if config.out is not None and config.out.absolute() == config.out.absolute().parent:
+        raise RunError(f"{config.out} is no folder for a run: give a folder of its own as --out.")
     path = config.out or Path("runs") / config.env.replace("/", "_").replace(":", "_")
     try:
         if config.out is None:

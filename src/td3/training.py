@@ -6,6 +6,7 @@ environments do it, the update draws from the memory as it was before that step.
 
 import contextlib
 import json
+import math
 import shutil
 import signal
 import threading
@@ -15,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -52,7 +54,7 @@ from td3.evaluate import Evaluation, EvaluationWorkers, Evaluator
 from td3.pictures import convolutions_for, encoder_shapes, layout_of
 from td3.policy import Array
 from td3.report.live import Companions
-from td3.resources import available_threads, gigabytes, require_memory
+from td3.resources import available_threads, gigabytes, require_memory, require_network_memory
 from td3.run import (
     MemberWriter,
     Run,
@@ -321,14 +323,20 @@ def _require_room(
     config: TrainConfig, spaces: TaskSpaces, checkpoint: Checkpoint | None = None, *, resumed: bool = False
 ) -> bool:
     """Refuse a run that would fill the memory or the disk; says whether a GPU's replay memory goes into host RAM."""
-    memory_size = min(config.td3.memory_size, _longest(config))
+    memory_size, device = min(config.td3.memory_size, _longest(config)), choose_device(config.device)
     needed = config.seeds * memory_bytes(spaces, memory_size)
+    networks = config.seeds * network_bytes(spaces, config.td3)
     advice = "free some, or resume it on a machine that has more." if resumed else ""
+    require_network_memory(networks, config.td3.hidden_sizes, config.td3.batch_size, config.seeds, device, advice)
     in_host_memory = require_memory(
-        needed, memory_size, config.seeds, choose_device(config.device), config.memory_on, advice
+        needed, memory_size, config.seeds, device, config.memory_on, advice, reserved=networks
     )
-    folder = next(place for place in (config.out or Path("runs")).absolute().parents if place.is_dir())
-    total, _, free = shutil.disk_usage(folder)
+    out = (config.out or Path("runs")).absolute()
+    try:
+        folder = next(place for place in (*out.parents, out) if place.is_dir())
+        total, _, free = shutil.disk_usage(folder)
+    except OSError as error:
+        raise ConfigError(f"--out cannot be used ({error.strerror}): give another.") from None
     needed -= sum(shard.bytes for shard in checkpoint.shards) if checkpoint else 0  # they are there already
     if config.save_every != 0 and needed > 0.9 * free and total > 0:
         what = "further checkpoints" if resumed else "the checkpoints"
@@ -399,6 +407,18 @@ def memory_bytes(spaces: TaskSpaces, memory_size: int) -> int:
         return memory_size * 4 * (2 * spaces.state_size + spaces.action_size + 2)
     frame_size = spaces.state_size // spaces.frames
     return frame_memory_bytes(memory_size, spaces.frames, frame_size, spaces.action_size)
+
+
+def network_bytes(spaces: TaskSpaces, settings: TD3Config) -> int:
+    """About what the networks of one seed take: weights, targets, gradients, moments, and activations of a batch."""
+    plan, hidden = encoder_plan(spaces, settings), settings.hidden_sizes
+    inputs = settings.picture_features if plan else spaces.state_size
+    actor, critic = (inputs, *hidden, spaces.action_size), (inputs + spaces.action_size, *hidden, 1)
+    weights = sum((a + 1) * b for sizes in (actor, critic, critic) for a, b in pairwise(sizes))
+    weights += sum(math.prod(shape) for shape in plan.shapes) if plan else 0
+    # Of a batch: a row of every layer of the three networks, forward and backward, and the states themselves.
+    batch = settings.batch_size * (2 * (sum(actor) + 2 * sum(critic)) + 2 * spaces.state_size)
+    return 4 * (5 * weights + batch)
 
 
 @runtime_checkable
