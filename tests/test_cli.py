@@ -412,7 +412,7 @@ def test_a_task_of_ones_own_is_trained_evaluated_and_filmed(tmp_path):
     assert figures["after"] == [6.0]
     assert (tmp_path / figures["video"]).stat().st_size > 500
     again = subprocess.run(
-        [command, "watch", "runs/my_task_Task-v0/latest", "--max-steps", "3", "--json"],
+        [command, "watch", "runs/my_task_Task-v0/latest", "--trust", "--max-steps", "3", "--json"],
         capture_output=True,
         text=True,
         check=False,

@@ -1,5 +1,13 @@
 """TD3 (Twin Delayed DDPG): train, evaluate, explain. `td3.train(...)`, `td3.load(path).act(observation)`."""
 
+import os
+import sys
+
+if sys.argv[:1] == ["-m"] and not sys.flags.safe_path and sys.path[:1] == [os.getcwd()]:  # noqa: PTH109
+    # `python -m td3` looks for every module in the current folder first, where a downloaded run may lie. Nothing is
+    # taken from there but an environment's own module (environments/own.py).
+    del sys.path[0]
+
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:

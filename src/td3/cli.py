@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
@@ -42,6 +43,8 @@ def _kwargs(words: Sequence[str]) -> dict[str, Any]:
             return dict(json.loads(words[0]))
         except ValueError:
             raise ValueError(f"{words[0]} is not JSON") from None
+        except RecursionError:
+            raise ValueError("the JSON object is nested too deeply") from None
     pairs = [word.partition("=") for word in words]
     if wrong := [word for word, (key, equals, _) in zip(words, pairs, strict=True) if not (key and equals)]:
         raise ValueError(f"{wrong[0]!r} is neither KEY=VALUE nor a JSON object")
@@ -51,7 +54,7 @@ def _kwargs(words: Sequence[str]) -> dict[str, Any]:
 def _as_json(text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
 
 
@@ -66,6 +69,9 @@ EnvKwargs = Annotated[
     ),
 ]
 RunPath = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+Trust = Annotated[
+    bool, tyro.conf.arg(help="Import the module that the environment's name has (module:Class), which executes it.")
+]
 
 
 @dataclass(frozen=True)
@@ -77,6 +83,7 @@ class TrainCommand(TrainConfig):
     """What the environment is made with, as KEY=VALUE (continuous=true gravity=-5.0) or one JSON object."""
     config: Path | None = None
     """A TOML or JSON file of these settings, such as a run's config.json; what is given here goes before it."""
+    trust: Trust = False
     capture_video: bool = False
     """Write a video of the trained agent at the end."""
     track: bool = False
@@ -98,6 +105,7 @@ class ResumeCommand:
     """The run directory."""
     steps: int | None = None
     """Env steps of each seed in all; more than before extends the run."""
+    trust: Trust = False
     track: bool = False
     """Send figures to Weights & Biases too (extra wandb; WANDB_MODE=offline keeps them here)."""
     wandb_project: str = "td3"
@@ -118,6 +126,7 @@ class EvaluateCommand:
     """Which held-out episodes: the same number gives the same ones, another number others."""
     which: Literal["best", "last"] = "last"
     """The agent at its best evaluation, or at the end."""
+    trust: Trust = False
     json: bool = False
     """Print the figures as one JSON object instead of words."""
 
@@ -146,6 +155,7 @@ class WatchCommand:
     """Which seed's agent; by default the one whose last evaluation was highest."""
     which: Literal["best", "last"] = "best"
     """The agent at its best evaluation, or at the end."""
+    trust: Trust = False
     json: bool = False
     """Print the figures as one JSON object instead of words."""
 
@@ -223,6 +233,7 @@ class ExplainCommand:
     """The moment to open, as it stands in the page's address after the #, such as "step=9&row=2"."""
     open: bool = True
     """Open the page in a browser, where there is a screen."""
+    trust: Trust = False
     json: bool = False
     """Print where the page is as one JSON object instead of words."""
 
@@ -241,6 +252,7 @@ class ExportCommand:
     """The agent at its best evaluation, or at the end."""
     sb3: bool = False
     """Also write sb3.zip, which Stable-Baselines3 loads."""
+    trust: Trust = False
     json: bool = False
     """Print the figures as one JSON object instead of words."""
 
@@ -261,6 +273,7 @@ class PushCommand:
     """The agent at its best evaluation, or at the end."""
     sb3: bool = False
     """Also write sb3.zip, which Stable-Baselines3 loads."""
+    trust: Trust = False
     json: bool = False
     """Print the figures as one JSON object instead of words."""
 
@@ -360,7 +373,7 @@ def resume_command(command: ResumeCommand) -> int:
 
     checkpoint, _ = Checkpoints(command.run).newest() if command.track else (None, [])
     first_step = 0 if checkpoint is None else checkpoint.env_steps
-    return _trained(command, partial(resume_run, command.run, command.steps), first_step)
+    return _trained(command, partial(resume_run, command.run, command.steps, trust=command.trust), first_step)
 
 
 def _trained(
@@ -423,13 +436,13 @@ def _trained(
         say(f"Seed {seed} was frozen at env step {facts['env_steps']:,} and is not in these means: {facts['reason']}")
     say(f"The run is in    {display.path}")
     if capture_video and not interrupted:
-        figures["video"] = str(_film(WatchCommand(display.path)).path)
+        figures["video"] = str(_film(WatchCommand(display.path, trust=True)).path)
         say(f"The video is     {figures['video']}")
     say(f"The report is    {display.path / 'report.html'}")
     if command.track and wandb_mode() == "offline":
         say(f"W&B is offline:  wandb sync {display.path}/wandb/offline-run-*")
     say("Next:", style="bold")
-    say(f"  td3 watch {display.path}")
+    say(f"  td3 watch {display.path}{' --trust' * (':' in run.config.env)}")
     say("  td3 train Ant-v5 --steps 1000000")
     if command.json:
         print(json.dumps(figures))
@@ -444,10 +457,11 @@ def evaluate_command(command: EvaluateCommand) -> int:
     from td3.run import Run
 
     run, purpose = Run(command.run), held_out(command.episode_seed)
+    making = run.making(command.trust, f"td3 evaluate {command.run}")
     means, episodes = {}, {}
     for seed in run.seeds:
         agent = run.agent(seed, command.which)
-        make = partial(make_environment, **run.config.making)
+        make = partial(make_environment, **making)
         evaluator = Evaluator(make, [seed], command.episodes, purpose=purpose)
         evaluation = evaluator(agent.policy)
         evaluator.close()
@@ -574,7 +588,7 @@ def export_command(command: ExportCommand) -> int:
     from td3.export import export_run
     from td3.run import Run
 
-    export = export_run(Run(command.run), command.out, command.seed, command.which, command.sb3)
+    export = export_run(Run(command.run), command.out, command.seed, command.which, command.sb3, command.trust)
     if command.json:
         print(json.dumps({"export": str(export.path), "difference": export.files}))
         return 0
@@ -593,7 +607,9 @@ def push_command(command: PushCommand) -> int:
     from td3.run import Run
 
     run = Run(command.run)
-    address, export = push_run(run, command.repo_id, command.private, command.seed, command.which, command.sb3)
+    address, export = push_run(
+        run, command.repo_id, command.private, command.seed, command.which, command.sb3, command.trust
+    )
     print(json.dumps({"address": address, "export": str(export.path)}) if command.json else f"Uploaded to {address}")
     return 0
 
@@ -619,7 +635,8 @@ def tune_command(command: TuneCommand) -> int:
         print(f"Picture: {tuning.plot}")
     if tuning.best_config:
         print(f"Best: trial {tuning.best_trial}, return {tuning.best_value:,.1f}")
-        print(f"Next: td3 train --config {tuning.best_config} --seed 100")
+        named = f"{command.env} " * (":" in command.env)  # a module that is typed may be imported
+        print(f"Next: td3 train {named}--config {tuning.best_config} --seed 100")
     return 130 if tuning.interrupted else 0
 
 
@@ -699,7 +716,7 @@ def explain_command(command: ExplainCommand) -> int:
     """Write the page and open it."""
     from td3.explain import explain
 
-    page, opened = explain(command.out, command.run, command.seed, command.at, command.open)
+    page, opened = explain(command.out, command.run, command.seed, command.at, command.open, command.trust)
     if command.json:
         print(json.dumps({"page": str(page), "opened": opened}))
     else:
@@ -738,9 +755,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _main(arguments: Sequence[str] | None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
-    # `td3 train my_module:MyEnv-v0` finds my_module where it was typed, as `python -m td3` does.
-    if "" not in sys.path:
-        sys.path.append("")
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError):  # a path may have characters that the output's encoding lacks
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
@@ -748,6 +762,7 @@ def _main(arguments: Sequence[str] | None) -> int:
         with sigterm_as_interrupt():
             code = _run(words)
         sys.stdout.flush()
+        return code
     except UserError as error:
         return _refused(str(error))
     except KeyboardInterrupt:
@@ -759,7 +774,10 @@ def _main(arguments: Sequence[str] | None) -> int:
         if error.filename is None:
             _print_nothing_more()
         return _refused(f"{error.filename or 'the output'} cannot be read or written ({error.strerror or error}).")
-    return code
+    finally:
+        if arguments is None:  # the process ends now; a second Ctrl-C would only interrupt what packages do at exit
+            with contextlib.suppress(ValueError):  # not in the main thread
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _run(words: Sequence[str]) -> int:
@@ -889,12 +907,16 @@ def _defaults_of_file(path: Path, words: Sequence[str]) -> TrainCommand:
     with contextlib.suppress(TypeError, ValueError):  # the parser will say so
         given["steps"] = int(_value_of("--steps", words))  # type: ignore[arg-type]  # None is no number either
     config = read_config(path, **{name: value for name, value in given.items() if value is not None})
+    if ":" in config.env and given["env"] is None:  # a module that is typed may be imported
+        from td3.run import require_trust
+
+        require_trust(config, path, "--trust" in words, f"td3 train --config {path}")
     return TrainCommand(**{f.name: getattr(config, f.name) for f in fields(TrainConfig)}, config=path)
 
 
 def _environment_in(words: Sequence[str]) -> str:
     """The word that is neither an option nor an option's value; numbers can only be values."""
-    names = ("json", "capture-video", "track", "tf32", "normalize-observations", "pixels")
+    names = ("json", "capture-video", "trust", "track", "tf32", "normalize-observations", "pixels")
     flags = [f"--{no}{name}" for name in names for no in ("", "no-")]
     for before, word in pairwise(["", *words]):
         takes_value = before.startswith("--") and "=" not in before and before.replace("_", "-") not in flags

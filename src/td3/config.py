@@ -6,7 +6,6 @@ published beside it, "course" the fifteen-step lesson, "bullet" RL Zoo's tuned v
 
 import difflib
 import json
-import sys
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
@@ -28,6 +27,10 @@ ADDED_LATER = (
     *("env_kwargs", "normalize_observations", "pixels", "frames", "picture_size", "action_repeat"),
 )
 """Fields of a run that the first version did not have: its runs are read as if they had the default."""
+MOST_ENVIRONMENTS = 10_000
+"""Environments of a run, to train and to evaluate in: each is made, and takes memory and time."""
+LARGEST = 10**18
+"""No number of a configuration is larger: counts are kept in 64 bits."""
 WARM_UP_PART = 10
 """A preset's random steps are at most one part in so many of the run, so that a short run learns too."""
 
@@ -149,6 +152,12 @@ class TrainConfig:
                 "workers ray has many episodes under way at once and updates after every env step, but update_when is "
                 "'episode' (presets paper and course): give --td3.update-when step, or other workers."
             )
+        for name in ("envs", "eval_episodes"):
+            if (count := self.seeds * getattr(self, name)) > MOST_ENVIRONMENTS:
+                raise ConfigError(
+                    f"{self.seeds:,} seeds with {name} {getattr(self, name):,} need {count:,} environments, and at "
+                    f"most {MOST_ENVIRONMENTS:,} are made: lower --{name.replace('_', '-')} or train fewer seeds."
+                )
         if self.workers != "ray" and self.ray_address is not None:
             raise ConfigError(f"ray_address {self.ray_address!r} is given, but workers is not ray: add --workers ray.")
 
@@ -195,7 +204,7 @@ class TrainConfig:
 
     def warm_up_note(self) -> str:
         """One sentence where the preset's random steps were reduced for a short run."""
-        usual, steps = preset_config(self.preset, self.env, sys.maxsize).random_steps, self.td3.random_steps
+        usual, steps = preset_config(self.preset, self.env, LARGEST).random_steps, self.td3.random_steps
         if steps != self.steps // WARM_UP_PART or steps >= usual:
             return ""
         return f"Warm-up: {steps:,} random steps (a tenth of this short run; the preset has {usual:,})."
@@ -262,6 +271,9 @@ def preset_config(name: str, env: str, steps: int) -> TD3Config:
 
 def resolve(env: str, preset: str = "author", **given: Any) -> TrainConfig:
     """A full configuration from a preset and the fields that were given, of the run or of the algorithm."""
+    for name, text in (("env", env), ("preset", preset)):
+        if not isinstance(text, str):
+            raise ConfigError(f"{name} must be a name, but {text!r} was given.")
     own = {f.name for f in fields(TrainConfig)} - {"env", "preset", "td3"}
     known = own | {f.name for f in fields(TD3Config)}
     for name in given:
@@ -314,11 +326,7 @@ def _within(low: float, high: float) -> Callable[[Any], bool]:
     return lambda given: _number(given) and low <= given <= high
 
 
-def _positive(given: Any) -> bool:
-    return _number(given) and 0 < given < float("inf")
-
-
-def _above_0_to(high: float) -> Callable[[Any], bool]:
+def _up_to(high: float) -> Callable[[Any], bool]:
     return lambda given: _number(given) and 0 < given <= high
 
 
@@ -334,14 +342,23 @@ def _are_kwargs(given: Any) -> bool:
     if not isinstance(given, dict) or not all(isinstance(name, str) and name.isidentifier() for name in given):
         return False
     try:
-        return "render_mode" not in given and bool(json.loads(json.dumps(given)) == given)
+        return "render_mode" not in given and _is_shallow(given) and bool(json.loads(json.dumps(given)) == given)
     except ValueError:
         return False
+
+
+def _is_shallow(value: Any, levels: int = 32) -> bool:
+    """Whether a value can be copied and written: Python's own stack ends some hundred levels down."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    return levels > 0 and all(_is_shallow(each, levels - 1) for each in inner)
 
 
 def _require(config: Any, rules: Sequence[Rule]) -> None:
     for name, rule, holds in rules:
         given = getattr(config, name)
+        numbers = given if isinstance(given, tuple | list) else (given,)
+        if any(isinstance(number, int) and number > LARGEST for number in numbers):
+            raise ConfigError(f"{name} must be at most {LARGEST:,}, but {given!r} was given.")
         if not _holds(holds, given):
             raise ConfigError(f"{name} must be {rule}, but {given!r} was given.")
 
@@ -360,8 +377,8 @@ _TD3_RULES: tuple[Rule, ...] = (
         lambda given: len(given) > 0 and all(map(_whole(1), given)),
     ),
     # With larger ones a single step could leave the range of float32.
-    ("actor_learning_rate", "above 0 and at most 100", _above_0_to(100)),
-    ("critic_learning_rate", "above 0 and at most 100", _above_0_to(100)),
+    ("actor_learning_rate", "above 0 and at most 100", _up_to(100)),
+    ("critic_learning_rate", "above 0 and at most 100", _up_to(100)),
     ("optimizer", "adam or sgd", lambda given: given in ("adam", "sgd")),
     ("batch_size", "a whole number of at least 1", _whole(1)),
     ("memory_size", "a whole number of at least 1", _whole(1)),
@@ -372,7 +389,7 @@ _TD3_RULES: tuple[Rule, ...] = (
     ("policy_delay", "a whole number from 1 to 1,000,000", lambda given: _whole(1)(given) and given <= 1_000_000),
     ("gamma", "within [0, 1]", _within(0.0, 1.0)),
     ("tau", "within [0, 1]", _within(0.0, 1.0)),
-    ("updates_per_step", "above 0 and at most 1,000", _above_0_to(1_000)),
+    ("updates_per_step", "above 0 and at most 1,000", _up_to(1_000)),
     ("update_when", "step or episode", lambda given: given in ("step", "episode")),
     ("picture_features", "a whole number of at least 1", _whole(1)),
     ("random_shift", "a whole number of at least 0", _whole(0)),
@@ -394,11 +411,11 @@ _TRAIN_RULES: tuple[Rule, ...] = (
     ("eval_every", "a whole number of at least 0", _whole(0)),
     ("eval_episodes", "a whole number of at least 1", _whole(1)),
     ("save_every", "a whole number of at least 0", lambda given: given is None or _whole(0)(given)),
-    ("env_timeout", "a positive number of seconds", _positive),
+    ("env_timeout", "a positive number of seconds, at most 1,000,000", _up_to(1e6)),
     ("workers", f"one of {', '.join(get_args(Workers))}", _one_of(Workers)),
     ("ray_address", "HOST:PORT", lambda given: given is None or isinstance(given, str)),
     ("max_staleness", "a whole number of at least 1", _whole(1)),
-    ("threads", "a whole number of at least 0", _whole(0)),
+    ("threads", "a whole number from 0 to 10,000", lambda given: _whole(0)(given) and given <= 10_000),
     ("tf32", "True or False", lambda given: isinstance(given, bool)),
     ("memory_on", f"one of {', '.join(get_args(MemoryPlace))}", _one_of(MemoryPlace)),
     ("env_kwargs", "plain values by name, and not render_mode, which each command chooses", _are_kwargs),

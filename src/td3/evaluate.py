@@ -14,6 +14,7 @@ from typing import IO, Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 
+from td3.config import MOST_ENVIRONMENTS
 from td3.environments import EnvironmentPool, EnvironmentRow, Placing, place, single_threaded_children
 from td3.environments.placing import construct_all
 from td3.environments.pool import belong_to, parents_signals_blocked
@@ -181,6 +182,11 @@ def evaluation_seeds(seeds: Sequence[int], episodes: int, purpose: str = "evalua
 
     if episodes < 1:
         raise ConfigError(f"episodes must be a whole number of at least 1, but {episodes!r} was given.")
+    if len(seeds) * episodes > MOST_ENVIRONMENTS:
+        raise ConfigError(
+            f"{episodes:,} episodes of {len(seeds):,} seeds need as many environments, and at most "
+            f"{MOST_ENVIRONMENTS:,} are made: give fewer --episodes."
+        )
     return [[derive_seed(seed, purpose, episode) % 2**31 for episode in range(episodes)] for seed in seeds]
 
 

@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
@@ -43,12 +43,33 @@ def available_memory() -> int | None:
     return min(offers) if offers else None
 
 
+def require_network_memory(
+    needed: int, hidden_sizes: Sequence[int], batch_size: int, members: int, device: torch.device, advice: str = ""
+) -> None:
+    """Refuse networks that do not fit, before anything is allocated."""
+    free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else available_memory()
+    if free is not None and needed > 0.9 * free:
+        sizes, seeds = " ".join(map(str, hidden_sizes)), f"{members:,} seed{'s' * (members > 1)}"
+        raise ConfigError(
+            f"the networks need about {gigabytes(needed)} for {seeds} with hidden sizes {sizes} and batches of "
+            f"{batch_size:,}, and {'the GPU' if device.type == 'cuda' else 'this machine'} has {gigabytes(free)} free: "
+            + (advice or "lower --td3.hidden-sizes or --td3.batch-size, or train fewer seeds.")
+        )
+
+
 def require_memory(
-    needed: int, memory_size: int, members: int, device: torch.device, wish: str = "auto", advice: str = ""
+    needed: int,
+    memory_size: int,
+    members: int,
+    device: torch.device,
+    wish: str = "auto",
+    advice: str = "",
+    reserved: int = 0,
 ) -> bool:
     """Whether the replay memory of a GPU goes into this machine's RAM: where it does not fit on the GPU, or on a wish.
 
-    Refuses what fits nowhere, before anything is allocated; `advice` replaces the usual one.
+    Refuses what fits nowhere, before anything is allocated; `advice` replaces the usual one, and `reserved` bytes are
+    kept free for what else the run needs.
     """
     offers: dict[str, int | None] = {}
     if device.type == "cuda" and wish != "host":
@@ -56,10 +77,10 @@ def require_memory(
     if device.type == "cpu" or wish != "gpu":
         offers["this machine"] = available_memory()
     for place, free in offers.items():
-        if free is None or needed <= 0.9 * free:
+        if free is None or needed + reserved <= 0.9 * free:
             return device.type == "cuda" and place == "this machine"
     most = max(free for free in offers.values() if free is not None)
-    fitting = int(memory_size * 0.9 * most / needed)
+    fitting = max(0, int(memory_size * (0.9 * most - reserved) / needed))
     places = " and ".join(f"{place} has {gigabytes(free)} free" for place, free in offers.items() if free is not None)
     raise ConfigError(
         f"the replay memory needs {gigabytes(needed)} for {members} x {memory_size:,} transitions, and {places}: "

@@ -49,6 +49,8 @@ DIAGNOSTICS = (
 
 def new_directory(config: TrainConfig) -> Path:
     """Where a new run goes; refuses a directory that holds a run or that cannot be written."""
+    if config.out is not None and config.out.absolute() == config.out.absolute().parent:
+        raise RunError(f"{config.out} is no folder for a run: give a folder of its own as --out.")
     path = config.out or Path("runs") / config.env.replace("/", "_").replace(":", "_")
     try:
         if config.out is None:
@@ -265,6 +267,11 @@ class Run:
             raise RunError(f"{self.path / 'config.json'} is damaged: it is not an object.")
         self.config = TrainConfig.from_json(values)
 
+    def making(self, trust: bool, command: str) -> dict[str, Any]:
+        """What `make_environment` is called with; `command` is what was typed, for the sentence that refuses."""
+        require_trust(self.config, self.path, trust, command)
+        return self.config.making
+
     @property
     def seeds(self) -> tuple[int, ...]:
         """The seeds that were trained."""
@@ -339,6 +346,16 @@ class Run:
     def __repr__(self) -> str:
         """Where it is and what it trained."""
         return f"Run({str(self.path)!r}, env={self.config.env!r}, seeds={list(self.seeds)})"
+
+
+def require_trust(config: TrainConfig, path: Path, trust: bool, command: str) -> None:
+    """Refuse an environment whose name has a run import a module, unless its code is trusted."""
+    module, names_module, _ = config.env.partition(":")
+    if names_module and not trust:
+        raise RunError(
+            f"{path} is a run of {config.env}, and to make that environment executes the code of the module {module}: "
+            f"if you trust it, say so with  {command} --trust  (in Python: env=... or trust=True)."
+        )
 
 
 def _read_array(archive: zipfile.ZipFile, name: str) -> Array:

@@ -117,7 +117,7 @@ def train_or_resume(config: TrainConfig, out: Path, token: str, folders: Sequenc
     try:
         if (config.out / "config.json").exists():
             if not _finished(config):
-                resume_run(config.out, config.steps)
+                resume_run(config.out, config.steps, env=config.env)
         else:
             train_run(config)
     except UserError as error:
@@ -152,7 +152,7 @@ def _train_all(
         # A task works in a folder of Ray's.
         config = replace(run.config, threads=run.config.threads or cpus, out=run.config.out.absolute())
         config = replace(config, device="cpu") if config.device == "auto" and not gpus else config
-        pending[task.remote(config, out.absolute(), token, module_folders())] = number
+        pending[task.remote(config, out.absolute(), token, module_folders(config.env))] = number
     try:
         while pending:
             for reference in ray.wait(list(pending), num_returns=1, timeout=0.5)[0]:

@@ -6,6 +6,7 @@ environments do it, the update draws from the memory as it was before that step.
 
 import contextlib
 import json
+import math
 import shutil
 import signal
 import threading
@@ -15,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -55,7 +57,7 @@ from td3.libraries import library_variables
 from td3.pictures import convolutions_for, encoder_shapes, layout_of
 from td3.policy import Array
 from td3.report.live import Companions
-from td3.resources import available_threads, gigabytes, require_memory
+from td3.resources import available_threads, gigabytes, require_memory, require_network_memory
 from td3.run import (
     DIAGNOSTICS,
     METRICS,
@@ -66,6 +68,7 @@ from td3.run import (
     new_directory,
     read_facts,
     require_no_run,
+    require_trust,
     versions,
     write_facts,
     write_json,
@@ -190,25 +193,41 @@ def train_run(config: TrainConfig, observer: Observer | None = None, maker: Make
     return Run(path)
 
 
-def resume(path: Path | str, *, steps: int | None = None, env: Any = None) -> Run:
+def resume(path: Path | str, *, steps: int | None = None, env: Any = None, trust: bool = False) -> Run:
     """Go on with a run that was interrupted, or, with more steps, with a finished one.
 
-    `env` is needed where the run was trained on a function of yours: the same one again.
+    `env` is needed where the run was trained on a function of yours: the same one again. A run whose environment is
+    named `module:Class` is resumed with that class as `env`, or with `trust`, which has the module imported.
     """
-    return resume_run(Path(path), steps, maker=None if env is None else understood(env).maker)
+    given = None if env is None else understood(env)
+    if given is None or given.maker is not None:
+        return resume_run(Path(path), steps, maker=given and given.maker, trust=trust)
+    return resume_run(Path(path), steps, trust=trust, env=given.env)
 
 
 @library_variables()
 @sigterm_as_interrupt()
 def resume_run(
-    path: Path, steps: int | None = None, observer: Observer | None = None, maker: Maker | None = None
+    path: Path,
+    steps: int | None = None,
+    observer: Observer | None = None,
+    maker: Maker | None = None,
+    *,
+    trust: bool = False,
+    env: str | None = None,
 ) -> Run:
-    """Go on from the newest whole checkpoint, or from the beginning where there is none."""
+    """Go on from the newest whole checkpoint, or from the beginning where there is none.
+
+    A module that the run's environment names is imported only with `trust`, or where `env` is that name.
+    """
     observer = observer or Silence()
     check_run_folder(path)
     checkpoints = Checkpoints(path)
     with locked(path) if path.is_dir() else contextlib.nullcontext():
         config = _config_to_resume(path, Run(path).config, steps)
+        if env is not None and env != config.env:
+            raise RunError(f"{path} is a run of {config.env}, and {env} was given: give the environment that it has.")
+        require_trust(config, path, trust or env is not None or maker is not None, f"td3 resume {path}")
         checkpoint, refused = checkpoints.newest()
         while checkpoint is not None:
             try:
@@ -316,14 +335,20 @@ def _require_room(
     config: TrainConfig, spaces: TaskSpaces, checkpoint: Checkpoint | None = None, *, resumed: bool = False
 ) -> bool:
     """Refuse a run that would fill the memory or the disk; says whether a GPU's replay memory goes into host RAM."""
-    memory_size = min(config.td3.memory_size, _longest(config))
+    memory_size, device = min(config.td3.memory_size, _longest(config)), choose_device(config.device)
     needed = config.seeds * memory_bytes(spaces, memory_size)
+    networks = config.seeds * network_bytes(spaces, config.td3)
     advice = "free some, or resume it on a machine that has more." if resumed else ""
+    require_network_memory(networks, config.td3.hidden_sizes, config.td3.batch_size, config.seeds, device, advice)
     in_host_memory = require_memory(
-        needed, memory_size, config.seeds, choose_device(config.device), config.memory_on, advice
+        needed, memory_size, config.seeds, device, config.memory_on, advice, reserved=networks
     )
-    folder = next(place for place in (config.out or Path("runs")).absolute().parents if place.is_dir())
-    total, _, free = shutil.disk_usage(folder)
+    out = (config.out or Path("runs")).absolute()
+    try:
+        folder = next(place for place in (*out.parents, out) if place.is_dir())
+        total, _, free = shutil.disk_usage(folder)
+    except OSError as error:
+        raise ConfigError(f"--out cannot be used ({error.strerror}): give another.") from None
     needed -= sum(shard.bytes for shard in checkpoint.shards) if checkpoint else 0  # they are there already
     if config.save_every != 0 and needed > 0.9 * free and total > 0:
         what = "further checkpoints" if resumed else "the checkpoints"
@@ -395,6 +420,18 @@ def memory_bytes(spaces: TaskSpaces, memory_size: int) -> int:
         return memory_size * 4 * (2 * spaces.state_size + spaces.action_size + 2)
     frame_size = spaces.state_size // spaces.frames
     return frame_memory_bytes(memory_size, spaces.frames, frame_size, spaces.action_size)
+
+
+def network_bytes(spaces: TaskSpaces, settings: TD3Config) -> int:
+    """About what the networks of one seed take: weights, targets, gradients, moments, and activations of a batch."""
+    plan, hidden = encoder_plan(spaces, settings), settings.hidden_sizes
+    inputs = settings.picture_features if plan else spaces.state_size
+    actor, critic = (inputs, *hidden, spaces.action_size), (inputs + spaces.action_size, *hidden, 1)
+    weights = sum((a + 1) * b for sizes in (actor, critic, critic) for a, b in pairwise(sizes))
+    weights += sum(math.prod(shape) for shape in plan.shapes) if plan else 0
+    # Of a batch: a row of every layer of the three networks, forward and backward, and the states themselves.
+    batch = settings.batch_size * (2 * (sum(actor) + 2 * sum(critic)) + 2 * spaces.state_size)
+    return 4 * (5 * weights + batch)
 
 
 @runtime_checkable

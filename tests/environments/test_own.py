@@ -42,7 +42,7 @@ def test_a_function_makes_the_environments_and_is_given_again_to_go_on(tmp_path)
     with pytest.raises(
         EnvironmentFault, match=r"environments.test_own has no environment class .* td3.resume\(RUN, env="
     ):
-        td3.resume(run.path, steps=60)
+        td3.resume(run.path, steps=60, trust=True)
     assert td3.resume(run.path, steps=60, env=make).config.steps == 60
     whole = td3.train(make, out=tmp_path / "whole", env_kwargs={"length": 7}, **{**SHORT, "steps": 60})
     agents = [(path / "seed_0/last/agent.safetensors").read_bytes() for path in (run.path, whole.path)]
@@ -60,9 +60,9 @@ def test_a_function_reaches_worker_processes(tmp_path):
 def test_a_class_that_can_be_imported_is_kept_by_its_name(tmp_path, capsys):
     run = td3.train(Scripted, out=tmp_path / "run", **SHORT)
     assert run.config.env == "scripted:Scripted"
-    assert main(["evaluate", str(run.path), "--episodes", "1", "--json"]) == 0
+    assert main(["evaluate", str(run.path), "--episodes", "1", "--json", "--trust"]) == 0
     assert json.loads(capsys.readouterr().out)["env"] == "scripted:Scripted"
-    td3.resume(run.path, steps=60)
+    td3.resume(run.path, steps=60, env=Scripted)
 
 
 def test_a_class_may_be_given_a_time_limit():

@@ -10,7 +10,7 @@ from scripted import SMALL
 
 from td3 import config
 from td3.cli import TuneCommand, main
-from td3.errors import ConfigError, MissingExtra, RunError
+from td3.errors import ConfigError, Diverged, MissingExtra, RunError
 from td3.evaluate import Evaluation
 from td3.tune import SEARCH, TuneOptions, search, tune
 
@@ -128,6 +128,33 @@ def test_ctrl_c_leaves_a_study_that_goes_on(monkeypatch, tmp_path):
     monkeypatch.setattr(search, "train_run", FakeTraining())
     tuning = tune(OPTIONS, tmp_path, 3, say=silence)
     assert (tuning.interrupted, tuning.finished) == (False, 3)
+
+
+def test_a_diverged_trial_is_stopped_and_the_study_goes_on(monkeypatch, tmp_path):
+    usual, calls = FakeTraining(), []
+
+    def diverging(config, observer):
+        calls.append(config)
+        if len(calls) == 1:
+            raise Diverged("Learning broke down at env step 0.")
+        return usual(config, observer)
+
+    monkeypatch.setattr(search, "train_run", diverging)
+    said = []
+    tuning = tune(OPTIONS, tmp_path, 3, say=said.append)
+    assert (tuning.finished, tuning.pruned, tuning.interrupted) == (3, 1, False)
+    assert tuning.best_trial in (1, 2)
+    assert said[0].startswith("trial 0: stopped at 0 env steps, ")
+    assert tuning.plot.exists()
+
+
+def test_a_study_of_diverged_trials_alone_has_no_best(monkeypatch, tmp_path):
+    def diverging(config, observer):
+        raise Diverged("Learning broke down at env step 0.")
+
+    monkeypatch.setattr(search, "train_run", diverging)
+    tuning = tune(OPTIONS, tmp_path, 2, say=silence)
+    assert (tuning.finished, tuning.pruned, tuning.best_config) == (2, 2, None)
 
 
 def test_a_return_that_is_no_number_ends_the_trial_and_not_the_study(monkeypatch, tmp_path):

@@ -164,7 +164,7 @@ def _at_least(low: int) -> Callable[[Any], bool]:
 
 
 _RULES: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
-    ("threads", "a whole number of at least 0", _at_least(0)),
+    ("threads", "a whole number from 0 to 10,000", lambda given: 0 <= given <= 10_000),
     ("batch_size", "a whole number of at least 1", _at_least(1)),
     ("width", "a whole number of at least 1", _at_least(1)),
     ("members", "a whole number of at least 1", _at_least(1)),

@@ -305,7 +305,9 @@ class RayCollector:
         actor = born.remote(self._make, self.config.member_seeds, number, life, *self._bounds)
         self._lives[number] += 1
         self.actors[number] = actor
-        self._pending[actor.greet.remote(module_folders())] = _Asked(number, 0, 0, time.monotonic(), True)
+        self._pending[actor.greet.remote(module_folders(self.config.env))] = _Asked(
+            number, 0, 0, time.monotonic(), True
+        )
 
     def _broadcast(self, updates: int, policy: Callable[[], Policy]) -> Any:
         """The weights in the cluster's memory, put there once, however many collectors are asked with them."""

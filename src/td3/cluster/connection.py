@@ -143,9 +143,9 @@ def require_cluster(address: str | None) -> None:
         )
 
 
-def module_folders() -> list[str]:
-    """Where this process finds its modules."""
-    return [folder for folder in sys.path if folder]
+def module_folders(env: str) -> list[str]:
+    """Where this process finds its modules: in the current folder only where the environment's name has one."""
+    return [*(folder for folder in sys.path if folder), *([str(Path.cwd())] if ":" in env else [])]
 
 
 def look_also_in(folders: Sequence[str]) -> None:

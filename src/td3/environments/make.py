@@ -14,7 +14,7 @@ import gymnasium as gym
 
 from td3.environments.guarded import describe
 from td3.environments.observations import as_vector
-from td3.environments.own import GIVEN, Maker, class_named, name_of, not_found
+from td3.environments.own import GIVEN, Maker, class_named, found_here, name_of, not_found
 from td3.environments.pixels import RepeatAction, prepare_headless_rendering, seen_in_pixels
 from td3.environments.quiet import without_noise
 from td3.environments.repeat import forgetful
@@ -180,6 +180,11 @@ def make_environment(
 
 
 def _made(env: str | Maker, arguments: dict[str, Any]) -> Any:
+    with found_here(env) if isinstance(env, str) else contextlib.nullcontext():
+        return _made_of(env, arguments)
+
+
+def _made_of(env: str | Maker, arguments: dict[str, Any]) -> Any:
     maker = class_named(env) if isinstance(env, str) else env
     if maker is not None:
         limit = arguments.pop("max_episode_steps", None)  # which `gym.make` understands for all that are registered

@@ -1,11 +1,13 @@
 """Environments that come as Python objects: a function that makes one, a class, or an instance."""
 
+import contextlib
 import copy
 import importlib
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -86,6 +88,27 @@ def name_of(maker: Any) -> str:
         .replace("<", "")
         .replace(">", "")
     )
+
+
+@contextlib.contextmanager
+def found_here(env: str) -> Iterator[None]:
+    """While `module:Name` is imported and made, look for its module in the current folder too, last of all.
+
+    Only then: else any file there with the name of an optional package would be executed by every command.
+    """
+    module, names_module, _ = env.partition(":")
+    try:
+        here = str(Path.cwd())
+    except OSError:  # it was removed
+        here = ""
+    added = bool(names_module and here) and module not in sys.modules and here not in sys.path
+    if added:
+        sys.path.append(here)
+    try:
+        yield
+    finally:
+        if added:
+            sys.path.remove(here)
 
 
 def class_named(env: str) -> type[gym.Env[Any, Any]] | None:

@@ -7,7 +7,12 @@ from pathlib import Path
 
 
 def explain(
-    out: Path, run: Path | None = None, seed: int | None = None, at: str = "", open_it: bool = True
+    out: Path,
+    run: Path | None = None,
+    seed: int | None = None,
+    at: str = "",
+    open_it: bool = True,
+    trust: bool = False,
 ) -> tuple[Path, bool]:
     """Write the page, of the lesson or of a reader's own run; returns where it is and whether a browser has it."""
     from td3.errors import ConfigError
@@ -18,7 +23,7 @@ def explain(
         raise ConfigError(f"the page is written as .html, but {out} was given: give another --out.")
     if seed is not None and run is None:
         raise ConfigError("--seed chooses among the seeds of a run: give --run as well, or leave it out.")
-    page = write_page(lesson_trace() if run is None else record_run(run, seed), out)
+    page = write_page(lesson_trace() if run is None else record_run(run, seed, trust=trust), out)
     address = page.resolve().as_uri() + (f"#{at.lstrip('#')}" if at else "")
     return page, open_it and _has_screen() and webbrowser.open(address)
 

@@ -160,19 +160,20 @@ def rail() -> EnvironmentRow:
     return EnvironmentRow([make_environment(RAIL, reward_noise=REWARD_NOISE)])
 
 
-def record_run(path: Path, seed: int | None = None, steps: int = 2_000) -> Trace:
+def record_run(path: Path, seed: int | None = None, steps: int = 2_000, *, trust: bool = False) -> Trace:
     """The trace of a reader's own run: its six networks, played for a while and updated until the actor has moved.
 
     A run keeps its networks and not its memory: the transitions are played anew by its actor, with its exploration
     noise, and the optimisers start afresh.
     """
     run = Run(path)
+    making = run.making(trust, f"td3 explain --run {path}")
     chosen = run.best_seed() if seed is None else seed
     policy, saved = run.agent(chosen, "last")
     settings, env = run.config.td3, run.config.env
     if saved.get("frames"):
         raise RunError(f"{path} learnt from pictures, and the page draws states of a few numbers: explain another run.")
-    environments = EnvironmentRow([_as_the_networks_see_it(make_environment(**run.config.making), policy)])
+    environments = EnvironmentRow([_as_the_networks_see_it(make_environment(**making), policy)])
     spaces, steps = check_environment(environments.environments[0], env), min(steps, settings.memory_size)
     agent, memory = newborn(settings, chosen, environments, steps)
     _load_networks(agent, run.folder(chosen) / "last" / "agent.safetensors")

@@ -57,12 +57,21 @@ class Export(NamedTuple):
 
 
 def export_run(
-    run: Run, out: Path | None = None, seed: int | None = None, which: str = "best", sb3: bool = False
+    run: Run,
+    out: Path | None = None,
+    seed: int | None = None,
+    which: str = "best",
+    sb3: bool = False,
+    trust: bool = False,
 ) -> Export:
-    """Export one agent of a run; nothing is written before it is known that everything needed is there."""
+    """Export one agent of a run; nothing is written before it is known that everything needed is there.
+
+    With `sb3` the environment is made, and `trust` lets a module that it names be imported.
+    """
     require_onnx()
     if sb3:
         require_sb3()
+        run.making(trust, f"td3 export {run.path} --sb3")
         if run.agent(seed, which).policy.encoder is not None:
             raise RunError(
                 f"{run.path} learnt from pictures, and its encoder cannot be written as sb3.zip: leave --sb3 out."

@@ -10,7 +10,13 @@ from td3.run import Run
 
 
 def push_run(
-    run: Run, repo_id: str, private: bool = False, seed: int | None = None, which: str = "best", sb3: bool = False
+    run: Run,
+    repo_id: str,
+    private: bool = False,
+    seed: int | None = None,
+    which: str = "best",
+    sb3: bool = False,
+    trust: bool = False,
 ) -> tuple[str, Export]:
     """Export one agent of a run and upload the folder; returns the address of the model."""
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", repo_id):
@@ -23,7 +29,7 @@ def push_run(
         raise ConfigError(
             "nothing was uploaded: there is no Hugging Face token here. Log in with `hf auth login`, or set HF_TOKEN."
         )
-    export = export_run(run, seed=seed, which=which, sb3=sb3)
+    export = export_run(run, seed=seed, which=which, sb3=sb3, trust=trust)
     return _upload(huggingface_hub.HfApi(), repo_id, private, export), export
 
 

@@ -259,7 +259,7 @@ def write_report(runs: Sequence[RunRecords], out: Path, margin: float = MARGIN) 
         raise ConfigError(f"margin must be within (0, 1), a share of the reference's return, but {margin} was given.")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(out, page(runs, margin).encode())
+        write_atomically(out, page(runs, margin).encode(errors="backslashreplace"))
     except OSError as error:
         raise RunError(f"the report {out} cannot be written ({error.strerror}): give another --out.") from None
 

@@ -4,6 +4,7 @@ import importlib.util
 import math
 import netrc
 import os
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -76,7 +77,8 @@ class TensorBoard(Tracker):
         from tensorboard.compat.proto.event_pb2 import Event, SessionLog
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
-        self._event = Event
+        self._event, self._hook = Event, threading.excepthook
+        threading.excepthook = self._without_traceback
         self._writers = [EventFileWriter(str(path / "tensorboard" / f"seed_{s}")) for s in config.member_seeds]
         self._begin(config.seeds, first_step)
         if first_step:
@@ -100,8 +102,16 @@ class TensorBoard(Tracker):
 
     def close(self) -> None:
         """Close the files."""
-        for writer in self._writers:
-            writer.close()
+        try:
+            for writer in self._writers:
+                writer.close()
+        finally:
+            threading.excepthook = self._hook
+
+    def _without_traceback(self, failed: threading.ExceptHookArgs) -> None:
+        """A writer's thread that fails, on a full disk for example, tells its writer, and that raises again here."""
+        if not type(failed.thread).__module__.startswith("tensorboard."):
+            self._hook(failed)
 
 
 def tensorboard_installed() -> bool:

@@ -143,13 +143,14 @@ def film_run(
     grid: bool = False,
     learning: bool = False,
     plain: bool = False,
+    trust: bool = False,
 ) -> Film:
-    """The film that `td3 watch` was asked for."""
+    """The film that `td3 watch` was asked for; `trust` lets a run's own module be imported."""
     if grid and learning:
         raise ConfigError("--grid shows seeds side by side and --learning one of them over time: give one of the two.")
     found = Run(run)
     name = "grid.mp4" if grid else "learning.mp4" if learning else "video.mp4"
-    path, env = out or found.path / name, found.config.making
+    path, env = out or found.path / name, found.making(trust, f"td3 watch {run}")
     if grid:
         seeds = found.seeds[:MOST_TILES] if seed is None else (seed,)
         return record_grid([_player(found, one, which) for one in seeds], env, path, max_steps=max_steps)

@@ -18,7 +18,7 @@ import numpy as np
 from td3.algorithm.streams import derive_seed
 from td3.config import TrainConfig, preset_config, resolve
 from td3.environments import check_environment, make_environment
-from td3.errors import ConfigError, RunError, missing_extra
+from td3.errors import ConfigError, Diverged, RunError, missing_extra
 from td3.evaluate import Evaluation
 from td3.files import outside, write_atomically
 from td3.training import Silence, train_run
@@ -230,11 +230,16 @@ def _same_study(study: "optuna.Study", options: TuneOptions, out: Path) -> None:
 
 
 def _run_trial(trial: "optuna.Trial", options: TuneOptions, out: Path, device: str, threads: int) -> float:
+    import optuna
+
     config = config_of(options, {name: SEARCH[name](trial) for name in options.fields})
     folder = out / f"trial_{trial.number:04}"
     observer = PruningObserver(trial)
     # A trial that ends early begins again, so checkpoints would serve nobody.
-    train_run(replace(config, out=folder, device=device, threads=threads, save_every=0), observer)  # type: ignore[arg-type]  # checked there
+    try:
+        train_run(replace(config, out=folder, device=device, threads=threads, save_every=0), observer)  # type: ignore[arg-type]  # checked there
+    except Diverged as error:  # settings that do not work are what a search has to find out
+        raise optuna.TrialPruned(str(error)) from error
     return observer.value
 
 
