@@ -1,6 +1,7 @@
 """Environments that change what they are given, exit, print nothing, show anything: the same for every worker kind."""
 
 import contextlib
+import gc
 import multiprocessing
 import os
 import signal
@@ -213,6 +214,18 @@ def test_environments_made_before_one_that_cannot_be_made_are_closed():
     with pytest.raises(EnvironmentFault, match="StopIteration"):
         placed(make, "in process")
     assert len(closed) == 2
+
+
+def test_environments_that_could_be_made_are_open():
+    class Counted(Scripted):
+        closed = False
+
+        def close(self):
+            self.closed = True
+
+    environments = placed(Counted, "in process")
+    gc.collect()
+    assert [environment.closed for environment in environments.environments] == [False] * 3
 
 
 def test_a_training_that_cannot_be_begun_leaves_no_process_and_no_thread(tmp_path, monkeypatch):
