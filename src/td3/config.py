@@ -124,7 +124,7 @@ class TrainConfig:
     save_every: int | None = None
     """Env steps between checkpoints; 0 makes none; by default as often as costs 2 % of the time at most."""
     env_timeout: float = 120.0
-    """Seconds after which an environment in a worker process counts as hung and is replaced."""
+    """Seconds that one call of an environment in a worker process or thread may take before it is replaced as hung."""
     ray_address: str | None = None
     """With workers ray: HOST:PORT of a cluster; without it, one is started on this machine for the run."""
     max_staleness: int = 1_000

@@ -58,3 +58,63 @@ def test_bounds_the_wrong_way_round_are_refused():
     space.low[1], space.high[1] = 1, -1
     with pytest.raises(EnvironmentFault, match="without width"):
         check_environment(Changed(action_space=space), "Turned-v0")
+
+
+class Mute(Exception):
+    def __str__(self):
+        raise RuntimeError("no text")
+
+
+class NoSeed(Scripted):
+    def reset(self):
+        return super().reset()
+
+
+def raising(error):
+    def call(*result):
+        raise error
+
+    return call
+
+
+AWKWARD = {
+    "raises in reset": (
+        Changed(first=raising(ValueError("no"))),
+        r"Odd-v0.reset\(\) failed \(ValueError: no\): fix the",
+    ),
+    "raises in step": (
+        Changed(result=raising(ValueError("no"))),
+        r"Odd-v0.step\(\) failed \(ValueError: no\): fix the",
+    ),
+    "exits in reset": (Changed(first=raising(SystemExit(0))), r"Odd-v0.reset\(\) failed \(SystemExit: 0\)"),
+    "no text": (Changed(result=raising(Mute())), r"Odd-v0.step\(\) failed \(Mute: its text cannot be printed\)"),
+    "no seed": (NoSeed(), r"Odd-v0.reset\(\) failed \(TypeError: .* unexpected keyword argument 'seed'\)"),
+    "empty": (
+        Changed(observation_space=gym.spaces.Box(-1, 1, (0,))),
+        r"Odd-v0 has an observation space of shape \(0,\), which holds no numbers",
+    ),
+    "huge": (
+        Changed(action_space=box([-3e38, -1], [3e38, 1])),
+        r"Odd-v0 has action bounds .*, whose width does not fit into 32-bit numbers",
+    ),
+    "objects": (
+        Changed(first=lambda observation, info: ([object()] * 3, info)),
+        r"Odd-v0.reset\(\) gave an observation of type object: return numbers",
+    ),
+    "ragged": (
+        Changed(result=lambda o, *rest: ([[1], [2, 3], []], *rest)),
+        r"Odd-v0.step\(\) failed \(ValueError: setting an array element",
+    ),
+    "complex": (
+        Changed(first=lambda observation, info: (observation * 1j, info)),
+        r"Odd-v0.reset\(\) gave an observation of type complex64: return numbers",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", AWKWARD)
+def test_an_awkward_environment_gets_one_sentence(case):
+    environment, sentence = AWKWARD[case]
+    with pytest.raises(EnvironmentFault, match=f"^{sentence}") as caught:
+        check_environment(environment, "Odd-v0")
+    assert "\n" not in str(caught.value)

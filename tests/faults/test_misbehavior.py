@@ -1,6 +1,7 @@
 """Environments that change what they are given, exit, print nothing, show anything: the same for every worker kind."""
 
 import contextlib
+import gc
 import multiprocessing
 import os
 import signal
@@ -21,6 +22,7 @@ from faults.collecting import SEED, WHERE, collected, placed
 from faults.test_resume import config
 from faults.worlds import (
     SENTENCES,
+    Ending,
     Greedy,
     Image,
     NotInWorkers,
@@ -34,6 +36,7 @@ from td3 import training
 from td3.cli import main
 from td3.collect import Collector
 from td3.environments import EnvironmentPool, EnvironmentRow, check_environment
+from td3.environments.guarded import describe
 from td3.environments.pixels import RepeatAction
 from td3.errors import EnvironmentFault
 from td3.evaluate import EvaluationWorkers, Evaluator
@@ -213,6 +216,18 @@ def test_environments_made_before_one_that_cannot_be_made_are_closed():
     assert len(closed) == 2
 
 
+def test_environments_that_could_be_made_are_open():
+    class Counted(Scripted):
+        closed = False
+
+        def close(self):
+            self.closed = True
+
+    environments = placed(Counted, "in process")
+    gc.collect()
+    assert [environment.closed for environment in environments.environments] == [False] * 3
+
+
 def test_a_training_that_cannot_be_begun_leaves_no_process_and_no_thread(tmp_path, monkeypatch):
     closed = []
 
@@ -316,6 +331,36 @@ def test_with_workers_in_processes_evaluation_is_in_processes_too(tmp_path):
         assert isinstance(evaluator.environments, EnvironmentPool)
         assert evaluator.environments.num_envs == 4
         assert evaluator.environments.workers == 2
+
+
+@pytest.mark.parametrize("method", ["__init__", "reset", "step"])
+@pytest.mark.parametrize("error", [SystemExit(0), ValueError("no"), Ending("over")])
+def test_a_command_on_an_environment_that_fails_at_once_ends_with_one_sentence(
+    tmp_path, capsys, monkeypatch, method, error
+):
+    class Failing(Scripted):
+        pass
+
+    def fail(self, *arguments, **options):
+        raise error
+
+    monkeypatch.setattr(Failing, method, fail)
+    monkeypatch.setitem(gym.registry, "Failing-v0", gym.envs.registration.EnvSpec("Failing-v0", entry_point=Failing))
+    assert main(["train", "Failing-v0", "--out", str(tmp_path / "run")]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("td3: Failing-v0")
+    assert describe(error) in line
+
+
+def test_a_run_on_an_environment_that_fails_to_close_is_finished_with_a_warning(tmp_path, monkeypatch):
+    class Clinging(Scripted):
+        def close(self):
+            raise RuntimeError("not yet")
+
+    monkeypatch.setitem(gym.registry, "Clinging-v0", gym.envs.registration.EnvSpec("Clinging-v0", entry_point=Clinging))
+    with pytest.warns(UserWarning, match=r"an environment failed in close\(\): RuntimeError: not yet"):
+        run = train_run(config(tmp_path / "run", env="Clinging-v0", steps=120))
+    assert '"finished"' in (run.path / "status.json").read_text()
 
 
 HUNG = """

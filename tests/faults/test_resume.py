@@ -232,7 +232,7 @@ SAVED = [
     *(f"history.{member}.{name}" for member in (0, 1) for name in ("env_steps", "returns", "lengths")),
 ]
 IDLE_WITHOUT_FAULTS = {"collector.faults_in_a_row", "collector.inactive", "active"}
-"""Saved, but of no consequence in a run without faults; test_environments.py, test_failed_members.py, test_frozen_seeds.py need it."""
+"""Saved, but of no consequence without faults: test_environments.py, test_failed_members.py, test_frozen_seeds.py."""
 
 
 def test_the_list_of_saved_fields_is_complete(interrupted):

@@ -52,8 +52,8 @@ def describe(error: BaseException) -> str:
 
 def failed_in(method: str, error: BaseException) -> EnvironmentFault:
     """The fault for something that an environment raised in this method."""
-    if isinstance(error, UserError):
-        return EnvironmentFault(str(error))
+    if isinstance(error, EnvironmentFault):
+        return error
     return EnvironmentFault(f"an environment failed in {method}(): {describe(error)}")
 
 
@@ -63,7 +63,7 @@ def construct(make: Make) -> gym.Env[Any, Any]:
         environment = make()
         if not isinstance(environment, gym.Env):
             raise EnvironmentFault(f"{type(environment).__name__} was constructed, which is not a gymnasium.Env")
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, UserError):
         raise
     except BaseException as error:
         raise failed_in("__init__", error) from error

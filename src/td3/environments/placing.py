@@ -16,6 +16,7 @@ from td3.environments import guarded
 from td3.environments.guarded import Make
 from td3.environments.pool import EnvironmentPool
 from td3.environments.vectorise import EnvironmentRow
+from td3.errors import EnvironmentFault
 
 PROBE_SECONDS, TRIAL_SECONDS = 0.2, 0.5
 """How long one environment is looked at, and how long each way is tried."""
@@ -48,9 +49,15 @@ def place(make: Make, count: int, placing: Placing, patience: float) -> Environm
 
 def construct_all(make: Make, count: int) -> list[gym.Env[Any, Any]]:
     """So many environments; where one cannot be constructed, those before it are closed."""
-    with contextlib.ExitStack() as opened:
-        environments = [opened.enter_context(guarded.opened(make)) for _ in range(count)]
-        opened.pop_all()
+    environments: list[gym.Env[Any, Any]] = []
+    try:
+        for _ in range(count):
+            environments.append(guarded.construct(make))  # noqa: PERF401  # those before a failure are closed
+    except BaseException:
+        for environment in environments:
+            with contextlib.suppress(EnvironmentFault):
+                guarded.close(environment)
+        raise
     return environments
 
 

@@ -27,7 +27,7 @@ from gymnasium.vector.utils import batch_space
 from td3.environments import guarded
 from td3.environments.guarded import Array, Make, Shapes
 from td3.environments.vectorise import CLOSE_SECONDS, StepResult
-from td3.errors import EnvironmentFault
+from td3.errors import EnvironmentFault, UserError
 
 PATIENCE_SECONDS = 0.005
 """How long a wait may take before one looks less often: something slow is going on."""
@@ -59,6 +59,7 @@ class EnvironmentPool(VectorEnv[Array, Array, Array]):
     """Whether every reset takes a seed, so that an episode can be played again from its seed and its actions."""
 
     def __init__(self, make: Make, count: int, workers: int, patience: float = 120.0) -> None:
+        self.closed = True  # there is nothing to close yet
         with guarded.opened(make) as probe:
             self.single_observation_space, self.single_action_space = probe.observation_space, probe.action_space
             self._shapes = Shapes.of(probe)
@@ -79,6 +80,7 @@ class EnvironmentPool(VectorEnv[Array, Array, Array]):
         # At exit, multiprocessing ends its children by SIGTERM, which these ignore, and waits for them.
         multiprocessing.util.Finalize(self, _kill_all, (self._processes,), exitpriority=100)
         self._signals: list[_Signals] = [None] * self.workers  # type: ignore[list-item]  # filled at once
+        self.closed = False
         try:
             for index in range(self.workers):
                 self._start(index)
@@ -401,7 +403,7 @@ def _obey(
                     guarded.close(environments.pop(place))
             environments[place] = guarded.construct(make)
     except BaseException as error:  # also KeyboardInterrupt, which the environment itself must have raised here
-        reason = str(error) if isinstance(error, EnvironmentFault) else guarded.describe(error)
+        reason = str(error) if isinstance(error, UserError) else guarded.describe(error)
         arrays.faulty[place], arrays.reasons[place] = True, reason.encode(errors="replace")
 
 

@@ -18,7 +18,7 @@ from gymnasium.vector.utils import batch_space
 
 from td3.environments import guarded
 from td3.environments.guarded import Array, Make, Shapes
-from td3.errors import EnvironmentFault
+from td3.errors import EnvironmentFault, UserError
 
 StepResult = tuple[Array, Array, Array, Array, dict[str, Any]]
 CLOSE_SECONDS = 5.0
@@ -122,7 +122,7 @@ class EnvironmentRow(VectorEnv[Array, Array, Array]):
             self._close(index)
             try:
                 self.environments[index] = self._call(index, partial(guarded.construct, self._make))()
-            except EnvironmentFault as fault:
+            except UserError as fault:
                 self.faults[index] = str(fault)
         return []
 
