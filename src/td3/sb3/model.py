@@ -438,7 +438,8 @@ class TD3:
                 )
                 for kind in ("observation", "action")
             ]
-            _require_sizes(tensors, *(bound.low.size for bound in bounds), *_networks(model.policy_kwargs)[:2])
+            actor_sizes, critic_sizes, _ = _networks(model.policy_kwargs)
+            _require_sizes(tensors, bounds[0].low.size, bounds[1].low.size, actor_sizes, critic_sizes)
             model._set_up(*bounds)
             _put_in(model.agent, tensors, facts["updates"])
             model.num_timesteps, model._episode_num = int(facts["num_timesteps"]), int(facts["episodes"])
