@@ -12,7 +12,8 @@ that are new since the last checkpoint, and is removed when the ring has left it
 import contextlib
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -33,9 +34,11 @@ from td3.files import (
     write_atomically,
 )
 from td3.policy import Array
+from td3.resources import available_memory
 
 if TYPE_CHECKING:
     from td3.algorithm import ReplayMemory
+    from td3.config import TrainConfig
 
 SCHEMA = 1
 KEPT = 2
@@ -43,6 +46,8 @@ KEPT = 2
 SHARD_BYTES = 8 << 20
 """Rows are written in pieces of this size, so that saving a large memory needs little more of it."""
 LARGEST_MANIFEST = 16 << 20
+LARGEST_STATE, LARGEST_ROW = 256 << 20, 16 << 20
+"""Bytes of one seed: of its state besides hidden weights and unfinished episodes, and of a transition."""
 
 
 class Shard(NamedTuple):
@@ -164,16 +169,15 @@ class Checkpoints:
             raise ValueError("a file of it is a link out of the run")
         body = _unsealed(folder / "manifest.json")
         try:
-            tensors = _tensors(read_as_written(folder / "state.safetensors", Written(**body["state"])))
-            shards = tuple(Shard(**shard) for shard in body["shards"])
-            sizes = [number for shard in shards for number in (shard.first, shard.end, shard.bytes)]
-            whole = isinstance(body["facts"], dict) and body["env_steps"] == int(name)
-            whole = whole and all(type(size) is int and 0 <= size < 1 << 62 for size in sizes)
+            state, shards = Written(**body["state"]), tuple(Shard(**shard) for shard in body["shards"])
+            facts, env_steps = body["facts"], body["env_steps"]
         except (KeyError, TypeError) as error:
             raise ValueError(f"manifest.json is incomplete: {error}") from None
-        if not whole:
+        if not isinstance(facts, dict) or type(env_steps) is not int or env_steps != int(name):
             raise ValueError("manifest.json belongs to another checkpoint")
-        return Checkpoint(body["env_steps"], body["facts"], tensors, shards, self.folder)
+        _check_sizes(state, shards, facts, env_steps)
+        tensors = _tensors(read_as_written(folder / "state.safetensors", state))
+        return Checkpoint(env_steps, facts, tensors, shards, self.folder)
 
     def _write_new_rows(self, memory: "ReplayMemory") -> None:
         oldest = memory.oldest
@@ -216,6 +220,60 @@ def fill_memory(memory: "ReplayMemory", checkpoint: Checkpoint, added: int) -> N
         expected = max(expected, first + piece["rows"].shape[1])
     if expected != added:
         raise ValueError("the memory's newest rows are missing")
+
+
+def check_facts(checkpoint: Checkpoint, config: "TrainConfig", tables: Sequence[str]) -> None:
+    """Raise ValueError if what a manifest says of its run, whose settings and tables these are, is of a wrong kind."""
+    facts, end = checkpoint.facts, checkpoint.shards[-1].end if checkpoint.shards else 0
+    seeds = {str(seed) for seed in config.member_seeds}
+    pending, positions, seconds = facts["pending_evaluations"], facts["positions"], facts["seconds"]
+    right = {
+        "versions": _are(facts.get("versions", {}), str),
+        "added": type(facts["added"]) is int and facts["added"] == end,
+        "positions": isinstance(positions, dict)
+        and {*positions} == seeds
+        and all(_are(each, int) and {*each} == {*tables} and min(each.values()) >= 0 for each in positions.values()),
+        "seconds": type(seconds) in (int, float) and 0 <= seconds < 1e12,
+        "pending_evaluations": _are(pending, list)
+        and all(name.isdecimal() and len(name) < 19 and len(rows) == len(seeds) for name, rows in pending.items())
+        and all(_are(row, int, float, str) for rows in pending.values() for row in rows),
+    }
+    if wrong := [name for name, is_right in right.items() if not is_right]:
+        raise ValueError(f"{wrong[0]} in its manifest is not what a run writes there")
+
+
+def _are(values: Any, *kinds: type) -> bool:
+    """Whether these are values of one of some kinds, by name."""
+    return isinstance(values, dict) and all(type(value) in kinds for value in values.values())
+
+
+def _check_sizes(state: Written, shards: Sequence[Shard], facts: Mapping[str, Any], env_steps: int) -> None:
+    """Raise ValueError for sizes that no run with these settings has, before a byte is read or an array made."""
+    numbers = [state.bytes, *(number for shard in shards for number in (shard.first, shard.end, shard.bytes))]
+    if not all(type(number) is int and 0 <= number < 1 << 62 for number in numbers):
+        raise ValueError("manifest.json has a size that is none")
+    if any(b.first != a.end for a, b in pairwise(shards)) or any(shard.first >= shard.end for shard in shards):
+        raise ValueError("the memory has a gap")
+    config = facts.get("config")
+    if not isinstance(config, dict):
+        config = {}
+    td3, seeds = config.get("td3"), config.get("seeds", 1)
+    widths = td3.get("hidden_sizes") if isinstance(td3, dict) else []
+    if not isinstance(widths, list) or not all(type(number) is int for number in (seeds, *widths)):
+        raise ValueError("the configuration is damaged")
+    # Of every weight there are the network, its target and two moments of the optimizer, for the actor and two
+    # critics, and as many again in evaluations under way; an unfinished episode keeps its actions, 64 numbers at most.
+    hidden = 64 * 4 * sum(first * second for first, second in pairwise(widths))
+    free = available_memory() or 1 << 62
+    most_state, most_shard = seeds * (LARGEST_STATE + hidden + 256 * env_steps), seeds * LARGEST_ROW + 4 * SHARD_BYTES
+    for name, size, most in (
+        ("state.safetensors", state.bytes, most_state),
+        *((shard.name, shard.bytes, most_shard) for shard in shards),
+    ):
+        if size > min(most, free // 2):
+            raise ValueError(
+                f"{name} should have {size:,} bytes, more than a run like this has or this machine can hold"
+            )
 
 
 def _contiguous(tensors: Mapping[str, Array]) -> dict[str, Array]:

@@ -88,6 +88,11 @@ def _descriptor(path: str, flags: int) -> int:
     return descriptor
 
 
+def require_plain(path: Path) -> None:
+    """Raise OSError for what is not a regular file, before another library opens it."""
+    os.close(_descriptor(str(path), os.O_RDONLY))
+
+
 def remove_folder(folder: Path) -> None:
     """Remove a folder of plain files, or the link in its place; what cannot be removed is left, without complaint."""
     with contextlib.suppress(OSError):

@@ -30,7 +30,7 @@ from td3.algorithm import Agent, NormalisedMemory, ReplayMemory, make_replay_mem
 from td3.algorithm.encoder import EncoderPlan
 from td3.algorithm.frame_memory import FrameMemory, frame_memory_bytes
 from td3.algorithm.optimizer import NonFinite
-from td3.checkpoints import Checkpoint, Checkpoints, fill_memory
+from td3.checkpoints import Checkpoint, Checkpoints, check_facts, fill_memory
 from td3.cluster import RayCollector, require_cluster
 from td3.collect import Collector, Episode
 from td3.config import TD3Config, TrainConfig, resolve
@@ -86,6 +86,8 @@ NETWORKS = (
     *("observations.mean", "observations.scale"),
 )
 """What an evaluation that is under way needs of its snapshot."""
+COLLECTED = ("collector.round", "collector.episodes", "collector.lengths")
+"""What the collector has counted, as a checkpoint names it."""
 SAVE_INTERVAL = 5.0
 """Seconds between such checkpoints at least."""
 MOST_WRITING = 8
@@ -298,6 +300,7 @@ def _require_same_run(config: TrainConfig, saved: TrainConfig) -> None:
 def _check_rows(config: TrainConfig, checkpoint: Checkpoint) -> None:
     """Raise ValueError if rows of the run's tables, or of the memory, are no longer what the checkpoint knows."""
     assert config.out is not None
+    check_facts(checkpoint, config, MemberWriter.FILES)
     for seed in config.member_seeds:
         check_position(config.out / f"seed_{seed}", checkpoint.facts["positions"][str(seed)])
     for _ in checkpoint.rows():
@@ -869,6 +872,14 @@ class Training:
     def _restore(self, checkpoint: Checkpoint, observer: Observer) -> None:
         """Stand where the checkpoint was taken."""
         facts, tensors = checkpoint.facts, checkpoint.tensors
+        for name, array in self._tensors().items():
+            fits = array.shape == tensors[name].shape or name in ("unlogged_episodes", "collector.actions")
+            if tensors[name].dtype != array.dtype or not (fits or self.remote):
+                raise ValueError(f"{name} has the shape {tensors[name].shape} instead of {array.shape}")
+        counts = {name: tensors[name] for name in ("updates", *COLLECTED) if not (self.remote and name in COLLECTED)}
+        longest = np.max(counts.get("collector.lengths", 0), initial=0)
+        if longest > checkpoint.env_steps or any(np.any(count < 0) for count in counts.values()):
+            raise ValueError("it has counted less than nothing, or a longer episode than the run")
         self._checkpoints.go_on_from(checkpoint)
         for member, seed in enumerate(self.config.member_seeds):
             if why := facts.get("frozen", {}).get(str(seed)):

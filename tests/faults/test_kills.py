@@ -1,4 +1,4 @@
-"""kill -9 at any moment, resume: the finished run is the uninterrupted one, bit for bit."""
+"""kill -9 or SIGTERM at any moment, resume: the finished run is the uninterrupted one, bit for bit."""
 
 import random
 

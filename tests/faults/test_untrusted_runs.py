@@ -15,8 +15,8 @@ import pytest
 import td3
 from td3 import cli
 from td3.checkpoints import Checkpoints
-from td3.config import resolve
-from td3.errors import RunError, UserError
+from td3.config import read_config, resolve
+from td3.errors import ConfigError, RunError, UserError
 from td3.files import USED_IN_A_RUN, check_run_folder, open_plain, remove_folder, write_atomically
 from td3.run import MemberWriter, locked, new_directory
 
@@ -142,7 +142,7 @@ def test_a_new_run_does_not_go_into_a_folder_with_links_out(run, names, outside,
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_pipe_or_a_socket_is_refused_under_every_name_without_waiting_for_it(command, run, names, tmp_path):
+def test_a_pipe_is_refused_under_every_name_without_waiting_for_it(command, run, names, tmp_path):
     for name in names:
         with in_place_of(run / name, os.mkfifo, tmp_path):
             with pytest.raises(UserError) as said, no_longer_than(20):
@@ -241,3 +241,36 @@ def test_a_folder_that_is_no_run_is_not_searched(outside, tmp_path):
     check_run_folder(tmp_path)
     with pytest.raises(RunError, match="is not a run: it has no"):
         td3.Run(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["study.db", "trial_0000", "best.toml", "tuning.png"])
+def test_a_study_with_links_out_is_refused(name, outside, tmp_path):
+    pytest.importorskip("optuna")
+    from td3.tune import TuneOptions, tune
+
+    before = state_of(outside)
+    (tmp_path / "study").mkdir()
+    (tmp_path / "study" / name).symlink_to(outside / "docs" if name == "trial_0000" else outside / "letter.txt")
+    options = TuneOptions("Scripted-v0", 50, "author", 0, 1, 25, 1, ("gamma",))
+    with pytest.raises(RunError, match="is a link that leads out of its study: remove it"):
+        tune(options, tmp_path / "study", 1)
+    assert state_of(outside) == before
+
+
+def test_a_sweep_does_not_follow_links_out_of_its_folder(outside, tmp_path):
+    pytest.importorskip("ray")
+    from td3.sweep import SweepRun, run_sweep
+
+    before = state_of(outside)
+    (tmp_path / "sweep").mkdir()
+    (tmp_path / "sweep" / "Scripted-v0").symlink_to(outside / "docs")
+    config = resolve("Scripted-v0", out=tmp_path / "sweep" / "Scripted-v0" / "seed_0")
+    with pytest.raises(RunError, match="is behind a link that leads out of its sweep"):
+        run_sweep([SweepRun("Scripted-v0", "", config)], tmp_path / "sweep")
+    assert state_of(outside) == before
+
+
+def test_a_config_file_that_is_a_pipe_is_refused_without_waiting_for_it(tmp_path):
+    os.mkfifo(tmp_path / "config.json")
+    with pytest.raises(ConfigError, match="it is not a regular file"), no_longer_than(20):
+        read_config(tmp_path / "config.json")

@@ -2,10 +2,12 @@
 
 import inspect
 import io
+import os
 import re
 import subprocess
 import sys
 import zipfile
+from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -607,6 +609,7 @@ def test_a_file_that_describes_something_else_is_refused(learnt, tmp_path):
         facts, tensors = (archive.read(name) for name in ("model.json", "tensors.safetensors"))
     for old, new in (
         (b'"pi": [\n      8', b'"pi": [\n      9'),
+        (b'"pi": [\n      8', b'"pi": [\n      9999999999999'),  # networks of terabytes
         (b"td3-sb3-model", b"td3-sb3-other"),
         (b"settings", b"nothing"),
     ):
@@ -616,6 +619,16 @@ def test_a_file_that_describes_something_else_is_refused(learnt, tmp_path):
             archive.writestr("tensors.safetensors", tensors)
         with pytest.raises(AgentFileError):
             TD3.load(tmp_path / "other.zip")
+
+
+@pytest.mark.parametrize("put", [os.mkfifo, Path.mkdir], ids=["pipe", "folder"])
+def test_what_is_not_a_regular_file_is_refused_without_waiting_for_it(tmp_path, put):
+    for name in ("model.zip", "memory.safetensors"):
+        put(tmp_path / name)
+    with pytest.raises(AgentFileError, match="is not a regular file"):
+        TD3.load(tmp_path / "model.zip")
+    with pytest.raises(AgentFileError, match="is not a regular file"):
+        make().load_replay_buffer(tmp_path / "memory")
 
 
 def test_a_file_of_stable_baselines3_is_refused_and_not_opened(tmp_path):

@@ -10,7 +10,7 @@ import re
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ import torch
 from gymnasium.spaces import Box
 
 from td3.algorithm import Agent, ReplayMemory, make_replay_memory, native
+from td3.algorithm.networks import parameter_count
 from td3.algorithm.optimizer import OPTIMIZERS
 from td3.algorithm.step_02_actor import ActionRange, make_actor_and_target
 from td3.algorithm.step_03_twin_critics import make_twin_critics_and_targets
@@ -27,6 +28,7 @@ from td3.config import TD3Config, TrainConfig
 from td3.engine import EagerEngine
 from td3.environments import TaskSpaces
 from td3.errors import AgentFileError, ConfigError
+from td3.files import require_plain
 from td3.libraries import library_variables
 from td3.policy import Array, Policy
 from td3.resources import available_threads, require_memory
@@ -447,6 +449,8 @@ class TD3:
                 )
                 for kind in ("observation", "action")
             ]
+            actor_sizes, critic_sizes, _ = _networks(model.policy_kwargs)
+            _require_sizes(tensors, bounds[0].low.size, bounds[1].low.size, actor_sizes, critic_sizes)
             model._set_up(*bounds)
             _put_in(model.agent, tensors, facts["updates"])
             model.num_timesteps, model._episode_num = int(facts["num_timesteps"]), int(facts["episodes"])
@@ -481,6 +485,7 @@ class TD3:
 
         source = _memory_path(path)
         try:
+            require_plain(source)
             rows = load_file(source)["rows"]
         except (OSError, SafetensorError, KeyError) as error:
             raise AgentFileError(f"{source} is no readable memory of td3.sb3 ({error}).") from None
@@ -525,6 +530,15 @@ def _newborn(
         make_optimizer(critics.parameters, settings.critic_learning_rate),
         np.zeros(1, np.int64),
     )
+
+
+def _require_sizes(
+    tensors: Mapping[str, Array], state_size: int, action_size: int, pi: Sequence[int], qf: Sequence[int]
+) -> None:
+    """Raise ValueError if the stored networks have other sizes than the settings say, before such are made."""
+    for name, sizes in (("actor", (state_size, *pi, action_size)), ("critics", (state_size + action_size, *qf, 1))):
+        if tensors[name].shape[-1] != parameter_count(sizes):
+            raise ValueError(f"{name} is not a network of sizes {sizes}")
 
 
 def _put_in(agent: Agent, tensors: Mapping[str, Array], updates: int) -> None:

@@ -14,11 +14,13 @@ from safetensors.numpy import save as save_tensors
 
 from td3.agent_file import LARGEST_JSON
 from td3.errors import AgentFileError, RunError
-from td3.files import write_atomically
+from td3.files import read_plain, write_atomically
 from td3.policy import Array
 
 FORMAT, VERSION = "td3-sb3-model", 1
 FACTS, TENSORS = "model.json", "tensors.safetensors"
+LARGEST_MODEL = 1 << 30
+"""Bytes beyond which a file is not read: with the optimizer, layers of 3,000 units are smaller."""
 
 
 def with_suffix(path: Any, suffix: str) -> Path:
@@ -50,7 +52,8 @@ def read_model(path: Any) -> tuple[dict[str, Any], dict[str, Array]]:
     """What `write_model` wrote; raises `AgentFileError` for anything else."""
     source = path if hasattr(path, "read") else with_suffix(path, ".zip")
     try:
-        with zipfile.ZipFile(source) as archive:
+        content = source.read() if hasattr(source, "read") else read_plain(source, LARGEST_MODEL)
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
             names = archive.namelist()
             if FACTS not in names or TENSORS not in names:
                 theirs = " by Stable-Baselines3, whose files are pickled" if "policy.pth" in names else ""
