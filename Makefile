@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: train test test-long lint docs steps clean
+.PHONY: train test test-long lint docs steps results clean
 
 train: .venv/train
 	$(BIN)/td3 train HalfCheetah-v5 --steps 50000 --td3.random-steps 10000
@@ -26,6 +26,10 @@ docs: .venv/docs
 # The drawings, the film, docs/fifteen_steps.*, the README's block and the notebook, from the code and the recorded run.
 steps: .venv/test .venv/system
 	$(BIN)/python -m td3.explain.export
+
+# The tables and the plot of docs/results.md, from the stored curves.
+results: .venv/test
+	$(BIN)/python -m td3.reproduce.page
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \

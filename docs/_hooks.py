@@ -15,7 +15,7 @@ ORDER = {
         *("train.md", "environments.md", "images.md", "resume.md", "evaluate.md", "watch.md", "report.md", "doctor.md"),
         *("tune.md", "cluster.md", "export.md", "push.md", "sb3.md"),
     ],
-    "Reference": ["configuration.md", "api.md", "performance.md", "reliability.md", "deviations.md"],
+    "Reference": ["configuration.md", "api.md", "results.md", "performance.md", "reliability.md", "deviations.md"],
 }
 """The pages in reading order. One that is not written yet is left out; one that is not listed goes to the end."""
 FIELDS = "<!-- the table of settings -->"

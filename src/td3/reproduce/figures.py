@@ -1,0 +1,91 @@
+"""Stored learning curves and the figures that the tables print."""
+
+import csv
+import io
+import json
+from collections import defaultdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from td3.errors import RunError
+from td3.files import read_plain
+from td3.policy import Array
+from td3.statistics import interquartile_mean, iqm_interval, mean_interval
+
+LARGEST = 1 << 25
+"""Bytes of a table beyond which it is not read."""
+LAST = 10
+"""Evaluations that the paper averages at the end of a run."""
+EARLY = 300_000
+
+
+class Curve(NamedTuple):
+    """Mean returns `[seed, evaluation]` at these env steps, and how they were made."""
+
+    steps: Array
+    returns: Array
+    made: dict[str, Any]
+
+
+class Figures(NamedTuple):
+    """What a table says of one curve."""
+
+    seeds: int
+    highest: float
+    highest_std: float
+    highest_at: int
+    last: float
+    last_low: float
+    last_high: float
+    iqm: float
+    iqm_low: float
+    iqm_high: float
+    area: float
+    early: float | None
+
+
+def read_curve(folder: Path) -> Curve | None:
+    """The stored curve of a row; None where the row has not been run."""
+    if not folder.is_dir():
+        return None
+    try:
+        rows = list(csv.DictReader(io.StringIO(read_plain(folder / "evaluations.csv", LARGEST).decode())))
+        made = json.loads(read_plain(folder / "run.json", LARGEST))
+        curves: dict[int, dict[int, float]] = defaultdict(dict)
+        for row in rows:
+            curves[int(row["seed"])][int(row["env_steps"])] = float(row["mean_return"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RunError(f"{folder} is not a stored result ({error}).") from None
+    shared = sorted(set.intersection(*(set(curve) for curve in curves.values())))
+    returns = np.array([[curve[step] for step in shared] for _, curve in sorted(curves.items())])
+    return Curve(np.array(shared), returns, made)
+
+
+def last_evaluations(curve: Curve) -> Array:
+    """Each seed's mean over the last ten evaluations, as in the paper's table of ablations."""
+    return np.asarray(curve.returns[:, -LAST:].mean(1))
+
+
+def figures(curve: Curve) -> Figures:
+    """Everything that the tables print of a curve."""
+    means = curve.returns.mean(0)
+    best, last = int(means.argmax()), last_evaluations(curve)
+    low, high = mean_interval(last)
+    iqm_low, iqm_high = iqm_interval(last)
+    early = np.flatnonzero(curve.steps == EARLY)
+    return Figures(
+        seeds=len(last),
+        highest=float(means[best]),
+        highest_std=float(curve.returns[:, best].std()),
+        highest_at=int(curve.steps[best]),
+        last=float(last.mean()),
+        last_low=float(low),
+        last_high=float(high),
+        iqm=float(interquartile_mean(last)),
+        iqm_low=float(iqm_low),
+        iqm_high=float(iqm_high),
+        area=float((means[1:] + means[:-1]) / 2 @ np.diff(curve.steps) / (curve.steps[-1] - curve.steps[0])),
+        early=float(means[early[0]]) if len(early) else None,
+    )

@@ -1,0 +1,106 @@
+"""The rows of the results tables: what is trained, with which settings, and what others published for the task."""
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from td3.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Row:
+    """One run of several seeds; its data is in results/NAME once it was run."""
+
+    name: str
+    table: str
+    env: str
+    steps: int = 1_000_000
+    seeds: int = 10
+    preset: str = "author"
+    env_kwargs: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Fields of TD3Config that differ from the preset."""
+    change: str = ""
+    """What the row changes, for tables that compare settings."""
+
+    @property
+    def command(self) -> str:
+        """The command line that trains it."""
+        words = ["td3 train", self.env, f"--steps {self.steps}", f"--seeds {self.seeds}"]
+        if self.preset != "author":
+            words.append(f"--preset {self.preset}")
+        if self.env_kwargs:
+            words.append("--env-kwargs " + " ".join(f"{k}={json.dumps(v)}" for k, v in self.env_kwargs.items()))
+        words += [f"--td3.{name.replace('_', '-')} {value}" for name, value in self.settings.items()]
+        return " ".join(words)
+
+
+TABLES = {
+    "table1": "The paper's tasks on Gymnasium v5",
+    "table2": "Ablations: one idea of TD3 removed",
+    "changes": "Settings that implementations change silently",
+    "bullet": "PyBullet, preset `bullet`",
+    "course": "PyBullet, preset `course`",
+}
+BULLET_TASKS = {"halfcheetah": "HalfCheetahBulletEnv-v0", "walker2d": "Walker2DBulletEnv-v0", "ant": "AntBulletEnv-v0"}
+CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
+    "no_exploration": ("no exploration noise", {"exploration_noise": 0.0}),
+    "random_1000": ("1,000 initial random steps instead of 25,000", {"random_steps": 1_000}),
+    "batch_100": ("batch of 100 instead of 256", {"batch_size": 100}),
+    "episode_updates": ("updates at the end of episodes", {"update_when": "episode"}),
+}
+ABLATIONS: dict[str, tuple[str, dict[str, Any]]] = {
+    "no_delay": ("no delayed policy updates", {"policy_delay": 1}),
+    "no_smoothing": ("no target policy smoothing", {"target_noise": 0.0}),
+}
+SHORT = 300_000
+"""Env steps of the easy tasks, which reach their limit long before, and of the comparisons of settings."""
+ROWS = (
+    Row("halfcheetah_v5", "table1", "HalfCheetah-v5"),
+    Row("hopper_v5", "table1", "Hopper-v5"),
+    Row("walker2d_v5", "table1", "Walker2d-v5"),
+    Row("ant_v5", "table1", "Ant-v5"),
+    Row("ant_v5_27", "table1", "Ant-v5", env_kwargs={"include_cfrc_ext_in_observation": False}),
+    Row("humanoid_v5", "table1", "Humanoid-v5"),
+    Row("reacher_v5", "table1", "Reacher-v5", SHORT),
+    Row("inverted_pendulum_v5", "table1", "InvertedPendulum-v5", SHORT),
+    Row("inverted_double_pendulum_v5", "table1", "InvertedDoublePendulum-v5", SHORT),
+    *(
+        Row(f"{task}_v5_{name}", "table2", env, 500_000, settings=settings, change=change)
+        for task, env in (
+            *(("halfcheetah", "HalfCheetah-v5"), ("walker2d", "Walker2d-v5")),
+            *(("hopper", "Hopper-v5"), ("ant", "Ant-v5")),
+        )
+        for name, (change, settings) in ABLATIONS.items()
+    ),
+    *(
+        Row(f"{task}_v5_{name}", "changes", env, SHORT, settings=settings, change=change)
+        for task, env in (("halfcheetah", "HalfCheetah-v5"), ("hopper", "Hopper-v5"))
+        for name, (change, settings) in CHANGES.items()
+    ),
+    *(
+        Row(f"{preset}_{task}", preset, env, SHORT, 3, preset)
+        for preset in ("bullet", "course")
+        for task, env in BULLET_TASKS.items()
+    ),
+)
+PUBLISHED = {
+    "HalfCheetah": ("9,637 +- 859", "10,201 +- 773", "10,574"),
+    "Hopper": ("3,564 +- 115", "3,472 +- 117", "3,226"),
+    "Walker2d": ("4,683 +- 540", "3,982 +- 275", "3,946"),
+    "Ant": ("4,372 +- 1,000", "5,116 +- 800", "3,942"),
+    "Humanoid": ("-", "5,190 +- 179", "5,165"),
+    "Reacher": ("-3.60 +- 0.56", "-2.7 +- 0.2", "-"),
+    "InvertedPendulum": ("1,000 +- 0", "1,000", "-"),
+    "InvertedDoublePendulum": ("9,337 +- 15", "9,349 +- 14", "-"),
+}
+"""Highest mean over seeds: the paper (Gym v1, 10 seeds), Tianshou (v3, 10), the author's code run again (v4, 10)."""
+
+
+def selected(names: tuple[str, ...]) -> list[Row]:
+    """The rows of these names; the name of a table stands for all of its rows."""
+    known = {row.name: [row] for row in ROWS} | {table: [r for r in ROWS if r.table == table] for table in TABLES}
+    for name in names:
+        if name not in known:
+            raise ConfigError(f"there is no table or row {name!r}: `td3 reproduce` lists them.")
+    return [row for name in names for row in known[name]]

@@ -1,0 +1,111 @@
+"""Stored curves give the printed figures, and a row can be run again and compared."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from td3.config import resolve
+from td3.errors import ConfigError, RunError
+from td3.reproduce.command import against, config_of, listing, reproduce, verdict_line
+from td3.reproduce.figures import Curve, figures, read_curve
+from td3.reproduce.page import BEGIN, END, tables, until
+from td3.reproduce.rows import ROWS, TABLES, Row, selected
+from td3.reproduce.store import store
+from td3.training import train_run
+
+ROOT = Path(__file__).parents[2]
+SMALL = {"hidden_sizes": (8, 8), "batch_size": 8, "random_steps": 20, "eval_every": 20, "eval_episodes": 2}
+
+
+def test_the_figures_of_a_curve_are_those_worked_out_by_hand():
+    steps = np.arange(0, 60_001, 5_000)
+    curve = Curve(steps, np.stack([np.arange(13.0), np.arange(13.0) + 2]), {})
+    found = figures(curve)
+    assert (found.seeds, found.highest, found.highest_std, found.highest_at) == (2, 13.0, 1.0, 60_000)
+    assert (found.last, found.iqm, found.area, found.early) == (8.5, 8.5, 7.0, None)
+    half = 12.706 * 1.0  # Student's t with one degree of freedom, standard error 1
+    assert (found.last_low, found.last_high) == pytest.approx((8.5 - half, 8.5 + half), abs=1e-2)
+
+
+def test_a_shorter_curve_ends_at_the_step():
+    curve = Curve(np.array([0, 10, 20]), np.array([[1.0, 2.0, 3.0]]), {})
+    assert until(curve, 10).returns.tolist() == [[1.0, 2.0]]
+
+
+def test_the_page_prints_what_the_stored_curves_give():
+    text = (ROOT / "docs" / "results.md").read_text()
+    assert text[text.index(BEGIN) + len(BEGIN) : text.index(END)].strip() == tables(ROOT / "results")
+
+
+def test_every_stored_row_has_the_settings_of_its_command():
+    stored = [row for row in ROWS if (ROOT / "results" / row.name).is_dir()]
+    assert len(stored) >= 1
+    for row in stored:
+        folder = ROOT / "results" / row.name
+        config = json.loads((folder / "config.json").read_text())
+        assert (config["env"], config["steps"], config["seeds"]) == (row.env, row.steps, row.seeds)
+        for name, value in row.settings.items():
+            assert config["td3"][name] == value, (row.name, name)
+        curve = read_curve(folder)
+        assert curve is not None
+        assert (len(curve.returns), curve.steps[-1]) == (row.seeds, row.steps)
+        assert curve.made["command"] == row.command
+
+
+def test_names_are_unique_and_a_table_stands_for_its_rows():
+    assert len({row.name for row in ROWS}) == len(ROWS)
+    assert [row.table for row in selected(("table2",))] == ["table2"] * sum(row.table == "table2" for row in ROWS)
+    with pytest.raises(ConfigError, match="no table or row 'table9'"):
+        selected(("table9",))
+
+
+def test_every_row_is_a_valid_configuration():
+    for row in ROWS:
+        assert config_of(row).env == row.env
+
+
+def test_the_listing_names_every_row(tmp_path):
+    lines = listing(tmp_path)
+    assert sum(line.endswith("not run") for line in lines) == len(ROWS)
+    assert all(any(line.startswith(table) for line in lines) for table in TABLES)
+
+
+@pytest.fixture
+def row(monkeypatch):
+    made = Row("pendulum", "table1", "Pendulum-v1", 60, 2, settings={k: v for k, v in SMALL.items() if "eval" not in k})
+    monkeypatch.setattr("td3.reproduce.rows.ROWS", (made,))
+    return made
+
+
+def trained(config, out):
+    fields = {"eval_every": 20, "eval_episodes": 2, "device": "cpu"}
+    return train_run(resolve(config.env, steps=config.steps, seeds=config.seeds, out=out, **{**SMALL, **fields}))
+
+
+def test_a_stored_run_is_reproduced_and_compared(row, tmp_path):
+    run = trained(config_of(row), tmp_path / "run")
+    store(run, row, tmp_path / "results", "two cores")
+    stored = read_curve(tmp_path / "results" / "pendulum")
+    assert stored is not None
+    assert np.allclose(stored.returns, run.learning_curve()[1], atol=1e-3)
+    said = []
+    (found,) = reproduce(["pendulum"], tmp_path / "results", tmp_path / "again", None, trained, said.append)
+    assert abs(found["difference"]) < 1e-3  # the same seeds on the same machine
+    assert found["verdict"] == "too_few_seeds"
+    assert said[0] == f"pendulum: {row.command}"
+    assert "no verdict from 2 seeds" in said[1]
+    assert "no verdict" in verdict_line(against(run, stored))
+
+
+def test_only_finished_runs_are_stored(row, tmp_path):
+    run = trained(config_of(row), tmp_path / "run")
+    (run.path / "status.json").write_text('{"status": "interrupted"}')
+    with pytest.raises(RunError, match="is not finished"):
+        store(run, row, tmp_path / "results", "two cores")
+
+
+def test_a_folder_without_results_gets_a_sentence(row, tmp_path):
+    with pytest.raises(RunError, match="has no stored result of pendulum"):
+        reproduce(["pendulum"], tmp_path, tmp_path / "again", None, trained, print)
