@@ -347,6 +347,22 @@ class SweepCommand:
     """Print the figures as one JSON object instead of words."""
 
 
+@dataclass(frozen=True)
+class ReproduceCommand:
+    """List the stored results, or train a row again and compare it: `td3 reproduce hopper_v5`."""
+
+    rows: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="ROW...")] = ()
+    """Rows or whole tables to train again; without any, the stored ones are listed."""
+    seeds: int | None = None
+    """Train so many seeds instead of the row's own number; a verdict needs at least five."""
+    results: Path = Path("results")
+    """The folder of stored results, in a checkout of td3."""
+    out: Path = Path("runs/reproduce")
+    """Where the runs go; those that are there already are resumed."""
+    json: bool = False
+    """Print the comparisons as one JSON object instead of words."""
+
+
 def train_command(command: TrainCommand) -> int:
     """Train, with a live display."""
     from td3.training import train_run
@@ -724,6 +740,33 @@ def explain_command(command: ExplainCommand) -> int:
     return 0
 
 
+def reproduce_command(command: ReproduceCommand) -> int:
+    """List stored results, or train rows again and compare them."""
+    from td3.report.progress import PatientConsole, ProgressDisplay
+    from td3.reproduce.command import listing, reproduce
+    from td3.run import Run, read_facts
+    from td3.training import resume_run, train_run
+
+    def train(config: TrainConfig, out: Path) -> Run:
+        if read_facts(out / "status.json").get("status") == "finished":
+            return Run(out)
+        display = ProgressDisplay(PatientConsole(stderr=command.json, highlight=False))
+        try:
+            resumed = (out / "config.json").exists()
+            return resume_run(out, observer=display) if resumed else train_run(replace(config, out=out), display)
+        finally:
+            display.close()
+
+    if not command.rows:
+        print("\n".join(listing(command.results)))
+        return 0
+    say = partial(print, file=sys.stderr if command.json else sys.stdout)
+    found = reproduce(command.rows, command.results, command.out, command.seeds, train, say)
+    if command.json:
+        print(json.dumps(found))
+    return 0
+
+
 COMMANDS: dict[str, tuple[type, Callable[[Any], int]]] = {
     "train": (TrainCommand, train_command),
     "resume": (ResumeCommand, resume_command),
@@ -735,6 +778,7 @@ COMMANDS: dict[str, tuple[type, Callable[[Any], int]]] = {
     "export": (ExportCommand, export_command),
     "push": (PushCommand, push_command),
     "report": (ReportCommand, report_command),
+    "reproduce": (ReproduceCommand, reproduce_command),
     "doctor": (DoctorCommand, doctor_command),
     "ladder": (LadderCommand, ladder_command),
     "explain": (ExplainCommand, explain_command),

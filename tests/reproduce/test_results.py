@@ -1,11 +1,13 @@
 """Stored curves give the printed figures, and a row can be run again and compared."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from td3.cli import main
 from td3.config import resolve
 from td3.errors import ConfigError, RunError
 from td3.reproduce.command import against, config_of, listing, reproduce, verdict_line
@@ -79,9 +81,12 @@ def row(monkeypatch):
     return made
 
 
+def trained_config(row):
+    return resolve(row.env, steps=row.steps, seeds=row.seeds, device="cpu", **SMALL)
+
+
 def trained(config, out):
-    fields = {"eval_every": 20, "eval_episodes": 2, "device": "cpu"}
-    return train_run(resolve(config.env, steps=config.steps, seeds=config.seeds, out=out, **{**SMALL, **fields}))
+    return train_run(replace(trained_config(config), out=out))
 
 
 def test_a_stored_run_is_reproduced_and_compared(row, tmp_path):
@@ -97,6 +102,20 @@ def test_a_stored_run_is_reproduced_and_compared(row, tmp_path):
     assert said[0] == f"pendulum: {row.command}"
     assert "no verdict from 2 seeds" in said[1]
     assert "no verdict" in verdict_line(against(run, stored))
+
+
+def test_the_command_line_lists_reruns_and_compares(row, tmp_path, monkeypatch, capsys):
+    store(trained(config_of(row), tmp_path / "run"), row, tmp_path / "results", "two cores")
+    monkeypatch.setattr("td3.reproduce.command.ROWS", (row,))
+    monkeypatch.setattr("td3.reproduce.command.config_of", lambda row, seeds: trained_config(row))
+    folders = ["--results", str(tmp_path / "results")]
+    assert main(["reproduce", *folders]) == 0
+    assert "pendulum" in capsys.readouterr().out
+    for _ in range(2):  # the second time the run is finished, and only compared
+        assert main(["reproduce", "pendulum", *folders, "--out", str(tmp_path / "again"), "--json"]) == 0
+        (found,) = json.loads(capsys.readouterr().out)
+        assert (found["row"], found["verdict"]) == ("pendulum", "too_few_seeds")
+    assert main(["reproduce", "nothing", *folders]) == 2
 
 
 def test_only_finished_runs_are_stored(row, tmp_path):
