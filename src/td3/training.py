@@ -178,8 +178,11 @@ def train_run(config: TrainConfig, observer: Observer | None = None, maker: Make
     config = replace(config, out=path)
     with locked(path):
         require_no_run(path)  # another process may have been faster
-        write_json(path / "config.json", config.to_json())
-        write_json(path / "versions.json", versions())
+        try:
+            write_json(path / "versions.json", versions())
+            write_json(path / "config.json", config.to_json())
+        except OSError as error:
+            raise RunError(f"{path} cannot be written ({error.strerror}): make room or give another --out.") from None
         _train(config, making, spaces, in_host_memory, observer or Silence(), None)
     return Run(path)
 
