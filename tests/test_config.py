@@ -239,7 +239,7 @@ def test_a_shorter_warm_up_is_told_in_one_sentence():
     ("given", "said"),
     [
         ({"steps": 1_000, "random_steps": 1_000}, "the run has 1,000 env steps and the first 1,000 are random"),
-        ({"random_steps": 10**26}, "Lower --td3.random-steps or raise --steps."),
+        ({"random_steps": 10**17}, "Lower --td3.random-steps or raise --steps."),
         ({"steps": 8, "envs": 8}, "8 environments take them all at once"),
         ({"steps": 1_000, "updates_per_step": 1e-9}, "makes 1e-09 updates for each"),
     ],
@@ -250,6 +250,11 @@ def test_a_run_that_would_never_update_is_refused(given, said):
         config.require_updates()
     assert said in str(caught.value)
     assert config.warnings()[0].startswith("No update will happen: "), "for runs of earlier versions"
+
+
+def test_a_number_beyond_64_bits_is_refused():
+    with pytest.raises(ConfigError, match=r"^random_steps must be at most 1,000,000,000,000,000,000, but 1000"):
+        resolve("Pendulum-v1", random_steps=10**26)
 
 
 @pytest.mark.parametrize("given", [{"steps": 1_001, "random_steps": 1_000}, {"steps": 2}, {"steps": 9, "envs": 8}])

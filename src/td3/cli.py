@@ -805,7 +805,13 @@ def _main(arguments: Sequence[str] | None) -> int:
     try:
         with sigterm_as_interrupt():
             code = _run(words)
-        sys.stdout.flush()
+        try:
+            sys.stdout.flush()
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            _print_nothing_more()
+            return _refused(f"the output cannot be written ({error.strerror}).")
         return code
     except UserError as error:
         return _refused(str(error))
@@ -815,9 +821,8 @@ def _main(arguments: Sequence[str] | None) -> int:
         _print_nothing_more()
         return 0
     except OSError as error:  # a full disk, or a folder that went away
-        if error.filename is None:
-            _print_nothing_more()
-        return _refused(f"{error.filename or 'the output'} cannot be read or written ({error.strerror or error}).")
+        what = error.filename or "something"  # the system does not name a file that was open already
+        return _refused(f"{what} could not be read or written ({error.strerror or error}).")
     finally:
         if arguments is None:  # the process ends now; a second Ctrl-C would only interrupt what packages do at exit
             with contextlib.suppress(ValueError):  # not in the main thread

@@ -237,7 +237,7 @@ def write_facts(path: Path, values: Mapping[str, Any]) -> None:
     try:
         write_json(path, values)
     except OSError as error:
-        raise RunError(f"{path} cannot be written ({error.strerror}): give another --out, or fix the folder.") from None
+        raise RunError(f"{path} cannot be written ({error.strerror}): make room or give another --out.") from None
 
 
 def read_facts(path: Path) -> dict[str, Any]:

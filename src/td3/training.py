@@ -189,8 +189,8 @@ def train_run(config: TrainConfig, observer: Observer | None = None, maker: Make
     config = replace(config, out=path)
     with locked(path):
         require_no_run(path)  # another process may have been faster
-        write_facts(path / "config.json", config.to_json())
         write_facts(path / "versions.json", versions())
+        write_facts(path / "config.json", config.to_json())
         _train(config, making, spaces, in_host_memory, observer or Silence(), None)
     return Run(path)
 

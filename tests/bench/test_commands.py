@@ -222,7 +222,7 @@ def test_a_device_that_is_not_there_is_refused(capsys, monkeypatch, bench):
     [
         (["update", "--width", "0"], "width must be a whole number of at least 1, but 0 was given."),
         (["update", "--seconds", "0"], "seconds must be a positive number, but 0.0 was given."),
-        (["update", "--threads", "-1"], "threads must be a whole number of at least 0, but -1 was given."),
+        (["update", "--threads", "-1"], "threads must be a whole number from 0 to 10,000, but -1 was given."),
         (["update", "--batch-size", "x"], "--batch-size"),
         (["update", "--author", ".", "--width", "64"], "the author's networks are 256 wide, but width 64 was given"),
         (["update", "--widht", "64"], "`td3 bench update` has no option --widht: did you mean --width?"),

@@ -69,6 +69,30 @@ def test_a_run_that_was_moved_away_is_not_called_whole(tmp_path):
     resume_run(tmp_path / "elsewhere")
 
 
+def test_a_full_disk_is_said_at_the_start_and_the_folder_can_be_used_again(tmp_path, monkeypatch):
+    real = training.write_json
+
+    def full(path, values):
+        raise FULL
+
+    monkeypatch.setattr(training, "write_json", full)
+    with pytest.raises(RunError, match=r"run cannot be written \(No space left on device\): make room or give another"):
+        train_run(config(tmp_path / "run", save_every=0))
+    monkeypatch.setattr(training, "write_json", real)
+    train_run(config(tmp_path / "run", steps=120, save_every=0))
+
+
+def test_a_folder_that_is_removed_while_training_gives_one_sentence(tmp_path, capfd):
+    class Removing(Stopping):
+        def progressed(self, env_steps):
+            if env_steps == 150:
+                shutil.rmtree(tmp_path / "run")
+
+    with pytest.raises(RunError, match=r"no longer has its checkpoints: if it was moved, resume it where it is now\.$"):
+        train_run(config(tmp_path / "run"), Removing())
+    assert "Traceback" not in capfd.readouterr().err
+
+
 def test_a_disk_that_fills_up_in_a_save_costs_that_checkpoint_and_nothing_else(tmp_path, monkeypatch):
     train_run(config(tmp_path / "whole"))
     real = checkpoints.write_atomically
