@@ -22,7 +22,8 @@ from td3.algorithm.registry import STEPS
 from td3.errors import MissingExtra
 from td3.explain.lessons import FILM, LESSONS, QUESTIONS, words
 from td3.explain.page import Source, page, read
-from td3.explain.trace import lesson_trace, record_rail
+from td3.explain.rail_run import record_rail
+from td3.explain.trace import lesson_trace
 
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = (

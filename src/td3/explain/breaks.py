@@ -1,0 +1,83 @@
+"""TD3 with one part changed, in our own steps: what the page trains for 5,000 updates beside the unchanged algorithm.
+
+`broken_update` is the reference; the page's own training (`data/train.js`) must give the same networks
+(tests/explain/test_breaks.py).
+"""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from td3.algorithm import Agent, ReplayMemory
+from td3.algorithm.step_04_to_09_bellman_target import (
+    bellman_target,
+    next_action_of_target,
+    score_by_targets,
+    smaller_score,
+    smooth_next_action,
+)
+from td3.algorithm.step_10_to_12_critic_update import critic_loss, improve_critics_, score_by_critics
+from td3.algorithm.step_13_actor_update import improve_actor_
+from td3.algorithm.step_14_to_15_polyak import polyak_actor_target_, polyak_critics_target_
+from td3.algorithm.streams import RandomStreams
+from td3.config import TD3Config
+
+
+class Race(NamedTuple):
+    """A change of TD3 that the page trains: its step, its label, the measure that shows its harm, and what to look for."""
+
+    step: int
+    label: str
+    measure: str
+    expect: str
+
+
+MEASURES = {
+    "gap": "predicted Q minus observed discounted return",
+    "error": "mean absolute error of Q1 against the observed discounted return",
+    "jitter": "movement of y per update, for 64 fixed next states",
+    "return": "discounted return, 64 fixed starts",
+    "edge": "Q1 of states just before a fall",
+}
+
+
+def broken_update(
+    agent: Agent,
+    memory: ReplayMemory,
+    random: RandomStreams,
+    settings: TD3Config,
+    change: str = "",
+    timed_out: Float[Tensor, " row"] | None = None,
+) -> None:
+    """One update of TD3 with one part changed; `timed_out` says which stored rows ended at the time limit."""
+    rows = random.rows(memory.filled, settings.batch_size)
+    batch = memory.gather(rows)
+    terminated = batch.terminated
+    if change == "nodeath":
+        terminated = torch.zeros_like(terminated)
+    if change == "timeout" and timed_out is not None:
+        terminated = torch.maximum(terminated, timed_out[rows])
+    actor, critics = agent.actor_target, agent.critics_target
+    if change == "notargets":
+        actor, critics = agent.actor, agent.critics
+    noise = 0.0 if change == "nosmooth" else settings.target_noise
+    next_action = next_action_of_target(actor, batch.next_state)
+    smoothed = smooth_next_action(next_action, random, noise, settings.target_noise_clip, agent.actor.action_range)
+    scores = score_by_targets(critics, batch.next_state, smoothed)
+    kept = {"mean": lambda: scores.mean(0), "max": lambda: scores.amax(0), "first": lambda: scores[0]}
+    next_score = kept.get(change, lambda: smaller_score(scores))()
+    target_score = bellman_target(batch.reward, terminated, next_score, settings.gamma)
+    if change == "broadcast":  # (B, 1) against (B,): every Q-value is compared with every target
+        predicted = score_by_critics(agent.critics, batch.state, batch.action)
+        loss = (predicted[..., :, None] - target_score[..., None, :]).square().mean((-1, -2)).sum(0)
+    else:
+        loss = critic_loss(score_by_critics(agent.critics, batch.state, batch.action), target_score)
+    improve_critics_(agent.critics, agent.critics_optimizer, loss)
+    agent.updates += 1
+    if agent.updates[0] % (1 if change == "nodelay" else settings.policy_delay) == 0:
+        improve_actor_(agent.actor, agent.critics, agent.actor_optimizer, batch.state)
+        tau = 1.0 if change == "hardcopy" else settings.tau
+        polyak_actor_target_(agent.actor_target, agent.actor, tau)
+        polyak_critics_target_(agent.critics_target, agent.critics, tau)
