@@ -4,7 +4,7 @@
 (tests/explain/test_breaks.py).
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -34,13 +34,50 @@ class Race(NamedTuple):
     expect: str
 
 
+RACE_SETTINGS = TD3Config(
+    hidden_sizes=(24, 24),
+    actor_learning_rate=1e-3,
+    critic_learning_rate=1e-3,
+    batch_size=128,
+    memory_size=8_000,
+    random_steps=1_000,
+    exploration_noise=0.5,
+    tau=0.01,
+)
+"""Networks and batches a little larger than the lesson's: with 16 units and 64 rows TD3 itself fails on some seeds."""
 MEASURES = {
     "gap": "predicted Q minus observed discounted return",
     "error": "mean absolute error of Q1 against the observed discounted return",
     "jitter": "movement of y per update, for 64 fixed next states",
     "return": "discounted return, 64 fixed starts",
     "edge": "Q1 of states just before a fall",
+    "sharp": "curvature of Q1 over the action, at the policy's action",
 }
+
+
+RACES = {
+    "first": Race(8, "one critic instead of two", "gap", "Without the minimum, y follows one critic's errors upwards."),
+    "mean": Race(8, "mean instead of minimum", "gap", "The mean keeps half of every error upwards, and y feeds it back."),
+    "max": Race(8, "maximum instead of minimum", "gap", "The maximum selects errors upwards twice: by y and by the actor."),
+    "notargets": Race(15, "no target networks", "jitter", "y is computed from the networks that are being fitted to it."),
+    "hardcopy": Race(15, "hard copy (τ = 1)", "jitter", "The targets have no lag, so y jumps with every actor update."),
+    "nodelay": Race(13, "no delay", "jitter", "Actor and targets move at every update, so y moves more often."),
+    "nosmooth": Race(6, "no target policy smoothing", "sharp", "y is read at single points, so peaks of Q stay peaks."),
+    "timeout": Race(9, "a time-out is a termination", "gap", "Rows at the time limit lose their future, which costs: Q rises."),
+    "nodeath": Race(9, "no (1 − d)", "edge", "A fall costs 60 and then, by mistake, the value of driving on."),
+    "broadcast": Race(11, "shape (B, 1) against (B,)", "error", "All Q-values are pulled to the mean of all y."),
+}
+"""The changes that the page trains, by the name of their switch."""
+
+
+def race_setup(settings: TD3Config = RACE_SETTINGS) -> dict[str, Any]:
+    """What the page's training needs to know, apart from its starts."""
+    names = ("batch_size", "memory_size", "random_steps", "exploration_noise", "gamma", "tau", "policy_delay")
+    names += ("target_noise", "target_noise_clip", "actor_learning_rate", "critic_learning_rate")
+    return {
+        "sizes": {"actor": [2, *settings.hidden_sizes, 1], "critic": [3, *settings.hidden_sizes, 1]},
+        "settings": {name: getattr(settings, name) for name in names},
+    }
 
 
 def broken_update(

@@ -190,7 +190,7 @@ def markdown() -> str:
             f"[`{source.place}`](../src/{source.file}#L{source.line})",
             "",
             "```python",
-            _body(source.text),
+            source.text,
             "```",
             "",
         ]
@@ -303,11 +303,6 @@ def _md(text: str) -> str:
 
 def _wrapped(text: str) -> list[str]:
     return [*textwrap.wrap(" ".join(text.split()), 118, break_long_words=False, break_on_hyphens=False), ""]
-
-
-def _body(source: str) -> str:
-    """The code without its docstring, which stands beside it as text."""
-    return re.sub(r'\n    """.*?"""(?=\n)', "", source, count=1, flags=re.DOTALL)
 
 
 if __name__ == "__main__":
