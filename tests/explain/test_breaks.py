@@ -1,4 +1,4 @@
-"""Training in the page: every change of TD3 gives the networks that PyTorch gives, and does the harm that is claimed."""
+"""Training in the page: every change of TD3 gives the networks that PyTorch gives, and the effect that is claimed."""
 
 from dataclasses import replace
 
@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from td3.algorithm import Agent, make_replay_memory
-from td3.explain.breaks import broken_update
+from td3.explain.breaks import RACES, broken_update
 from td3.explain.page import read
 from td3.explain.rail_run import SETTINGS
 
-CHANGES = ["", "mean", "max", "first", "nodelay", "hardcopy", "nosmooth", "timeout", "nodeath", "notargets", "broadcast"]
+CHANGES = ["", *RACES]
 UPDATES = 100
 
 

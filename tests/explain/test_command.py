@@ -6,7 +6,7 @@ import pytest
 
 import td3
 from td3.cli import main
-from td3.explain.trace import record_run
+from td3.explain.own_run import record_run
 
 FEW = {"random_steps": 30, "batch_size": 16, "eval_every": 40, "eval_episodes": 1}
 
@@ -100,7 +100,7 @@ def test_a_readers_own_run_becomes_a_page_that_works(which, request, open_tab, t
     assert tab.page.locator("#caption").inner_text()
     assert tab.said == []
     tab.show(f"update={last}&step=13&t=1")
-    assert "Not this time" not in tab.picture()
+    assert "Not in this update" not in tab.picture()
     tab.context.close()
 
 

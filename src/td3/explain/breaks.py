@@ -26,7 +26,7 @@ from td3.config import TD3Config
 
 
 class Race(NamedTuple):
-    """A change of TD3 that the page trains: its step, its label, the measure that shows its harm, and what to look for."""
+    """A change of TD3 that the page trains: its step, label, the measure that shows its effect, and what to expect."""
 
     step: int
     label: str
@@ -46,25 +46,24 @@ RACE_SETTINGS = TD3Config(
 )
 """Networks and batches a little larger than the lesson's: with 16 units and 64 rows TD3 itself fails on some seeds."""
 MEASURES = {
-    "gap": "predicted Q minus observed discounted return",
-    "error": "mean absolute error of Q1 against the observed discounted return",
-    "jitter": "movement of y per update, for 64 fixed next states",
     "return": "discounted return, 64 fixed starts",
+    "gap": "predicted Q minus observed return",
+    "error": "mean |Q1 minus observed return|",
+    "jitter": "movement of y per update",
     "edge": "Q1 of states just before a fall",
-    "sharp": "curvature of Q1 over the action, at the policy's action",
+    "sharp": "curvature of Q1 at the policy's action",
 }
-
-
+"""What the runs are measured by, as the charts label it; returns are discounted."""
 RACES = {
     "first": Race(8, "one critic instead of two", "gap", "Without the minimum, y follows one critic's errors upwards."),
-    "mean": Race(8, "mean instead of minimum", "gap", "The mean keeps half of every error upwards, and y feeds it back."),
-    "max": Race(8, "maximum instead of minimum", "gap", "The maximum selects errors upwards twice: by y and by the actor."),
-    "notargets": Race(15, "no target networks", "jitter", "y is computed from the networks that are being fitted to it."),
+    "mean": Race(8, "mean instead of minimum", "gap", "The mean keeps part of every error upwards; y feeds it back."),
+    "max": Race(8, "maximum instead of minimum", "gap", "The maximum selects errors upwards, and y feeds them back."),
+    "notargets": Race(15, "no target networks", "jitter", "y is computed from the networks that are fitted to it."),
     "hardcopy": Race(15, "hard copy (τ = 1)", "jitter", "The targets have no lag, so y jumps with every actor update."),
     "nodelay": Race(13, "no delay", "jitter", "Actor and targets move at every update, so y moves more often."),
     "nosmooth": Race(6, "no target policy smoothing", "sharp", "y is read at single points, so peaks of Q stay peaks."),
-    "timeout": Race(9, "a time-out is a termination", "gap", "Rows at the time limit lose their future, which costs: Q rises."),
-    "nodeath": Race(9, "no (1 − d)", "edge", "A fall costs 60 and then, by mistake, the value of driving on."),
+    "timeout": Race(9, "a time-out is a termination", "gap", "Rows at the time limit lose a costly future: Q rises."),
+    "nodeath": Race(9, "no (1 \N{MINUS SIGN} d)", "edge", "A fall costs 60 and, by mistake, the value of driving on."),
     "broadcast": Race(11, "shape (B, 1) against (B,)", "error", "All Q-values are pulled to the mean of all y."),
 }
 """The changes that the page trains, by the name of their switch."""
@@ -72,8 +71,16 @@ RACES = {
 
 def race_setup(settings: TD3Config = RACE_SETTINGS) -> dict[str, Any]:
     """What the page's training needs to know, apart from its starts."""
-    names = ("batch_size", "memory_size", "random_steps", "exploration_noise", "gamma", "tau", "policy_delay")
-    names += ("target_noise", "target_noise_clip", "actor_learning_rate", "critic_learning_rate")
+    names: tuple[str, ...] = (
+        "batch_size",
+        "memory_size",
+        "random_steps",
+        "exploration_noise",
+        "gamma",
+        "tau",
+        "policy_delay",
+    )
+    names += ("policy_delay", "target_noise", "target_noise_clip", "actor_learning_rate", "critic_learning_rate")
     return {
         "sizes": {"actor": [2, *settings.hidden_sizes, 1], "critic": [3, *settings.hidden_sizes, 1]},
         "settings": {name: getattr(settings, name) for name in names},

@@ -232,11 +232,11 @@ QUESTIONS = (
 )
 # fmt: on
 
-CREDITS = """The division into fifteen steps is that of the course *Deep Reinforcement Learning 2.0* and of the lessons
-that follow it. The algorithm is by Scott Fujimoto, Herke van Hoof and David Meger: [Addressing Function Approximation
-Error in Actor-Critic Methods](PAPER) (2018), with [the author's code](CODE)."""
 PAPER = "https://arxiv.org/abs/1802.09477"
 AUTHORS_CODE = "https://github.com/sfujim/TD3"
+CREDITS = f"""The division into fifteen steps is that of the course *Deep Reinforcement Learning 2.0* and of the lessons
+that follow it. The algorithm is by Scott Fujimoto, Herke van Hoof and David Meger: [Addressing Function Approximation
+Error in Actor-Critic Methods]({PAPER}) (2018), with [the author's code]({AUTHORS_CODE})."""
 
 
 def words(number: int) -> Words:

@@ -6,7 +6,7 @@ only if the loss of both critics falls, and from its batches only rows that appr
 when the actor moves, follows its gradient.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +23,8 @@ INSIDE = 0.85
 """The chosen row's action stays within this share of the action range, so that it has room to move on both sides."""
 VISIBLE = 0.001
 """The chosen row's action moves at least this far in one update, as a share of the action range."""
+GAIN = 0.01
+"""Both Q-values of the chosen row come at least this much closer to y in one update."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,8 @@ class Effect:
     loss_after: Array
     approaches: Array
     """`[batch]`: both critics' Q-values moved toward y."""
+    gain: Array
+    """`[batch]`: by how much the critic that gained less came closer to y."""
     follows: Array
     """`[batch]`: the actor's action moved in the direction of dQ1/da; always true when the actor had to wait."""
     shift: Array
@@ -63,7 +67,7 @@ def effect(record: dict[str, Array], low: list[float], high: list[float], sizes:
     learned = critics(record["critics_after"])
     with torch.no_grad():
         after = learned(state, action)[:, 0].numpy()
-    approaches = (np.abs(after - y) < np.abs(before - y)).all(0)
+    gain = (np.abs(before - y) - np.abs(after - y)).min(0)
     follows, shift, policy = np.ones(len(y), bool), np.zeros(len(y)), np.zeros(len(y))
     if "actor_after" in record:
         action_range = ActionRange(torch.tensor(low), torch.tensor(high))
@@ -78,7 +82,7 @@ def effect(record: dict[str, Array], low: list[float], high: list[float], sizes:
         follows = (step * slope[0].numpy()).sum(-1) > 0
         shift, policy = step[:, 0], own[0, :, 0].detach().numpy()
     squares = [np.square(scores - y).mean(-1) for scores in (before, after)]
-    return Effect(squares[0], squares[1], approaches, follows, shift, policy)
+    return Effect(squares[0], squares[1], gain > 0, gain, follows, shift, policy)
 
 
 def choose_rows(record: dict[str, Array], ends: Array, clear: Array) -> list[int]:
@@ -99,10 +103,11 @@ def choose_rows(record: dict[str, Array], ends: Array, clear: Array) -> list[int
 
 
 def default_row(shown: list[int], made: Effect, low: float, high: float) -> int:
-    """Which of the shown rows the page opens with: its action is inside the range and moves farthest."""
+    """Which of the shown rows the page opens with: inside the range, closer to y by `GAIN`, and moving farthest."""
     half, middle = (high - low) / 2, (high + low) / 2
     free = [j for j, place in enumerate(shown) if abs(made.policy[place] - middle) <= INSIDE * half]
-    return max(free or range(len(shown)), key=lambda j: abs(made.shift[shown[j]]))
+    seen = [j for j in free if made.gain[shown[j]] >= GAIN]
+    return max(seen or free or range(len(shown)), key=lambda j: abs(made.shift[shown[j]]))
 
 
 def pair_quality(effects: tuple[Effect, Effect]) -> float:
@@ -125,15 +130,24 @@ def opens_page(record: dict[str, Array], made: Effect, ends: Array, low: float, 
     lower = record["target_scores"][0][shown] < record["target_scores"][1][shown]
     place = shown[default_row(shown, made, low, high)]
     inside = abs(made.policy[place] - (high + low) / 2) <= INSIDE * (high - low) / 2
-    visible = abs(made.shift[place]) >= VISIBLE * (high - low)
+    visible = abs(made.shift[place]) >= VISIBLE * (high - low) and made.gain[place] >= GAIN
     return bool(inside and visible and dead.sum() == 1 and (late & ~dead).any() and 0 < lower.sum() < SHOWN)
 
 
 class Chooser:
-    """Sees the updates of a run one after the other and keeps the best pair of each window."""
+    """Sees the updates of a run one after the other and keeps the best pair of each window.
 
-    def __init__(self, windows: Sequence[tuple[int, int]], opening: tuple[int, int], sizes: dict[str, list[int]]) -> None:
-        self.windows, self.opening, self.sizes = windows, opening, sizes
+    `improves(state, action, shift)` says whether the chosen row's movement also raises its exact Q-value.
+    """
+
+    def __init__(
+        self,
+        windows: Sequence[tuple[int, int]],
+        opening: tuple[int, int],
+        sizes: dict[str, list[int]],
+        improves: Callable[[Array, float, float], bool] = lambda state, action, shift: True,
+    ) -> None:
+        self.windows, self.opening, self.sizes, self.improves = windows, opening, sizes, improves
         self.best: dict[tuple[int, int], tuple[float, dict[int, dict[str, Array]]]] = {}
         self._before: tuple[int, dict[str, Array], Effect] | None = None
 
@@ -146,11 +160,18 @@ class Chooser:
             for window in self.windows:
                 if not window[0] <= first <= window[1] or quality < 0:
                     continue
-                if window == self.opening and not opens_page(record, made, ends, -1.0, 1.0):
+                if window == self.opening and not self._opens(record, made, ends):
                     continue
                 if quality > self.best.get(window, (-1.0, {}))[0]:
                     self.best[window] = quality, {first: self._before[1], number: record}
         self._before = number, record, made
+
+    def _opens(self, record: dict[str, Array], made: Effect, ends: Array) -> bool:
+        if not opens_page(record, made, ends, -1.0, 1.0):
+            return False
+        shown = choose_rows(record, ends, made.clear)
+        place = shown[default_row(shown, made, -1.0, 1.0)]
+        return self.improves(record["state"][place], float(made.policy[place]), float(made.shift[place]))
 
     def chosen(self) -> dict[int, dict[str, Array]]:
         """The records of the chosen updates, by their numbers."""

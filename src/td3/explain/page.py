@@ -18,13 +18,13 @@ from td3 import __version__
 from td3.algorithm.registry import STEPS
 from td3.errors import RunError
 from td3.explain.breaks import race_setup
-from td3.explain.lessons import AUTHORS_CODE, CREDITS, PAPER, SYMBOLS, for_page
+from td3.explain.lessons import CREDITS, SYMBOLS, for_page
 from td3.explain.trace import Trace
 
 LESSON_STORY = """Twin Delayed DDPG, one update at a time: a recorded run on a small task, with the code that ran and
 every number it computed. Step through it, change it, break it, and train it broken."""
-RUN_STORY = """The six networks are the run's own; the transitions are new, collected by its actor with exploration noise,
-and the optimizers start from zero."""
+RUN_STORY = """The six networks are the run's own; the transitions are new, collected by its actor with exploration
+noise, and the optimizers start from zero."""
 SCRIPTS = ("model.js", "draw.js", "map.js", "train.js", "extras.js", "app.js")
 
 
@@ -96,7 +96,7 @@ def read(name: str) -> str:
 
 def _linked(text: str) -> str:
     """Markdown's links and emphasis as HTML."""
-    plain = escape(" ".join(text.split()), quote=False).replace("(PAPER)", f"({PAPER})").replace("(CODE)", f"({AUTHORS_CODE})")
+    plain = escape(" ".join(text.split()), quote=False)
     plain = re.sub(r"\[([^\]]+)\]\(([^)]+)\)", r'<a href="\2" rel="noopener">\1</a>', plain)
     return re.sub(r"\*([^*]+)\*", r"<i>\1</i>", plain)
 

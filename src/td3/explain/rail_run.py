@@ -74,8 +74,8 @@ def record_rail(steps: int = STEPS) -> Trace:
     environments, curves = rail(), Curves()
     agent, memory = newborn(SETTINGS, SEED, environments, STEPS)
     facts = facts_of(RAIL, SEED, SETTINGS, agent, ["position", "velocity"], ["force"], [-END] * 2, [END] * 2)
-    chooser, recorder, ends = Chooser(WINDOWS, OPENING, facts["sizes"]), Recorder(), np.zeros(steps, bool)
-    history: list[dict[str, Array]] = []
+    chooser, recorder = Chooser(WINDOWS, OPENING, facts["sizes"], _improves), Recorder()
+    ends, history = np.zeros(steps, bool), [_networks(agent)]
     curves.add("td3", agent)
     curves.values["env_steps"].append(SETTINGS.random_steps)
 
@@ -129,6 +129,13 @@ def _ddpg(pairs: list[int], steps: int, curves: Curves) -> dict[int, tuple[Array
     return kept
 
 
+def _improves(state: Array, action: float, shift: float) -> bool:
+    """Whether a larger step in this direction raises the exact optimal Q: the critic is right about the direction."""
+    states, step = np.asarray(state, float)[None], 0.2 * np.sign(shift)
+    here, there = (float(solve().q(states, np.array([a]))[0]) for a in (action, np.clip(action + step, -1, 1)))
+    return there > here
+
+
 def _networks(agent: Agent) -> dict[str, Array]:
     return {
         "actor": agent.actor.parameters.detach()[0].numpy().copy(),
@@ -139,21 +146,28 @@ def _networks(agent: Agent) -> dict[str, Array]:
 
 
 @torch.no_grad()
-def _lag(history: list[dict[str, Array]], row: dict[str, Array], facts: dict[str, Any], agent: Agent) -> dict[str, Array]:
+def _lag(
+    history: list[dict[str, Array]], row: dict[str, Array], facts: dict[str, Any], agent: Agent
+) -> dict[str, Array]:
     """One weight of critic 1 and its target over the first updates; y of one row, with and without target networks."""
     online = np.stack([networks["critics"][0] for networks in history])
     target = np.stack([networks["critics_target"][0] for networks in history])
     place = int(np.argmax(np.abs(online[-1] - online[0])))
+    actor = np.stack([networks["actor"] for networks in history])
+    weight = int(np.argmax(np.abs(actor[-1] - actor[0])))
     state = torch.tensor(row["next_state"])[None, None]
 
     def bellman(networks: dict[str, Array], actor: str, critics: str) -> float:
-        policy = Actor(StackedMLP(facts["sizes"]["actor"], torch.tensor(networks[actor])[None]), agent.actor.action_range)
+        policy = Actor(
+            StackedMLP(facts["sizes"]["actor"], torch.tensor(networks[actor])[None]), agent.actor.action_range
+        )
         judges = TwinCritics(StackedMLP(facts["sizes"]["critic"], torch.tensor(networks[critics])[:, None]))
         return float(row["reward"] + SETTINGS.gamma * judges(state, policy(state)).min())
 
     return {
         "lag.online": online[:, place].astype(np.float32),
         "lag.target": target[:, place].astype(np.float32),
+        "lag.actor": actor[:, weight].astype(np.float32),
         "lag.y": np.array([bellman(n, "actor_target", "critics_target") for n in history], np.float32),
         "lag.y_online": np.array([bellman(n, "actor", "critics") for n in history], np.float32),
     }

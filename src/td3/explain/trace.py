@@ -4,38 +4,29 @@ import base64
 import io
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import torch
-from gymnasium.spaces import Box
-from gymnasium.wrappers import TransformObservation
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 
-from td3.algorithm import Agent, MemberStreams, update
+from td3.algorithm import Agent
 from td3.algorithm.networks import StackedMLP, parameter_count
 from td3.algorithm.step_02_actor import ActionRange, Actor
 from td3.algorithm.step_03_twin_critics import TwinCritics
 from td3.config import TD3Config
-from td3.engine import live_policy
-from td3.environments import EnvironmentRow, check_environment, make_environment
-from td3.errors import AgentFileError, RunError
 from td3.explain.moments import choose_rows, effect
-from td3.explain.record import Recorder, flat, newborn, practise
-from td3.policy import CLIP, Array, Policy
-from td3.run import Run
+from td3.policy import Array
 
 GRID = 61
 """Points of a curve over the action."""
 DRAWN = 24
 """Layers up to this width are drawn weight by weight, and computed in the page."""
+
 
 @dataclass(frozen=True)
 class Trace:
@@ -73,88 +64,6 @@ def lesson_trace() -> Trace:
     return Trace.load(resources.files("td3.explain").joinpath("data", "rail.npz"))
 
 
-def record_run(path: Path, seed: int | None = None, steps: int = 2_000) -> Trace:
-    """The trace of a reader's own run: its six networks, played for a while and updated until the actor has moved.
-
-    A run keeps its networks and not its memory: the transitions are played anew by its actor, with its exploration
-    noise, and the optimisers start afresh.
-    """
-    run = Run(path)
-    chosen = run.best_seed() if seed is None else seed
-    policy, saved = run.agent(chosen, "last")
-    settings, env = run.config.td3, run.config.env
-    if saved.get("frames"):
-        raise RunError(f"{path} learnt from pictures, and the page draws states of a few numbers: explain another run.")
-    environments = EnvironmentRow([_as_the_networks_see_it(make_environment(**run.config.making), policy)])
-    spaces, steps = check_environment(environments.environments[0], env), min(steps, settings.memory_size)
-    agent, memory = newborn(settings, chosen, environments, steps)
-    _load_networks(agent, run.folder(chosen) / "last" / "agent.safetensors")
-    done = int(saved["updates"]) - int(saved["updates"]) % settings.policy_delay
-    agent.updates[:] = done
-    timed_out = practise(agent, memory, environments, replace(settings, random_steps=0), chosen, steps, lambda *_: None)
-    environments.close()
-
-    recorder, kept, streams = Recorder(), {}, MemberStreams([chosen], position=done)
-    for number in range(done + 1, done + max(2, settings.policy_delay) + 1):
-        with recorder.looking() as calls:
-            update(agent, memory, streams, settings)
-        kept[number] = flat(calls)
-    kept = {number: kept[number] for number in sorted(kept)[-2:]}
-
-    rows = memory.rows[0].numpy().copy()
-    low, high = (bound(rows[:, : spaces.state_size], 0)[:2].tolist() for bound in (np.min, np.max))
-    if spaces.state_size == 1:  # the plane needs a second side
-        low, high = [*low, -1.0], [*high, 1.0]
-    states, actions = (
-        [f"{kind} {n + 1}" for n in range(size)]
-        for kind, size in (("state", spaces.state_size), ("action", spaces.action_size))
-    )
-    facts = facts_of(env, chosen, settings, agent, states, actions, low, high)
-    facts |= {"loaded": str(path), "filled": [len(rows)] * len(kept)}
-    env_steps, returns = run.evaluations(chosen)
-    if not facts["live"]:  # the page computes nothing from the states then, and draws two dimensions of them
-        far = spaces.state_size + spaces.action_size
-        near = min(2, spaces.state_size)
-        rows = np.concatenate((rows[:, :near], rows[:, spaces.state_size : far + near], rows[:, -2:]), 1)
-    arrays = {"memory": rows, "timed_out": timed_out.astype(np.float32)}
-    arrays |= {"curve.env_steps": env_steps.astype(float), "curve.td3_return": returns.mean(1)}
-    return assembled(arrays, facts, kept, timed_out)
-
-
-def _as_the_networks_see_it(environment: gym.Env[Any, Any], policy: Policy) -> gym.Env[Any, Any]:
-    """With observations normalised, if the agent learnt from such: the page shows what its networks read."""
-    if policy.normaliser is None:
-        return environment
-    space = Box(-CLIP, CLIP, environment.observation_space.shape)
-
-    def seen(observation: Array) -> Array:
-        flat = np.asarray(observation, np.float32).reshape(1, -1)
-        return policy.seen(flat).reshape(space.shape).astype(np.float32)
-
-    return TransformObservation(environment, seen, space)
-
-
-def _load_networks(agent: Agent, file: Path) -> None:
-    try:
-        tensors = load_file(str(file))
-        for name, network, twins in (
-            ("actor", agent.actor.network, (None,)),
-            ("actor_target", agent.actor_target.network, (None,)),
-            ("critic", agent.critics.network, (0, 1)),
-            ("critic_target", agent.critics_target.network, (0, 1)),
-        ):
-            for twin in twins:
-                label = name if twin is None else f"{name}_{twin + 1}"
-                for depth, (weight, bias) in enumerate(network.layers()):
-                    place = (0,) if twin is None else (twin, 0)
-                    weight.detach()[place].copy_(tensors[f"{label}.{depth}.weight"].T)
-                    bias.detach()[place].copy_(tensors[f"{label}.{depth}.bias"])
-    except (OSError, SafetensorError) as error:
-        raise RunError(f"{file} cannot be read ({error}).") from None
-    except (KeyError, RuntimeError) as error:
-        raise AgentFileError(f"{file} does not hold the six networks of this run ({error}).") from None
-
-
 def facts_of(
     env: str,
     seed: int,
@@ -165,6 +74,7 @@ def facts_of(
     low: list[float],
     high: list[float],
 ) -> dict[str, Any]:
+    """What the page must know of a run besides its arrays."""
     sizes = {"actor": list(agent.actor.network.sizes), "critic": list(agent.critics.network.sizes)}
     live = max(max(widths) for widths in sizes.values()) <= DRAWN
     action_range = agent.actor.action_range
@@ -186,9 +96,7 @@ def facts_of(
     }
 
 
-def assembled(
-    arrays: dict[str, Array], facts: dict[str, Any], kept: dict[int, dict[str, Array]], ends: Array
-) -> Trace:
+def assembled(arrays: dict[str, Array], facts: dict[str, Any], kept: dict[int, dict[str, Array]], ends: Array) -> Trace:
     """Choose the rows to show, drop what can be read elsewhere, and thin out what is too large to ship."""
     numbers = sorted(kept)
     facts["updates"], facts["shown"] = numbers, []
@@ -283,6 +191,8 @@ def _slices(
 
 @torch.no_grad()
 def q_values(critics: Any, states: Array, actions: Array) -> Array:
+    """Both critics' Q-values of states and actions without a member axis, `[2, batch]`."""
+
     def tensor(values: Array) -> Tensor:
         return torch.as_tensor(np.ascontiguousarray(values, np.float32))[None]
 

@@ -500,7 +500,7 @@ function valuesHtml(S, R) {
 // Strips over training: the learning curve, and how far both learners are from the exact Q. The slider below them has
 // the same scale: its thumb stands under the mark.
 const THUMB = 8;
-const lastUpdate = facts.updates[last],
+const lastUpdate = facts.truth ? array("curve.env_steps").at(-1) - facts.settings.random_steps : facts.updates[last],
   firstUpdate = facts.truth ? 0 : facts.updates[0] - 1;
 function strip(series, caption, here, zero, W) {
   const steps_ = array("curve.env_steps"),
@@ -1066,6 +1066,7 @@ window.explain = {
   parse,
   address,
   makeTrainer,
+  filmState,
   raceSetup,
   race,
   toyAverages,

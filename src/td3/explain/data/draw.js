@@ -1307,7 +1307,7 @@ function followed(online, start, tau, every) {
   });
   return out;
 }
-const halfLife = (tau, every) => (tau <= 0 ? Infinity : tau >= 1 ? 0 : (Math.log(0.5) / Math.log(1 - tau)) * every);
+const halfLife = (tau, every) => (tau <= 0 ? Infinity : tau >= 1 ? 0 : Math.ceil(Math.log(0.5) / Math.log(1 - tau)) * every);
 function lagPlot(R, S, t, W, y0, h, name, cls, label) {
   const k = S.pokes,
     online = array(`lag.${name}`),

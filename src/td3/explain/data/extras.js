@@ -188,17 +188,15 @@ function toyDraw(n, draw, W) {
       marks.square(x, D.Y(fixed), 3, "ink fill");
   });
   const y = narrow ? 546 : 274;
-  out += text(44, y, `N = ${n}: the actor picks the best action of the minimum and believes ${show(min[best], 2)}`, "ink s num");
-  const left = narrow ? 44 : 420,
-    below = narrow ? y + 18 : y;
   out +=
-    marks.dot(left + 4, below - 4, 4, "actor fill") +
-    text(left + 12, below, "believed at the pick", "soft s") +
-    marks.square(left + (narrow ? 150 : 136), below - 4, 3, "ink fill") +
-    text(left + (narrow ? 158 : 144), below, "at a fixed action", "soft s");
+    text(44, y, `N = ${n}: at its pick the actor believes ${show(min[best], 2)}`, "ink s num") +
+    marks.dot(48, y + 16, 4, "actor fill") +
+    text(58, y + 20, "believed at the pick", "soft s") +
+    marks.square(206, y + 16, 3, "ink fill") +
+    text(216, y + 20, "minimum at a fixed action", "soft s");
   return {
     width: W,
-    height: narrow ? 574 : 284,
+    height: narrow ? 578 : 304,
     name: `The minimum of ${n} noisy critics`,
     description:
       "Left: noisy critics of a flat truth, their mean and their minimum. Right: what a maximizing actor believes on average, for 1 to 10 critics.",

@@ -451,7 +451,13 @@ function cart(x, y, w, position, velocity, force, cls = "ink") {
     (velocity === null ? "" : arrow(at, y - size * 1.3 - 5, at + velocity * w * 0.09, y - size * 1.3 - 5, "soft-stroke")) +
     (force === null || Math.abs(force) < 0.02
       ? ""
-      : arrow(at - force * w * 0.16, y - size * 0.65 - 1, at - Math.sign(force) * size, y - size * 0.65 - 1, "actor"))
+      : arrow(
+          at - Math.sign(force) * (size + 7 + Math.abs(force) * w * 0.13),
+          y - size * 0.65 - 1,
+          at - Math.sign(force) * (size + 1),
+          y - size * 0.65 - 1,
+          "actor",
+        ))
   );
 }
 
@@ -578,7 +584,6 @@ function drawMap(R, S, t, W) {
   let slots = "";
   for (let c = 0; c < (narrow ? 4 : 6); c++)
     slots += rect(b.x + 6, b.y + 18 + c * 6, b.w - 12, 4, c === 2 ? "pick" : "slot-faint");
-  if (narrow) slots = slots.replace(/slot-faint/g, "slot-faint");
   out += box("buffer", narrow ? "buffer" : "replay buffer", slots);
   out += box(
     "env",
@@ -602,10 +607,16 @@ function drawMap(R, S, t, W) {
   const quiet = (on) => (on ? "ink" : "soft");
   const updateStep = S.step >= 4;
   if (!narrow) {
-    const gap1 = (right(P.actorTarget) + P.noise.x - P.noise.r) / 2,
-      gap2 = (P.noise.x + P.noise.r + P.critic1Target.x) / 2;
+    const gap1 = (right(P.actorTarget) + P.noise.x - P.noise.r) / 2;
     out += text(gap1, P.noise.y + 15, "a′", "soft xs mid", 'data-sym="a2"');
-    out += text(gap2, P.noise.y - 20, "ã", "soft xs mid", 'data-sym="smooth"');
+    const known = updateStep && S.step < 13 && after(6, 0.9);
+    out += text(
+      P.critic1Target.x - 4,
+      16,
+      known ? `ã ${s(R.smoothed[j * A])}` : "ã",
+      `${known && S.step <= 7 ? "ink" : "soft"} xs num end`,
+      'data-sym="smooth"',
+    );
     out += text(96, P.lanes[0] - 5, "s′", "soft xs", 'data-sym="s2"');
     out += text(96, P.lanes[1] - 4, "r, d", "soft xs", 'data-sym="r"');
     out += text(122, P.lanes[2] - 5, "s, a", "soft xs", 'data-sym="s"');
@@ -613,7 +624,6 @@ function drawMap(R, S, t, W) {
     out += text(P.turn + 5, 214, "π(s)", "soft xs", 'data-sym="a"');
     if (updateStep && S.step < 13) {
       if (after(5, 0.9)) out += put(gap1, P.noise.y - 6, s(R.next_action[j * A]), quiet(S.step <= 6), "mid");
-      if (after(6, 0.9)) out += put(gap2, P.noise.y - 34 + 6, s(R.smoothed[j * A]), quiet(S.step >= 6 && S.step <= 7), "mid");
       if (after(7, 0.9)) {
         out += put(P.out[1] + 6, 30, `Q1′ ${s(R.target_scores[0][j])}`, quiet(S.step <= 8));
         out += put(P.out[1] + 6, 124, `Q2′ ${s(R.target_scores[1][j])}`, quiet(S.step <= 8));
