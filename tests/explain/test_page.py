@@ -454,6 +454,157 @@ def test_dark_readers_get_a_dark_page_with_the_same_drawing(open_tab, page_file,
     dark.context.close()
 
 
+def luminance(colour):
+    parts = [int(value) / 255 for value in re.findall(r"\d+", colour)[:3]]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_has_enough_contrast(open_tab, page_file, scheme):
+    seen = open_tab(page_file, color_scheme=scheme)
+    pairs = [
+        *(("ink", ground) for ground in ("paper", "wash")),
+        *(("soft", ground) for ground in ("paper", "wash")),
+        *((name, "paper") for name in ("actor-ink", "c1-ink", "c2-ink", "gradient-ink", "reward-ink", "bad", "accent")),
+        *((name, "wash") for name in ("actor-ink", "c1-ink", "c2-ink", "gradient-ink", "ddpg", "pos", "neg")),
+        ("paper", "accent"),
+        ("paper", "actor-ink"),
+    ]
+    colours = seen.evaluate(
+        """names => names.map((name) => { const e = document.createElement("i"); e.style.color = `var(--${name})`;
+            document.body.append(e); const c = getComputedStyle(e).color; e.remove(); return c; })""",
+        [name for pair in pairs for name in pair],
+    )
+    for (name, ground), text, below in zip(pairs, colours[::2], colours[1::2], strict=True):
+        light, dark = sorted((luminance(text), luminance(below)), reverse=True)
+        assert (light + 0.05) / (dark + 0.05) >= 4.5, (name, ground, text, below)
+    bar = seen.evaluate("""() => { const svg = document.querySelector("#stage svg"), make = (tag, cls) => {
+        const e = document.createElementNS("http://www.w3.org/2000/svg", tag);
+        e.setAttribute("class", cls); svg.append(e);
+        return getComputedStyle(e).fill; }; return [make("text", "on-bar"), make("rect", "reward")]; }""")
+    light, dark = sorted(map(luminance, bar), reverse=True)
+    assert (light + 0.05) / (dark + 0.05) >= 4.5, bar
+    seen.context.close()
+
+
+def test_only_a_short_sentence_is_announced_when_the_step_changes(tab):
+    tab.show("step=3&t=1")
+    live = tab.page.locator("[aria-live]")
+    assert live.count() == 1
+    assert live.text_content() == f"Step 3: {STEPS[3].title}"
+
+
+def test_on_paper_there_are_all_fifteen_steps(open_tab, page_file):
+    printed = open_tab(page_file)
+    printed.evaluate("() => dispatchEvent(new Event('beforeprint'))")
+    printed.page.emulate_media(media="print")
+    assert printed.page.locator("#paper article").count() == 15
+    assert printed.page.locator("#paper article svg").count() == 15
+    assert printed.page.locator("#paper").is_visible()
+    assert not printed.page.locator("main").is_visible()
+    assert len(printed.page.pdf()) > 50_000
+    printed.context.close()
+
+
+def test_on_a_phone_the_drawing_stays_in_view_above_its_controls(open_tab, page_file):
+    phone = open_tab(page_file, width=390, height=844, has_touch=True)
+    phone.show(f"update={START}&step=6&t=1")
+    phone.page.locator('[data-slide="sigma"]').scroll_into_view_if_needed()
+    phone.evaluate("() => document.querySelector('[data-slide=\"sigma\"]').scrollIntoView({ block: 'end' })")
+    box = phone.page.locator("#drawing").bounding_box()
+    slider = phone.page.locator('[data-slide="sigma"]').bounding_box()
+    assert 0 <= box["y"] < 120
+    assert box["y"] + box["height"] <= slider["y"] + 1 < 844
+    phone.context.close()
+
+
+def test_the_slider_of_training_stands_under_the_mark(tab):
+    for update in (UPDATES[3], START, LAST):
+        tab.show(f"update={update}&step=12&t=1")
+        mark = tab.evaluate(
+            """() => { const line = [...document.querySelectorAll("#learning line.w2")].at(-1).getBoundingClientRect(),
+                input = document.getElementById("training"), box = input.getBoundingClientRect(),
+                share = (input.value - input.min) / (input.max - input.min);
+                return [line.left + line.width / 2, box.left + 8 + share * (box.width - 16)]; }"""
+        )
+        assert mark[0] == pytest.approx(mark[1], abs=4)
+
+
+def test_before_the_first_update_no_update_is_named(tab):
+    for number in (2, 3):
+        tab.show(f"update={START}&step={number}&t=1")
+        assert tab.page.locator("#training-label").inner_text() == "before the first update"
+
+
+def test_the_cart_can_be_pushed_and_driven_off_the_rail(open_tab, page_file):
+    driven = open_tab(page_file)
+    for _ in range(30):
+        driven.page.locator('[data-push="1"]').click()
+    assert "fell off" in driven.page.locator("#task-says").inner_text()
+    driven.page.locator('[data-push="0"]').click()
+    assert "fell off" not in driven.page.locator("#task-says").inner_text()
+    assert "0.9" in driven.page.locator("#task-says b").first.inner_text()
+    driven.context.close()
+
+
+def test_with_reduced_motion_the_trained_actor_drives_to_the_end_at_once(open_tab, page_file):
+    calm = open_tab(page_file, reduced_motion="reduce")
+    calm.page.locator('[data-drive="trained"]').click()
+    assert "truncated" in calm.page.locator("#task-says").inner_text()
+    position = shown(calm.page.locator("#task-says b").first.inner_text().split(",")[0])
+    assert abs(position) < 0.2, "the trained actor holds the cart near the middle"
+    calm.context.close()
+
+
+@pytest.mark.parametrize(("number", "row"), [(6, 6), (8, 6), (9, 2), (9, 3), (13, 6)])
+def test_a_prediction_is_asked_answered_and_kept(open_tab, page_file, number, row):
+    fresh = open_tab(page_file, reduced_motion="reduce")
+    fresh.show(f"update={START}&step={number}&t=0&row={row}")
+    asked = fresh.page.locator("#predict")
+    assert asked.inner_text().startswith("Predict first")
+    options = asked.locator("button").count()
+    said = []
+    for option in range(options):
+        fresh.page.locator(f'[data-predict="{option}"]').click()
+        said.append("Right." in asked.inner_text())
+    assert said.count(True) == 1
+    before = asked.inner_text()
+    fresh.page.locator('[data-step="4"]').click()
+    fresh.show(f"update={START}&step={number}&t=1&row={row}")
+    assert asked.inner_text() == before, "the answer stays on the page"
+    fresh.context.close()
+
+
+def test_the_minimum_sinks_with_every_critic_and_two_remove_most_of_the_overestimation(tab):
+    averages = tab.evaluate("() => explain.toyAverages()")
+    picks = [row["pick"] for row in averages]
+    assert picks == sorted(picks, reverse=True)
+    assert picks[1] < 0.6 * picks[0]
+    assert picks[9] < -0.2
+    assert [row["fixed"] for row in averages] == sorted((row["fixed"] for row in averages), reverse=True)
+    tab.show("step=8&t=1&toy=10")
+    assert tab.page.locator("#toy-out").inner_text() == "10"
+    assert "minimum of 10" in tab.page.locator("#toy-stage title").text_content()
+
+
+def test_a_click_on_a_network_shows_its_weights(tab):
+    tab.show(f"update={START}&step=12&t=1")
+    tab.page.locator('[data-net="critic1"]').click()
+    assert tab.page.locator("#network").is_visible()
+    assert "critic 1" in tab.page.locator("#network-title").inner_text()
+    tab.page.locator("#network button").click()
+    assert not tab.page.locator("#network").is_visible()
+
+
+def test_harmless_changes_are_told_without_alarm(tab):
+    tab.show(f"update={START}&step=9&t=1&gamma=0.5")
+    assert tab.page.locator("#banner").is_visible()
+    assert "broken" not in (tab.page.locator("#banner").get_attribute("class") or "")
+    tab.show(f"update={START}&step=9&t=1&break=nodeath")
+    assert "broken" in tab.page.locator("#banner").get_attribute("class")
+
+
 def test_reduced_motion_gets_still_frames(open_tab, page_file):
     still = open_tab(page_file, reduced_motion="reduce")
     still.show("step=4&t=1")

@@ -97,7 +97,7 @@ def bellman_target(
 
     What: y = r + gamma * (1 - terminated) * min; both critics are fitted to the same y.
     Why: the value now is the reward plus the discounted value of what follows; after a termination nothing follows.
-    If you leave it out: without (1 - terminated), y adds the value of a future that does not exist. A time-out is no
-    termination: there the future exists, so its row keeps the second term.
+    If you leave it out: without the factor (1 - terminated), y adds the value of a future that does not exist. A
+    time-out is no termination: there the future exists, so its row keeps the second term.
     """
     return reward + gamma * (1 - terminated) * next_score

@@ -60,7 +60,7 @@ RACES = {
     "max": Race(8, "maximum instead of minimum", "gap", "The maximum selects errors upwards, and y feeds them back."),
     "notargets": Race(15, "no target networks", "jitter", "y is computed from the networks that are fitted to it."),
     "hardcopy": Race(15, "hard copy (τ = 1)", "jitter", "The targets have no lag, so y jumps with every actor update."),
-    "nodelay": Race(13, "no delay", "jitter", "Actor and targets move at every update, so y moves more often."),
+    "nodelay": Race(13, "no delay", "error", "The critics are fitted once, not twice, per change of the policy."),
     "nosmooth": Race(6, "no target policy smoothing", "sharp", "y is read at single points, so peaks of Q stay peaks."),
     "timeout": Race(9, "a time-out is a termination", "gap", "Rows at the time limit lose a costly future: Q rises."),
     "nodeath": Race(9, "no (1 \N{MINUS SIGN} d)", "edge", "A fall costs 60 and, by mistake, the value of driving on."),

@@ -351,10 +351,10 @@ def _math(formula: str) -> str:
             out.append(f"<mn>{token}</mn>")
         elif token == "∂":
             out.append('<mo lspace="0.2em" rspace="0">∂</mo>')
-        elif token == "−" and (not out or out[-1] in ("<mo>,</mo>", "<mo>(</mo>")):
+        elif token == "−" and (not out or out[-1] in ("<mo>,</mo>", '<mo stretchy="false">(</mo>')):
             out.append('<mo form="prefix" lspace="0" rspace="0">−</mo>')
         else:
-            out.append(f"<mo>{token}</mo>")
+            out.append(f'<mo stretchy="false">{token}</mo>' if token in "()" else f"<mo>{token}</mo>")
     return f"<math>{''.join(out)}</math>"
 
 

@@ -23,8 +23,6 @@ INSIDE = 0.85
 """The chosen row's action stays within this share of the action range, so that it has room to move on both sides."""
 VISIBLE = 0.001
 """The chosen row's action moves at least this far in one update, as a share of the action range."""
-GAIN = 0.01
-"""Both Q-values of the chosen row come at least this much closer to y in one update."""
 
 
 @dataclass(frozen=True)
@@ -103,11 +101,15 @@ def choose_rows(record: dict[str, Array], ends: Array, clear: Array) -> list[int
 
 
 def default_row(shown: list[int], made: Effect, low: float, high: float) -> int:
-    """Which of the shown rows the page opens with: inside the range, closer to y by `GAIN`, and moving farthest."""
+    """Which of the shown rows the page opens with: inside the range, and both of its movements can be seen best."""
     half, middle = (high - low) / 2, (high + low) / 2
     free = [j for j, place in enumerate(shown) if abs(made.policy[place] - middle) <= INSIDE * half]
-    seen = [j for j in free if made.gain[shown[j]] >= GAIN]
-    return max(seen or free or range(len(shown)), key=lambda j: abs(made.shift[shown[j]]))
+    return max(free or range(len(shown)), key=lambda j: clarity(shown[j], made, high - low))
+
+
+def clarity(place: int, made: Effect, span: float) -> float:
+    """From 0 to 2: how well the action's movement and the Q-values' approach to y can be seen in one row."""
+    return min(1.0, float(abs(made.shift[place])) / (0.005 * span)) + min(1.0, float(made.gain[place]) / 0.03)
 
 
 def pair_quality(effects: tuple[Effect, Effect]) -> float:
@@ -130,7 +132,7 @@ def opens_page(record: dict[str, Array], made: Effect, ends: Array, low: float, 
     lower = record["target_scores"][0][shown] < record["target_scores"][1][shown]
     place = shown[default_row(shown, made, low, high)]
     inside = abs(made.policy[place] - (high + low) / 2) <= INSIDE * (high - low) / 2
-    visible = abs(made.shift[place]) >= VISIBLE * (high - low) and made.gain[place] >= GAIN
+    visible = abs(made.shift[place]) >= VISIBLE * (high - low)
     return bool(inside and visible and dead.sum() == 1 and (late & ~dead).any() and 0 < lower.sum() < SHOWN)
 
 
@@ -160,18 +162,19 @@ class Chooser:
             for window in self.windows:
                 if not window[0] <= first <= window[1] or quality < 0:
                     continue
-                if window == self.opening and not self._opens(record, made, ends):
-                    continue
+                if window == self.opening:
+                    if not opens_page(record, made, ends, -1.0, 1.0):
+                        continue
+                    quality += self._opening_quality(record, made, ends)
                 if quality > self.best.get(window, (-1.0, {}))[0]:
                     self.best[window] = quality, {first: self._before[1], number: record}
         self._before = number, record, made
 
-    def _opens(self, record: dict[str, Array], made: Effect, ends: Array) -> bool:
-        if not opens_page(record, made, ends, -1.0, 1.0):
-            return False
+    def _opening_quality(self, record: dict[str, Array], made: Effect, ends: Array) -> float:
         shown = choose_rows(record, ends, made.clear)
         place = shown[default_row(shown, made, -1.0, 1.0)]
-        return self.improves(record["state"][place], float(made.policy[place]), float(made.shift[place]))
+        improves = self.improves(record["state"][place], float(made.policy[place]), float(made.shift[place]))
+        return clarity(place, made, 2.0) + improves
 
     def chosen(self) -> dict[int, dict[str, Array]]:
         """The records of the chosen updates, by their numbers."""

@@ -38,7 +38,7 @@ SETTINGS = TD3Config(
     random_steps=1_000,
     exploration_noise=0.3,
 )
-WINDOWS = ((1, 1), (31, 199), (201, 599), (601, 2399), (2401, 3999), (4001, 5499), (5501, 6999))
+WINDOWS = ((1, 1), (31, 199), (201, 399), (401, 2999), (3001, 4499), (4501, 5999), (6001, 6999))
 """From each of these ranges of updates one pair is shown: an odd one, in which the actor waits, and the next."""
 OPENING = WINDOWS[3]
 """The page opens with the pair of this window."""

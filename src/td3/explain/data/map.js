@@ -85,8 +85,8 @@ const narrowAt = 480;
 const MAP_HEIGHT = 296;
 const PLACES = {
   wide: {
-    buffer: { x: 2, y: 98, w: 84, h: 66 },
-    env: { x: 2, y: 222, w: 84, h: 66 },
+    buffer: { x: 2, y: 98, w: 90, h: 66 },
+    env: { x: 2, y: 222, w: 90, h: 66 },
     actorTarget: { x: 112, y: 8, w: 98, h: 70 },
     actor: { x: 112, y: 220, w: 98, h: 70 },
     noise: { x: 262, y: 42, r: 15 },
@@ -448,7 +448,15 @@ function cart(x, y, w, position, velocity, force, cls = "ink") {
     line(x + w - 4, y - 6, x + w - 4, y + 3, "bad stroke w2") +
     line(x + w / 2, y, x + w / 2, y + 4, "ink stroke thin") +
     rect(at - size, y - size * 1.3 - 1, 2 * size, size * 1.3, `${cls} fill`, 'rx="1.5"') +
-    (velocity === null ? "" : arrow(at, y - size * 1.3 - 5, at + velocity * w * 0.09, y - size * 1.3 - 5, "soft-stroke")) +
+    (velocity === null
+      ? ""
+      : arrow(
+          at,
+          y - size * 1.3 - 5,
+          Math.max(x, Math.min(x + w, at + velocity * w * 0.09)),
+          y - size * 1.3 - 5,
+          "soft-stroke",
+        )) +
     (force === null || Math.abs(force) < 0.02
       ? ""
       : arrow(
@@ -617,8 +625,8 @@ function drawMap(R, S, t, W) {
       `${known && S.step <= 7 ? "ink" : "soft"} xs num end`,
       'data-sym="smooth"',
     );
-    out += text(96, P.lanes[0] - 5, "s′", "soft xs", 'data-sym="s2"');
-    out += text(96, P.lanes[1] - 4, "r, d", "soft xs", 'data-sym="r"');
+    out += text(98, P.lanes[0] - 5, "s′", "soft xs", 'data-sym="s2"');
+    out += text(98, P.lanes[1] - 4, "r, d", "soft xs", 'data-sym="r"');
     out += text(122, P.lanes[2] - 5, "s, a", "soft xs", 'data-sym="s"');
     out += text(P.actor.x + P.actor.w / 2 + 6, 208, "τ", "soft xs", 'data-sym="tau"');
     out += text(P.turn + 5, 214, "π(s)", "soft xs", 'data-sym="a"');
