@@ -31,6 +31,7 @@ def effect_of(index):
 def test_the_loss_falls_and_the_shown_rows_approach_y_and_follow_their_gradient(index):
     made, shown = effect_of(index), FACTS["shown"][index]
     assert made.loss_falls
+    assert made.rise > 0 or FACTS["updates"][index] % 2
     assert len(set(shown)) == SHOWN
     assert made.approaches[shown].all()
     assert made.follows[shown].all()

@@ -180,7 +180,8 @@ def test_what_must_hold_holds_under_every_poke_and_every_update(tab):
 def sums_of(tab, moment):
     tab.show(moment)
     rows = tab.page.locator("#values .sums div").all()
-    return {row.locator("span").inner_text(): shown(row.locator("b").inner_text()) for row in rows}
+    told = {row.locator("span").inner_text(): row.locator("b").inner_text() for row in rows}
+    return {name: shown(value) for name, value in told.items() if "," not in value}
 
 
 def test_the_memory_keeps_the_newest_up_to_its_capacity(tab):
@@ -514,8 +515,10 @@ def test_on_a_phone_the_drawing_stays_in_view_above_its_controls(open_tab, page_
     phone.evaluate("() => document.querySelector('[data-slide=\"sigma\"]').scrollIntoView({ block: 'end' })")
     box = phone.page.locator("#drawing").bounding_box()
     slider = phone.page.locator('[data-slide="sigma"]').bounding_box()
-    assert 0 <= box["y"] < 120
+    assert box["y"] >= 0
     assert box["y"] + box["height"] <= slider["y"] + 1 < 844
+    phone.evaluate("() => scrollBy(0, 250)")
+    assert 40 <= phone.page.locator("#drawing").bounding_box()["y"] < 60, "it sticks below the row of steps"
     phone.context.close()
 
 
@@ -541,6 +544,8 @@ def test_the_cart_can_be_pushed_and_driven_off_the_rail(open_tab, page_file):
     driven = open_tab(page_file)
     for _ in range(30):
         driven.page.locator('[data-push="1"]').click()
+        if "fell off" in driven.page.locator("#task-says").inner_text():
+            break
     assert "fell off" in driven.page.locator("#task-says").inner_text()
     driven.page.locator('[data-push="0"]').click()
     assert "fell off" not in driven.page.locator("#task-says").inner_text()

@@ -2,8 +2,8 @@
 
 Adam's momentum and the other rows of a batch pull as well, so in a single update a row may move away from its Bellman
 target, or an action against its gradient. That is true and teaches nothing at first sight. A pair of updates is shown
-only if the loss of both critics falls, and from its batches only rows that approach y (both critics) and whose action,
-when the actor moves, follows its gradient.
+only if the loss of both critics falls and the mean of Q1 rises, and from its batches only rows that approach y (both
+critics) and whose action, when the actor moves, follows its gradient.
 """
 
 from collections.abc import Callable, Sequence
@@ -42,6 +42,8 @@ class Effect:
     """`[batch]`: how far the action moved, in its first dimension."""
     policy: Array
     """`[batch]`: the actor's action before the update, in its first dimension."""
+    rise: float = 0.0
+    """By how much the actor's step raised the mean Q1 of the batch; 0 when the actor had to wait."""
 
     @property
     def loss_falls(self) -> bool:
@@ -66,7 +68,7 @@ def effect(record: dict[str, Array], low: list[float], high: list[float], sizes:
     with torch.no_grad():
         after = learned(state, action)[:, 0].numpy()
     gain = (np.abs(before - y) - np.abs(after - y)).min(0)
-    follows, shift, policy = np.ones(len(y), bool), np.zeros(len(y)), np.zeros(len(y))
+    follows, shift, policy, rise = np.ones(len(y), bool), np.zeros(len(y)), np.zeros(len(y)), 0.0
     if "actor_after" in record:
         action_range = ActionRange(torch.tensor(low), torch.tensor(high))
         own, moved = (
@@ -79,8 +81,10 @@ def effect(record: dict[str, Array], low: list[float], high: list[float], sizes:
         # Along the gradient as a whole: with several action dimensions not every single one must agree.
         follows = (step * slope[0].numpy()).sum(-1) > 0
         shift, policy = step[:, 0], own[0, :, 0].detach().numpy()
+        with torch.no_grad():
+            rise = float((learned(state, moved)[0] - learned(state, own)[0]).mean())
     squares = [np.square(scores - y).mean(-1) for scores in (before, after)]
-    return Effect(squares[0], squares[1], gain > 0, gain, follows, shift, policy)
+    return Effect(squares[0], squares[1], gain > 0, gain, follows, shift, policy, rise)
 
 
 def choose_rows(record: dict[str, Array], ends: Array, clear: Array) -> list[int]:
@@ -114,7 +118,7 @@ def clarity(place: int, made: Effect, span: float) -> float:
 
 def pair_quality(effects: tuple[Effect, Effect]) -> float:
     """How well two consecutive updates teach; below zero if they break a rule."""
-    if not all(made.loss_falls and len(made.clear) >= SHOWN for made in effects):
+    if not all(made.loss_falls and len(made.clear) >= SHOWN for made in effects) or effects[1].rise <= 0:
         return -1.0
     return float(min(made.approaches.mean() for made in effects) + effects[1].follows.mean())
 

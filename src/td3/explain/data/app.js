@@ -104,7 +104,9 @@ function rowOfFilm(u) {
   if (filmRow === null) {
     const R = run(u, POKES),
       gain = (j) => [0, 1].reduce((s, i) => s + Math.abs(R.q[i][j] - R.y[j]) - Math.abs(R.qAfter[i][j] - R.y[j]), 0),
-      usual = R.shown.map((j, at) => (R.batch.terminated[j] ? -1 : gain(j)));
+      half = (facts.high[0] - facts.low[0]) / 2,
+      inside = (j) => Math.abs(R.batch.action[j * actionSize] - (facts.high[0] + facts.low[0]) / 2) < 0.9 * half,
+      usual = R.shown.map((j) => (R.batch.terminated[j] || !inside(j) ? -1 : gain(j)));
     filmRow = usual.indexOf(Math.max(...usual));
   }
   return filmRow;
@@ -1070,6 +1072,18 @@ window.explain = {
   raceSetup,
   race,
   toyAverages,
+  wholeMap: (width) => {
+    const S = { ...fresh(), step: 0, t: 1 },
+      R = run(start, S.pokes);
+    return {
+      width,
+      height: MAP_HEIGHT,
+      name: "TD3 as one map",
+      description:
+        "The environment fills the replay buffer; the target networks turn s', r and d into y; the critics are fitted to y; the actor ascends critic 1; the targets follow.",
+      inside: drawMap(R, S, 1, width),
+    };
+  },
   stage: (hash, width, options) => {
     const S = seen(parse(hash));
     return stage(S, width, { ...options, caption: options?.caption ? S.caption || "" : null });

@@ -543,7 +543,7 @@ steps[5] = (R, S, t, W) => {
     text(
       L.x,
       L.bottom + 34,
-      online ? "from the online actor, which changes with every step 13" : "a′ of the target actor, for each row's next state s′",
+      online ? "from the online actor, which changes in step 13" : "a′ of the target actor, for each row's next state s′",
       online ? "bad s b" : "ink s",
     ) +
     text(
@@ -853,7 +853,7 @@ steps[9] = (R, S, t, W) => {
       lx,
       L.bottom + 56,
       broken(k, "nodeath")
-        ? "y counts a future after the fall: the second block stays"
+        ? "y counts a future that does not exist"
         : broken(k, "timeout")
           ? "the time-out is treated as a termination"
           : "after a termination nothing follows: y = r",
@@ -1011,7 +1011,7 @@ steps[11] = (R, S, t, W) => {
   const said = wrong
     ? `loss = ${show(R.loss, 2)}, but it should be ${show(trueLoss(R), 2)}`
     : S.pokes.half
-      ? `half the squared error: ${show(R.loss, 3)}; with Adam the step is the same`
+      ? `half: ${show(R.loss, 3)}; Adam's step is the same`
       : `loss = ${show(R.losses[0], 3)} + ${show(R.losses[1], 3)} = ${show(R.loss, 3)}`;
   return (
     out +
@@ -1086,10 +1086,10 @@ steps[12] = (R, S, t, W) => {
     : "";
   const said =
     t < 0.6
-      ? "the gradient of the loss runs back through both critics"
+      ? "the gradient runs back through both critics"
       : losses || "one optimizer step";
   const wrong = broken(k, "leak")
-    ? "the targets move too: y shifts while the critics are fitted to it"
+    ? "the targets move too, and y with them"
     : broken(k, "onecritic")
       ? "critic 2 is not trained"
       : "";
@@ -1273,13 +1273,13 @@ steps[13] = (R, S, t, W) => {
         : "");
   }
   const said = stored
-    ? "the stored action does not depend on the actor: no gradient"
+    ? "the stored action gives the actor no gradient"
     : wrong
       ? `ascends the ${wrong === "both" ? "mean" : "smaller"} of both critics: not TD3`
       : t < 0.3
         ? `the actor's own action: π(s) = ${show(a, 4)}`
         : t < 0.74
-          ? `gradient dQ1/da at ${show(a, 4)} is ${show(slope, 3)}: ${slope > 0 ? "more" : "less"} force raises Q1`
+          ? `gradient dQ1/da at ${show(a, 4)} is ${show(slope, 3)}${narrow || !facts.truth ? "" : `: ${slope > 0 ? "more" : "less"} force raises Q1`}`
           : `π(s) from ${show(a, 4)} to ${show(b, 4)}${times > 1 ? ` (shown ×${times})` : ""}`;
   return (
     out +
@@ -1289,7 +1289,7 @@ steps[13] = (R, S, t, W) => {
       280,
       t >= 0.74 && R.rise
         ? `mean Q1 of the batch: ${show(R.rise[0], 4)} \u2192 ${show(R.rise[1], 4)}`
-        : "chain rule: dQ1/da · da/dφ; critic 1 is read, never changed",
+        : `chain rule: dQ1/da · da/dφ${narrow ? "" : "; critic 1 is read, never changed"}`,
       "soft s num",
     ) +
     counter(R, k, W, 296)
@@ -1384,7 +1384,7 @@ function glide(R, S, t, W, groups, top = 44, each = 0) {
 }
 function glideSays(R, S, t, zoom, times) {
   const k = S.pokes;
-  if (broken(k, "hardcopy")) return ["copied whole: the target networks are the online networks, and y jumps with them", true];
+  if (broken(k, "hardcopy")) return ["copied whole: y jumps with the online networks", true];
   if (broken(k, "everyupdate")) return ["at every update: the lag is halved", true];
   if (R.tau === 0) return ["τ = 0: the targets keep their initial weights", true];
   if (R.tau > 0.05) return [`τ = ${show(R.tau, 3)}: the targets follow almost at once`, false];
@@ -1406,7 +1406,7 @@ steps[14] = (R, S, t, W) => {
   const G = glide(R, S, t, W, group_, 218, 3),
     [said, bad] = glideSays(R, S, t, G.zoom, G.times);
   return (
-    lagPlot(R, S, t, W, 30, 122, "actor", "actor", "one weight of the actor and of its target, updates 1 to 2 000") +
+    lagPlot(R, S, t, W, 30, 122, "actor", "actor", `one weight of the actor and its target${W < narrowAt ? "" : ", updates 0 to 2 000"}`) +
     G.svg +
     text(W < narrowAt ? 16 : 60, 300, said, bad ? "bad s b" : "ink s") +
     text(W < narrowAt ? 16 : 60, 318, "the three weights farthest from the actor's", "soft s")
@@ -1431,7 +1431,7 @@ steps[15] = (R, S, t, W) => {
     y0 = 184,
     A = axes(52, y0, W - 52 - 92, h, [0, n], spanOf([slow, fast], 0.1), {
       xlabel: "",
-      ylabel: `y of row ${facts.row + 1}: with targets (thick), from the online networks (thin)`,
+      ylabel: `y of row ${facts.row + 1}: with targets${W < narrowAt ? "" : " (thick), from the online networks (thin)"}`,
       yticks: 3,
     });
   const trail = (values) =>
@@ -1444,7 +1444,7 @@ steps[15] = (R, S, t, W) => {
     j = R.shown[S.pokes.row],
     next = R.yAfter ? R.yAfter[j] : null;
   return (
-    lagPlot(R, S, t, W, 26, 112, "online", "c1", "one weight of critic 1 and of its target, updates 1 to 2 000") +
+    lagPlot(R, S, t, W, 26, 112, "online", "c1", `one weight of critic 1 and its target${W < narrowAt ? "" : ", updates 0 to 2 000"}`) +
     A.svg +
     path(trail(fast), "bad stroke w1") +
     path(trail(slow), "ystroke stroke w3") +
@@ -1463,7 +1463,7 @@ steps[15] = (R, S, t, W) => {
       y0 + h + 34,
       bad || t < 0.7 || next === null
         ? said
-        : `y of ${rowLabel(S)} by the moved targets: ${show(R.y[j], 4)} \u2192 ${show(next, 4)}: the loop closes`,
+        : `y of ${rowLabel(S)}${W < narrowAt ? "" : " by the moved targets"}: ${show(R.y[j], 4)} \u2192 ${show(next, 4)}${W < narrowAt ? "" : ": the loop closes"}`,
       bad ? "bad s b" : "ink s num",
     )
   );

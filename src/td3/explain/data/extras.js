@@ -192,8 +192,8 @@ function toyDraw(n, draw, W) {
     text(44, y, `N = ${n}: at its pick the actor believes ${show(min[best], 2)}`, "ink s num") +
     marks.dot(48, y + 16, 4, "actor fill") +
     text(58, y + 20, "believed at the pick", "soft s") +
-    marks.square(206, y + 16, 3, "ink fill") +
-    text(216, y + 20, "minimum at a fixed action", "soft s");
+    marks.square(narrow ? 190 : 206, y + 16, 3, "ink fill") +
+    text(narrow ? 200 : 216, y + 20, narrow ? "at a fixed action" : "minimum at a fixed action", "soft s");
   return {
     width: W,
     height: narrow ? 578 : 304,

@@ -515,11 +515,12 @@ function drawMap(R, S, t, W) {
     nets = networkStates(R, S, t),
     k = S.pokes,
     j = R.shown[k.row],
-    flows = (S.step >= 13 && !(S.step === 13 ? R.turn : R.glides) ? [] : FLOWS[S.step]).filter(
+    whole = S.step === 0,
+    flows = whole ? Object.keys(E).map((name) => [name, 0, 0]) : (S.step >= 13 && !(S.step === 13 ? R.turn : R.glides) ? [] : FLOWS[S.step]).filter(
       ([name]) => !(name === "pi" && broken(k, "stored")),
     ),
     now = flows.map(([name]) => name);
-  const awake = new Set(AWAKE[S.step]);
+  const awake = new Set(whole ? Object.keys(P) : AWAKE[S.step]);
   if (S.step === 5 && broken(k, "online")) {
     awake.delete("actorTarget");
     awake.add("actor");
@@ -539,7 +540,7 @@ function drawMap(R, S, t, W) {
     )}</g>`;
   });
   // The wall: no gradient passes from the loss into y.
-  const wallOn = S.step === 12,
+  const wallOn = S.step === 12 || whole,
     wy = (P.y.y + P.loss.y) / 2 + 8;
   out += `<g opacity="${dim(wallOn || S.step === 11 || S.step === 9)}">${rect(P.y.x - 8, wy - 3, 28, 6, "wall", 'rx="1"')}</g>`;
   if (wallOn && !broken(k, "leak"))
