@@ -35,7 +35,13 @@ def on_config(config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """Fill in the settings; a link to a file of the repository becomes the name of that file."""
+    """Fill in the settings; a link to a file of the repository becomes the name of that file.
+
+    A page other than the first is built into a folder of its own: images in raw HTML, which MkDocs leaves alone, are
+    looked for one level up.
+    """
+    if page is not None and page.file.src_uri != "index.md":
+        markdown = re.sub(r'(src|srcset)="(?!https?:|data:|/|\.\./)', r'\1="../', markdown)
     return re.sub(r"\[([^\]]*)\]\(\.\./([^)#]+)(?:#L\d+)?\)", _named, markdown.replace(FIELDS, settings_tables()))
 
 

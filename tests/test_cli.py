@@ -224,11 +224,13 @@ def test_training_prints_what_it_did_and_what_to_type_next(capsys, tmp_path):
     lines = output.splitlines()
     assert errors == ""
     assert lines[0] == "Training Scripted-v0 for 30 env steps, seed 0, preset author, on cpu."
-    assert lines[-7].startswith("Before training: return ")
-    assert lines[-6].startswith("After training:  return ")
-    assert lines[-5] == f"The run is in    {out}"
-    assert lines[-4] == f"The report is    {out / 'report.html'}"
-    assert lines[-3:] == ["Next:", f"  td3 watch {out}", "  td3 train Ant-v5 --steps 1000000"]
+    assert lines[-6].startswith("Before training: return ")
+    assert lines[-5].startswith("After training:  return ")
+    assert lines[-4] == f"The run is in    {out}"
+    assert lines[-3] == f"The report is    {out / 'report.html'}"
+    # No renderer, so nothing to watch; thirty env steps did not improve it, or are worth extending.
+    assert lines[-2] == "Next:"
+    assert lines[-1] in (f"  td3 doctor {out}", f"  td3 resume {out} --steps 120")
 
 
 def test_train_as_json_is_one_object_on_stdout(capsys, tmp_path):

@@ -404,6 +404,7 @@ def _trained(
     from td3.checkpoints import Checkpoints
     from td3.evaluate import Evaluation
     from td3.report.live import Together
+    from td3.report.next_steps import next_steps
     from td3.report.progress import PatientConsole, ProgressDisplay, describe
     from td3.report.tracking import WeightsAndBiases, wandb_mode
     from td3.run import Run
@@ -458,8 +459,8 @@ def _trained(
     if command.track and wandb_mode() == "offline":
         say(f"W&B is offline:  wandb sync {display.path}/wandb/offline-run-*")
     say("Next:", style="bold")
-    say(f"  td3 watch {display.path}{' --trust' * (':' in run.config.env)}")
-    say("  td3 train Ant-v5 --steps 1000000")
+    for line in next_steps(display.path, run.config, interrupted, first.returns, last.returns):
+        say(f"  {line}")
     if command.json:
         print(json.dumps(figures))
     return 130 if interrupted else 0

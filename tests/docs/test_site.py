@@ -95,6 +95,27 @@ def test_nothing_is_fetched_from_elsewhere(site):
         assert not re.search(r"(?:url\(|@import)\s*[\"']?(?:https?:)?//", sheet.read_text()), sheet
 
 
+def test_every_image_of_the_site_loads(site):
+    seen = 0
+    for page in site.glob("**/*.html"):
+        text = re.sub(r"<script.*?</script>", "", page.read_text(), flags=re.DOTALL)
+        for source in re.findall(r"<(?:img|source|video)\b[^>]*?\b(?:src|srcset)=\"?([^\"\s>]+)", text):
+            if not source.startswith("data:"):
+                assert (page.parent / html.unescape(source)).resolve().exists(), f"{page.relative_to(site)}: {source}"
+                seen += 1
+    assert seen >= 20
+
+
+def test_the_interactive_page_and_the_film_are_part_of_the_site(site):
+    assert (site / "fifteen_steps.html").stat().st_size > 500_000
+    assert (site / "steps" / "film_light.webp").exists()
+    told = (site / "fifteen_steps" / "index.html").read_text()
+    assert 'src="../steps/film_light.webp"' in told
+    assert "../fifteen_steps.html" in told
+    for page in (site / "index.html", site / "concepts" / "index.html"):
+        assert "<img" in page.read_text(), page
+
+
 def test_pages_that_come_later_find_their_place(hooks, tmp_path):
     for name in ("index.md", "report.md", "train.md", "something_new.md"):
         (tmp_path / name).write_text("# A page\n")

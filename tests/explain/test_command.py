@@ -6,7 +6,7 @@ import pytest
 
 import td3
 from td3.cli import main
-from td3.explain.trace import record_run
+from td3.explain.own_run import record_run
 
 FEW = {"random_steps": 30, "batch_size": 16, "eval_every": 40, "eval_episodes": 1}
 
@@ -100,7 +100,7 @@ def test_a_readers_own_run_becomes_a_page_that_works(which, request, open_tab, t
     assert tab.page.locator("#caption").inner_text()
     assert tab.said == []
     tab.show(f"update={last}&step=13&t=1")
-    assert "Not this time" not in tab.picture()
+    assert "Not in this update" not in tab.picture()
     tab.context.close()
 
 
@@ -117,3 +117,40 @@ def test_the_networks_of_the_run_are_the_ones_on_the_page(small_run):
 def test_the_same_run_gives_the_same_page(small_run):
     first, second = record_run(small_run.path), record_run(small_run.path)
     assert first.payload() == second.payload()
+
+
+def test_states_and_actions_have_the_environments_own_names(small_run, large_run):
+    small, large = record_run(small_run.path).facts, record_run(large_run.path).facts
+    assert (small["state_names"], small["action_names"]) == (["position", "velocity"], ["force"])
+    assert large["action_names"] == ["bthigh", "bshin", "bfoot", "fthigh", "fshin", "ffoot"]
+    assert large["state_names"][:2] == ["rootz position", "rooty position"]
+    assert large["state_names"][8] == "rootx velocity"
+    assert len(large["state_names"]) == 17
+
+
+@pytest.mark.parametrize("which", ["small_run", "large_run"])
+def test_the_shown_transitions_come_with_frames_before_and_after(which, request, open_tab, tmp_path):
+    run = request.getfixturevalue(which)
+    facts = record_run(run.path).facts
+    assert set(facts["frames"]) == {"height", "0", "1"}
+    for index in ("0", "1"):
+        assert len(facts["frames"][index]) == 8
+        for frame in facts["frames"][index]:
+            assert frame["before"].startswith("data:image/jpeg;base64,")
+            assert frame["before"] != frame["after"]
+    assert main(["explain", "--no-open", "--out", str(tmp_path / "own.html"), "--run", str(run.path)]) == 0
+    tab = open_tab(tmp_path / "own.html")
+    tab.show("step=7&t=1")
+    assert tab.page.locator("#drawing image").count() == 2
+    assert [url for url in tab.asked if not url.startswith(("data:", "file:"))] == []
+    tab.context.close()
+
+
+def test_an_environment_without_names_or_renderer_still_gets_a_page():
+    from td3.explain.own_run import names_of, rendered
+
+    class Bare:
+        unwrapped = object()
+
+    assert names_of(Bare(), "Nameless-v0", 2, 1) == (["state 1", "state 2"], ["action 1"])
+    assert rendered({"env": "Nowhere-v0"}, [], [], []) == {}

@@ -7,6 +7,7 @@ import pytest
 
 from td3.algorithm.registry import STEPS
 from td3.explain import export
+from td3.explain.lessons import QUESTIONS
 
 ROOT = Path(__file__).parents[2]
 
@@ -56,7 +57,10 @@ def test_the_docs_show_code_drawing_and_words_of_every_step():
         assert f"def {step.function.__name__}(" in section
         for part in ("**What.**", "**Why.**", "**If you leave it out.**", "**Common misreading.**"):
             assert part in section
-    assert text.count("[Show me](fifteen_steps.html#update=") == 12
+    assert text.count("[Show me](fifteen_steps.html#") == len(QUESTIONS)
+    assert "Deep Reinforcement Learning 2.0" in text
+    assert "https://github.com/sfujim/TD3" in text
+    assert "steps/map.svg" in text
 
 
 def test_every_link_of_the_docs_leads_somewhere():
@@ -72,3 +76,46 @@ def test_without_chromium_one_sentence_says_so(monkeypatch):
     monkeypatch.setattr(export, "find_chromium", lambda: None)
     with pytest.raises(MissingExtra, match="apt-get install chromium"), export.browser():
         pass
+
+
+SOURCE = """# %% [markdown]
+# # TD3 in fifteen steps
+#
+# Words.
+
+# %%
+REPOSITORY = ""
+print(1)
+
+# %%
+print(2)
+"""
+
+
+def test_the_notebook_keeps_outputs_of_unchanged_cells():
+    import nbformat
+
+    first = nbformat.reads(export.notebook(SOURCE), 4)
+    for number, cell in enumerate(cell for cell in first.cells if cell.cell_type == "code"):
+        cell.outputs = [nbformat.v4.new_output("stream", text=f"{number}\n")]
+    again = nbformat.reads(export.notebook(SOURCE.replace("print(2)", "print(3)"), before=nbformat.writes(first)), 4)
+    code = [cell for cell in again.cells if cell.cell_type == "code"]
+    assert [len(cell.outputs) for cell in code] == [1, 0]
+
+
+def test_one_address_gives_the_notebook_its_badge_and_its_source(tmp_path):
+    (tmp_path / "pyproject.toml").write_text(
+        '[project]\nname = "x"\n[project.urls]\nRepository = "https://github.com/a/b"\n'
+    )
+    address = export.repository(tmp_path)
+    made = export.notebook(SOURCE, address)
+    assert "colab.research.google.com/github/a/b/blob/main/notebooks/td3_in_15_steps.ipynb" in made
+    assert 'REPOSITORY = \\"https://github.com/a/b\\"' in made
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "x"\n')
+    assert export.repository(tmp_path) == ""
+    assert "colab" not in export.notebook(SOURCE, "")
+
+
+def test_the_readme_opens_with_something_that_moves():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert text.index("film_light.webp") < text.index("## ")

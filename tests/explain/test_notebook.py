@@ -41,3 +41,14 @@ def test_the_notebook_runs_in_its_short_form():
 @pytest.mark.long
 def test_the_notebook_runs_in_full():
     executed(TD3_NOTEBOOK_FAST="")
+
+
+def test_the_notebook_comes_with_its_outputs():
+    import nbformat
+
+    book = nbformat.read(NOTEBOOK, 4)
+    code = [cell for cell in book.cells if cell.cell_type == "code"]
+    assert all(cell.execution_count is not None for cell in code)
+    assert sum("image/svg+xml" in output.get("data", {}) for cell in code for output in cell.outputs) == 15
+    assert sum("image/png" in output.get("data", {}) for cell in code for output in cell.outputs) >= 2
+    assert not any(output.output_type == "error" for cell in code for output in cell.outputs)

@@ -1,6 +1,7 @@
 """Lessons and diffs are read from the files; tasks are refused with the rungs that can; intervals are intervals."""
 
 import inspect
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from td3.ladder.climb import (
     NUMBERS,
     STATES,
     code_lines,
+    diff_of_idea,
     diff_to_below,
     interval,
     lesson,
@@ -20,6 +22,7 @@ from td3.ladder.climb import (
     run_rung,
     rung_module,
 )
+from td3.ladder.ideas import PARTS, ddpg_with, idea_module
 
 
 @pytest.mark.parametrize("number", NUMBERS)
@@ -40,7 +43,9 @@ def test_code_lines_are_code_only(number):
 
 @pytest.mark.parametrize("number", NUMBERS[1:])
 def test_a_diff_turns_the_code_below_into_the_code_here(number):
-    below, here, diff = code_lines(number - 1), code_lines(number), diff_to_below(number)
+    below, here = code_lines(number - 1, imports=False), code_lines(number, imports=False)
+    diff = diff_to_below(number)
+    assert not any(line.lstrip("+- ").startswith(("import ", "from ")) for line in diff.lines), "imports are no lesson"
     assert len(here) - len(below) == diff.added - diff.removed
     assert max(diff.added, diff.removed) <= diff.changed <= diff.added + diff.removed
     shown = [line for line in diff.lines if line.startswith("+")]
@@ -84,6 +89,63 @@ def test_an_unknown_task_keeps_its_own_sentence():
 def test_noise_is_for_the_rail_alone():
     with pytest.raises(ConfigError, match="reward_noise is made for Rail-v0, but Pendulum-v1 was given"):
         make_task(5, "Pendulum-v1", 1.0)
+
+
+def test_target_networks_are_an_idea_of_a_few_lines():
+    diff = diff_of_idea("target_network")
+    assert diff.changed <= 8
+    assert any("self.target" in line for line in diff.lines if line.startswith("+"))
+    assert len(inspect.getsource(idea_module("target_network")).splitlines()) <= 120
+
+
+def test_a_target_network_changes_what_deep_q_learning_does_and_starts_equal():
+    task = make_task(2)
+    module = idea_module("target_network")
+    learner = module.Learner(task, 0, module.Settings())
+    ours, theirs = list(learner.q.parameters()), list(learner.target.parameters())
+    assert all(bool((a == b).all()) for a, b in zip(ours, theirs, strict=True))
+    module.train(task, 0, replace(module.Settings(), steps=3), lambda step, learner: None)
+    result = run_rung(2, steps=3, idea="target_network")
+    assert result.idea == "target_network"
+    assert result.number == 2
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_each_of_td3s_changes_alone_is_ddpg_with_one_difference(name):
+    from td3.algorithm import MemberStreams
+
+    made = {}
+    for change in ("", name):
+        module = idea_module(name)
+        learner = module.Learner(make_task(6), 0, module.Settings())
+        rows = np.random.default_rng(0).uniform(-1, 1, (1, 300, 7)).astype(np.float32)
+        learner.memory.add_(torch.from_numpy(rows))
+        for _ in range(3):
+            ddpg_with(change, learner.agent, learner.memory, MemberStreams([0]), module.Settings())
+        made[change] = (
+            learner.agent.critics.parameters.detach().clone(),
+            learner.agent.actor.parameters.detach().clone(),
+        )
+    assert not torch.equal(made[""][0], made[name][0]) or not torch.equal(made[""][1], made[name][1])
+    if name == "delay":
+        assert not torch.equal(made[""][1], made[name][1]), "the actor moved once instead of three times"
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (1, ("G_t =", "V_pi(s) =", "Q_pi(s, a) =", "expectation equation", "optimality equation", "off-policy")),
+        (3, ("log-derivative", "on-policy")),
+        (5, ("chain rule", "off-policy")),
+        (6, ("min(Q1", "target policy smoothing", "delay")),
+    ],
+)
+def test_the_equations_stand_at_the_head_of_the_file(number, words):
+    assert all(word in lesson(number).formulas for word in words)
+
+
+def test_rung_6_says_why_double_dqn_does_not_suffice():
+    assert "Double DQN" in inspect.getdoc(rung_module(6))
 
 
 def test_there_is_no_seventh_rung():

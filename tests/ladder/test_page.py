@@ -9,11 +9,12 @@ import pytest
 
 from td3.ladder import page, plots
 from td3.ladder.climb import NUMBERS, RAIL, Result, diff_to_below, lesson
+from td3.ladder.ideas import IDEAS, PARTS
 
 SEEDS = 10
 
 
-def made_up(number: int, seed: int, noise: float) -> Result:
+def made_up(number: int, seed: int, noise: float, idea: str = "") -> Result:
     """A run that was never run: TD3 is 0.5 off the truth, DDPG 3 above it, give or take the seed."""
     steps = np.arange(0, 1001, 200)
     spread = (seed - 4.5) / 10
@@ -30,12 +31,15 @@ def made_up(number: int, seed: int, noise: float) -> Result:
         np.full(len(steps), bias) if known else None,
         np.full(len(steps), bias + 0.25) if known else None,
         np.full((61, 61), -10.0),
+        idea,
     )
 
 
 @pytest.fixture(scope="module")
 def results():
-    return [made_up(number, seed, noise) for number, _, seed, _, noise in page.jobs(0, SEEDS, None)]
+    plain = [made_up(number, seed, noise) for number, _, seed, _, noise in page.jobs(0, SEEDS, None)]
+    ideas = [made_up(job[0], job[2], 0.0, job[-1]) for job in page.idea_jobs(0, SEEDS, None)]
+    return plain + ideas
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +67,28 @@ def test_every_rung_has_its_section_with_what_broke_the_idea_the_diff_and_two_dr
             diff = diff_to_below(number)
             assert f"{diff.changed} changed lines (+{diff.added}, -{diff.removed})" in text
             assert all(line in text for line in diff.lines if line[:1] in "+-")
+
+
+def test_target_networks_and_the_three_ideas_have_sections_with_their_curves(written, results):
+    target = written[written.index('<section id="target-networks">') :].split("</section>")[0]
+    assert target.count("<svg") == 1
+    assert "self.target" in plain(target)
+    three = written[written.index('<section id="three-ideas">') :].split("</section>")[0]
+    assert three.count("<svg") == 3
+    for name in PARTS:
+        assert IDEAS[name].title in plain(three)
+        row = page.figures(results)["ideas"][name]["overestimate"]
+        assert f"{row['mean']:+.2f} ({row['low']:+.2f} to {row['high']:+.2f})" in plain(three)
+    order = [written.index(f'id="{name}"') for name in ("rung-2", "target-networks", "rung-3", "rung-6", "three-ideas")]
+    assert order == sorted(order)
+
+
+def test_returns_are_not_cut_off_at_the_bottom_of_a_chart(results):
+    _, (axes,) = plots.figure(400, 300)
+    plots.with_style(plots.draw_curves, axes, [[result] for result in results[:2]])
+    low, high = axes.get_ylim()
+    assert low < min(result.returns.min() for result in results[:2])
+    assert high == 0
 
 
 def test_the_overestimation_is_there_with_its_intervals(written, results):

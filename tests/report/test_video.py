@@ -15,7 +15,18 @@ import td3
 from td3.errors import ConfigError, EnvironmentFault, MissingExtra, RunError
 from td3.policy import Policy
 from td3.report import video
-from td3.report.strip import GAP, LABEL, STRIP, Strip, dimmed, few_digits, narrowed, tiled
+from td3.report.strip import (
+    GAP,
+    LABEL,
+    STRIP,
+    Strip,
+    curve_beside,
+    dimmed,
+    discounted,
+    few_digits,
+    narrowed,
+    tiled,
+)
 from td3.report.video import Player, film_run, record, record_grid, record_learning, saved_critic
 
 
@@ -196,8 +207,37 @@ def test_a_grid_has_every_picture_in_its_place():
     assert grid.shape == (2 * 4 + GAP, 3 * 6 + 2 * GAP, 3)
     assert grid[0, 0, 0] == 10
     assert grid[0, 6 + GAP, 0] == 20
-    assert grid[4 + GAP, 6 + GAP, 0] == 50
-    assert grid[4 + GAP, 2 * (6 + GAP), 0] == 21  # nobody: the paper's colour
+    half = (6 + GAP) // 2  # the last row is not full: it stands in the middle
+    assert grid[4 + GAP, half, 0] == 40
+    assert grid[4 + GAP, half + 6 + GAP, 0] == 50
+    assert grid[4 + GAP, 0, 0] == 21  # the background
+
+
+def test_three_seeds_stand_side_by_side_without_a_dark_quarter():
+    pictures = [np.full((4, 6, 3), 100, np.uint8) for _ in range(3)]
+    assert tiled(pictures).shape == (4, 3 * 6 + 2 * GAP, 3)
+
+
+def test_the_strips_scale_is_fixed_by_an_episode_played_before():
+    strip, picture = Strip(), np.zeros((10, 400, 3), np.uint8)
+    strip.expect([0.0, 1.0, 10.0], [5.0, 6.0, 7.0], 0.5)
+    assert strip.spans["reward"] == (0.0, 10.0)
+    assert discounted([0.0, 1.0, 10.0], 0.5) == [3.0, 6.0, 10.0]
+    assert strip.spans["Q"] == (3.0, 10.0)
+    for reward, value in ((0.0, 5.0), (1.0, 6.0)):
+        strip.add(reward, value)
+    panel = strip.under(picture)[10:]
+    rows = np.flatnonzero((panel == (255, 159, 67)).all(-1).any(1))
+    assert rows.min() > STRIP / 2, "1 of 10 stays near the bottom, whatever the window shows"
+    assert (panel == (163, 170, 180)).all(-1)[22:].any(), "the observed return is drawn beside Q"
+
+
+def test_the_learning_curve_stands_beside_the_picture():
+    picture = np.zeros((200, 320, 3), np.uint8)
+    beside = curve_beside(picture, [0.0, 100.0, 200.0], [-50.0, 10.0, 20.0], 200.0)
+    assert beside.shape == (200, 320 + 240, 3)
+    marked = np.argwhere((beside == (255, 159, 67)).all(-1))
+    assert marked[:, 1].mean() > 500, "the mark is at the end of the curve"
 
 
 def test_pictures_are_made_narrow_with_even_sides():
@@ -212,7 +252,7 @@ def test_a_film_of_several_seeds_runs_until_all_are_done(drawn, tmp_path):
     assert film.frames == 5
     assert len(film.returns) == 3
     height = 48 + LABEL + STRIP
-    pictures = frames_in(film.path, 2 * 64 + GAP, 2 * height + GAP)
+    pictures = frames_in(film.path, 3 * 64 + 2 * GAP, height)
     assert len(pictures) == 5
 
 

@@ -142,7 +142,7 @@ class ReplayMemory:
         return Batch(state, action, reward.squeeze(-1), next_state, terminated.squeeze(-1))
 
 
-@step(1, "Make the replay memory")
+@step(1, "Make the replay buffer")
 def make_replay_memory(
     members: int,
     capacity: int,
@@ -152,10 +152,10 @@ def make_replay_memory(
     dtype: torch.dtype = torch.float32,
     in_host_memory: bool = False,
 ) -> ReplayMemory:
-    """An empty memory for each member.
+    """An empty replay buffer for each member (the lessons call it a memory).
 
-    What: a ring that keeps the newest `capacity` transitions (s, a, r, s', terminated).
-    Why: consecutive transitions are alike; drawing from far back makes a batch varied, and each is used many times.
-    If you leave it out: the critics chase the last few moments and forget the rest.
+    What: a ring buffer that keeps the newest `capacity` transitions (s, a, r, s', terminated).
+    Why: consecutive transitions are correlated; a batch drawn from far back is varied, and each transition is reused.
+    If you leave it out: the critics fit the last few transitions and forget the rest.
     """
     return ReplayMemory(members, capacity, state_size, action_size, device, dtype, in_host_memory)

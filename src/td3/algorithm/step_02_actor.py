@@ -41,9 +41,9 @@ def make_actor_and_target(
 ) -> tuple[Actor, Actor]:
     """An actor per seed, and a target that starts as its exact copy.
 
-    What: two networks of the same weights; the first learns, the second will follow slowly.
-    Why: the Bellman target needs a policy that does not jump while the critics are being fitted to it.
-    If you leave it out: the critics aim at what moves with every step, and their values run away.
+    What: two networks with equal weights; the first is trained, the second follows it slowly (step 14).
+    Why: the Bellman target needs a policy that stays nearly fixed while the critics are fitted to it.
+    If you leave it out: without a target actor, y changes with every step of the actor, and Q-values can diverge.
     """
     low = action_range.low
     sizes = (state_size, *hidden_sizes, low.shape[0])

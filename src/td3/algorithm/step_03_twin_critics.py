@@ -62,9 +62,9 @@ def make_twin_critics_and_targets(
 ) -> tuple[TwinCritics, TwinCritics]:
     """Two critics per seed, each born with weights of its own, and targets that start as exact copies.
 
-    What: four networks; two learn to score (s, a), two follow them slowly.
-    Why: each critic errs in its own way, so the smaller of two scores is rarely too high.
-    If you leave it out: one critic's lucky errors are taken for value, and the actor climbs on them.
+    What: four networks; two learn Q(s, a) from different initial weights, two follow them slowly (step 15).
+    Why: the two are not entirely independent (same y, same replay buffer), but they err differently.
+    If you leave it out: with one critic, its errors upwards are taken for value, and the actor ascends them.
     """
     sizes = (state_size + action_size, *hidden_sizes, 1)
     twins = [

@@ -13,16 +13,16 @@ from td3.algorithm.streams import RandomStreams
 
 @step(4, "Sample a batch of transitions")
 def sample_batch(memory: ReplayMemory, random: RandomStreams, batch_size: int) -> Batch:
-    """Transitions drawn at random from each member's own memory.
+    """Transitions drawn at random from each member's own replay buffer.
 
     What: `batch_size` rows (s, a, r, s', terminated), uniform, with replacement.
-    Why: rows from many different moments give a gradient that stands for all of them.
-    If you leave it out: learning on the newest rows alone follows their correlations, not the task.
+    Why: rows from many different episodes give a gradient that stands for all of them.
+    If you leave it out: batches of the newest rows alone are correlated, and the critics fit that stretch of time.
     """
     return memory.gather(random.rows(memory.filled, batch_size))
 
 
-@step(5, "The target actor plays the next action")
+@step(5, "The target actor gives the next action")
 @torch.no_grad()
 def next_action_of_target(
     actor_target: Actor, next_state: Float[Tensor, "member batch state"]
@@ -30,8 +30,8 @@ def next_action_of_target(
     """The action a' that the target actor would take in s'.
 
     What: a' = actor_target(s'), not the stored action and not the online actor's.
-    Why: the value of s' is what a good policy would get from there on, and the target is the steady one.
-    If you leave it out: with the online actor the Bellman target moves whenever the actor does.
+    Why: the value of s' is what the target policy would get from there on, and that policy changes slowly.
+    If you leave it out: with the online actor, y changes whenever the actor does.
     """
     return actor_target(next_state)
 
@@ -45,41 +45,42 @@ def smooth_next_action(
     noise_clip: float,
     action_range: ActionRange,
 ) -> Float[Tensor, "member batch action"]:
-    """The next action, blurred a little: target policy smoothing (this is not exploration).
+    """The smoothed next action ã: target policy smoothing (this is not exploration).
 
-    What: a' + clip(noise * normal, +-noise_clip), in units of each dimension's half range, then kept inside the range.
-    Why: similar actions should have similar value; averaging over a small neighbourhood flattens false peaks.
-    If you leave it out: the actor finds narrow spikes in a critic and believes in them.
+    What: ã = a' + clip(noise * normal, +-noise_clip), in units of each dimension's half range, clamped to the range.
+    Why: similar actions should have similar value; averaging y over a small neighborhood flattens false peaks.
+    If you leave it out: y is read at the peak of a critic's error, and the actor moves to that peak.
     """
     _, count, size = next_action.shape
     blur = (random.normal(count, size) * noise).clamp(-noise_clip, noise_clip) * action_range.half
     return (next_action + blur).clamp(action_range.low, action_range.high)
 
 
-@step(7, "Both target critics score the next action")
+@step(7, "Both target critics evaluate the smoothed action")
 @torch.no_grad()
 def score_by_targets(
     critics_target: TwinCritics,
     next_state: Float[Tensor, "member batch state"],
     next_action: Float[Tensor, "member batch action"],
 ) -> Float[Tensor, "2 member batch"]:
-    """Two opinions on (s', a'), from the slow critics.
+    """Two Q-values of (s', ã), from the target critics.
 
-    What: Q1'(s', a') and Q2'(s', a'), for the same smoothed a'.
-    Why: two independent estimates show where one of them dreams.
-    If you leave it out: there is nothing to take the minimum of.
+    What: Q1'(s', ã) and Q2'(s', ã), both for the same smoothed action ã.
+    Why: where two estimates differ, at least one is wrong; step 8 uses the difference.
+    If you leave it out: with a single estimate there is no minimum to take, as in DDPG.
     """
     return critics_target(next_state, next_action)
 
 
-@step(8, "Keep the smaller score")
+@step(8, "Keep the smaller Q-value")
 @torch.no_grad()
 def smaller_score(scores: Float[Tensor, "2 member batch"]) -> Float[Tensor, "member batch"]:
-    """The more cautious of the two opinions, row by row.
+    """The smaller of the two Q-values, row by row.
 
     What: min(Q1', Q2').
-    Why: the actor seeks high scores, so errors upwards are found and fed back; errors downwards fade.
-    If you leave it out: the mean or the maximum lets overestimation grow with every round.
+    Why: the actor seeks high Q-values, so errors upwards are selected and fed back. The minimum is biased low instead,
+    which the actor avoids rather than exploits.
+    If you leave it out: with the mean, the maximum or one critic, overestimation feeds itself through y.
     """
     return torch.minimum(scores[0], scores[1])
 
@@ -92,10 +93,11 @@ def bellman_target(
     next_score: Float[Tensor, "member batch"],
     gamma: float,
 ) -> Float[Tensor, "member batch"]:
-    """What the critics should have said of (s, a).
+    """The Bellman target y: what the critics should predict for (s, a).
 
-    What: y = r + gamma * (1 - terminated) * min; both critics learn the same y.
-    Why: value now is the reward plus the discounted value of what follows; after a true end nothing follows.
-    If you leave it out: without (1 - terminated), death looks as good as life goes on; a time-out is not a death.
+    What: y = r + gamma * (1 - terminated) * min; both critics are fitted to the same y.
+    Why: the value now is the reward plus the discounted value of what follows; after a termination nothing follows.
+    If you leave it out: without the factor (1 - terminated), y adds the value of a future that does not exist. A
+    time-out is no termination: there the future exists, so its row keeps the second term.
     """
     return reward + gamma * (1 - terminated) * next_score

@@ -10,17 +10,17 @@ from td3.algorithm.registry import step
 from td3.algorithm.step_03_twin_critics import TwinCritics
 
 
-@step(10, "Both critics score the stored action")
+@step(10, "Both critics evaluate the stored action")
 def score_by_critics(
     critics: TwinCritics,
     state: Float[Tensor, "member batch state"],
     action: Float[Tensor, "member batch action"],
 ) -> Float[Tensor, "2 member batch"]:
-    """Two opinions on (s, a), from the critics that learn.
+    """Two Q-values of (s, a), from the critics that are trained.
 
-    What: Q1(s, a) and Q2(s, a) for the action that was really done.
-    Why: only for that action do we know the reward and the next state.
-    If you leave it out: there is no error to learn from.
+    What: Q1(s, a) and Q2(s, a) for the action that was really taken.
+    Why: only for that action are the reward and the next state known.
+    If you leave it out: without a prediction to compare with y, there is no error to learn from.
     """
     return critics(state, action)
 
@@ -31,9 +31,10 @@ def critic_loss(
 ) -> Float[Tensor, " member"]:
     """How far both critics are from the Bellman target.
 
-    What: MSE(q1, y) + MSE(q2, y): a mean over the batch, a sum over the twins.
-    Why: the squared error's minimum is the expected target, which is what a value is.
-    If you leave it out: shapes (B, 1) against (B,) silently compare every row with every other.
+    What: MSE(q1, y) + MSE(q2, y): a mean over the batch, a sum over the two critics.
+    Why: the squared error is smallest at the expected y, and an expectation is what a Q-value is.
+    If you leave it out: without a loss nothing tells the critics which way to move. With shapes (B, 1) and (B,) it
+    exists and is wrong: every row is compared with every other.
     """
     return (scores - target_score).square().mean(-1).sum(0)
 
@@ -44,9 +45,10 @@ def improve_critics_(
 ) -> None:
     """Move both critics, and nothing else, a step towards the Bellman target.
 
-    What: the gradient of the loss in all weights of both critics, and one optimiser step (Adam; lessons say SGD).
-    Why: a critic that predicts the target better gives the actor a better slope to climb.
-    If you leave it out: the critics keep their random opinions.
+    What: the gradient of the loss with respect to all weights of both critics, and one optimizer step (Adam; the
+    lessons say SGD). y is a constant here.
+    Why: a critic that predicts y better gives the actor a better gradient.
+    If you leave it out: the critics keep their random initial values.
     """
     # Members do not share weights, so the gradient of the sum is each member's own gradient.
     total = loss.sum()

@@ -16,9 +16,10 @@ def improve_actor_(
 ) -> Float[Tensor, " member"]:
     """Move the actor towards actions that critic 1 scores higher; returns its loss, minus the mean score.
 
-    What: the slope of Q1(s, actor(s)) in the actor's weights; critic 1 is read, never changed.
-    Why: done every second time, it follows critics that have had time to settle.
-    If you leave it out: the stored action has no slope in the actor, and a mean of both critics is another algorithm.
+    What: the gradient of Q1(s, actor(s)) with respect to the actor's weights, by the chain rule through critic 1, whose
+    weights stay. The optimizer minimizes, so the loss is minus Q1.
+    Why: this is where the policy improves; every second update, so that the critics are fitted in between.
+    If you leave it out: the actor keeps its random policy, however good the critics become.
     """
     loss = -critics.first_frozen(state, actor(state)).mean(-1)
     (gradient,) = torch.autograd.grad(loss.sum(), actor.parameters)

@@ -14,10 +14,11 @@ def explain(
     open_it: bool = True,
     trust: bool = False,
 ) -> tuple[Path, bool]:
-    """Write the page, of the lesson or of a reader's own run; returns where it is and whether a browser has it."""
+    """Write the page, of the lesson or of a user's own run; returns its path and whether a browser opened it."""
     from td3.errors import ConfigError
+    from td3.explain.own_run import record_run
     from td3.explain.page import write_page
-    from td3.explain.trace import lesson_trace, record_run
+    from td3.explain.trace import lesson_trace
 
     if out.suffix != ".html":
         raise ConfigError(f"the page is written as .html, but {out} was given: give another --out.")

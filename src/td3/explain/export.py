@@ -12,6 +12,7 @@ import io
 import re
 import shutil
 import textwrap
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import resources
@@ -20,9 +21,10 @@ from typing import Any
 
 from td3.algorithm.registry import STEPS
 from td3.errors import MissingExtra
-from td3.explain.lessons import FILM, LESSONS, QUESTIONS, words
+from td3.explain.lessons import CREDITS, FILM, LESSONS, QUESTIONS, words
 from td3.explain.page import Source, page, read
-from td3.explain.trace import lesson_trace, record_rail
+from td3.explain.rail_run import record_rail
+from td3.explain.trace import lesson_trace
 
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = (
@@ -34,40 +36,25 @@ FLAGS = (
     "--disable-component-update",
     "--disable-sync",
 )
-DRAWN_AT = {
-    1: 1,
-    2: 1,
-    3: 1,
-    4: 1,
-    5: 1,
-    6: 0.5,
-    7: 1,
-    8: 1,
-    9: 0.74,
-    10: 1,
-    11: 0.66,
-    12: 0.42,
-    13: 0.62,
-    14: 1,
-    15: 1,
-}
+DRAWN_AT = dict.fromkeys(range(1, 16), 1.0) | {6: 0.5, 9: 0.74, 11: 0.66}
 """The moment of each step that says most when it stands still."""
-DRAWN_ROW = {7: "&row=6", 8: "&row=6", 9: "&row=2"}
+DRAWN_ROW = {9: "&row=2"}
 """Rows that show a step better than the one at which the page opens."""
 WIDTH = 640
 FRAMES_PER_SECOND = 10
 INTRODUCTION = """Every line of code here is the one that runs, every drawing shows real numbers: TD3 learning to hold a
-cart in the middle of a rail (`Rail-v0`, noisy rewards, networks of 16 and 16 units). `td3 explain` opens the page that
-these drawings come from: there each step moves, can be poked, and can be broken. [Here it is](fifteen_steps.html), to
-be opened from disk; `td3 explain --run RUN` makes it from a run of your own."""
-HOW_TO_READ = """Six networks stand at fixed places: the actor and two critics above (solid), their targets below
-(dashed). A network is drawn as its weights, purple above zero and green below. What sleeps is faded. This file, the
-drawings and the film are made by `make steps`; a test fails when they differ from the code."""
-IN_README = """*Steps 12 to 15, from a real run: the gradient of the loss through both critics, the delayed actor, the
-gliding targets.* `td3 explain` opens the page it comes from: fifteen steps with the code that ran, to be scrubbed,
-poked and broken. `--run RUN` does the same with a run of your own; layers wider than 24 units are shown, and can only
-be scrubbed. [docs/fifteen_steps.md](docs/fifteen_steps.md) has all drawings and twelve questions,
-[the notebook](notebooks/td3_in_15_steps.ipynb) lets you call every step yourself."""
+cart in the middle of a rail (`Rail-v0`, networks of 16 and 16 units). `td3 explain` opens the page that these drawings
+come from: there each step moves, can be changed and broken, and TD3 can be trained broken for 5,000 updates beside the
+unchanged algorithm. [Open the page](fifteen_steps.html); `td3 explain --run RUN` makes it from a run of your own."""
+HOW_TO_READ = """Above each drawing is the same map: six networks drawn as their weights (purple above zero, gray below;
+targets dashed), and what a step reads and makes on its edges. What a step does not use is faded. Below it the chosen
+transition: the cart before, the force, the cart after. This file, the drawings and the film are made by `make steps`; a
+test fails when they differ from the code."""
+IN_README = """*One update of a real run, steps 11 to 15: loss, gradient into both critics, delayed actor, and the
+target networks.* `td3 explain` opens the page it comes from: drive the task, step through an update with the code that
+ran, predict what happens, change it, break it, and train it broken for 5,000 updates. `--run RUN` makes the page from a
+run of your own; networks wider than 24 units are view-only. [docs/fifteen_steps.md](docs/fifteen_steps.md) has all
+drawings and the answers to common questions, [the notebook](notebooks/td3_in_15_steps.ipynb) calls every step."""
 BEGIN, END = "<!-- made by `make steps`: begin -->", "<!-- made by `make steps`: end -->"
 
 
@@ -101,8 +88,7 @@ def standalone(tab: Any, moment: str, caption: bool = False) -> str:
         }""",
         [moment, WIDTH, caption],
     )
-    style = " ".join(read("svg.css").split()) + " svg { background: var(--paper); }"
-    return str(svg).replace("%STYLE%", f"<style>{style}</style>") + "\n"
+    return str(svg).replace("%STYLE%", f"<style>{_style()}</style>") + "\n"
 
 
 def drawings(tab: Any) -> dict[str, str]:
@@ -111,7 +97,21 @@ def drawings(tab: Any) -> dict[str, str]:
     for number, at in DRAWN_AT.items():
         row = DRAWN_ROW.get(number, "")
         made[f"step_{number:02}.svg"] = standalone(tab, f"step={number}&t={at:g}{row}")
-    return made
+    return made | {"map.svg": whole_map(tab)}
+
+
+def whole_map(tab: Any) -> str:
+    """The map of the whole algorithm, nothing faded, as an SVG file of its own."""
+    svg = tab.evaluate(
+        """width => { const scene = explain.wholeMap(width);
+            return explain.svg(scene, `width="${scene.width}" height="${scene.height}"`, "%STYLE%", "whole"); }""",
+        WIDTH,
+    )
+    return str(svg).replace("%STYLE%", f"<style>{_style()}</style>") + "\n"
+
+
+def _style() -> str:
+    return " ".join(read("svg.css").split()) + " svg { background: var(--paper); }"
 
 
 def film_frames(tab: Any) -> list[tuple[str, int]]:
@@ -166,10 +166,13 @@ def markdown() -> str:
         "# The fifteen steps of TD3",
         "",
         *_wrapped(INTRODUCTION),
-        *_wrapped(HOW_TO_READ),
-        "## From the critics' gradient to the targets, as a film",
+        *_wrapped(CREDITS),
+        "![The whole of TD3 as one map: environment, replay buffer, six networks, y and the loss](steps/map.svg)",
         "",
-        _picture("Steps 12 to 15 as a film", "steps/film"),
+        *_wrapped(HOW_TO_READ),
+        "## One update as a film, from the loss to the targets",
+        "",
+        _picture("Steps 11 to 15 as a film", "steps/film"),
         "",
     ]
     groups = {1: "Before training", 4: "One update", 13: "Every second update"}
@@ -189,12 +192,12 @@ def markdown() -> str:
             f"[`{source.place}`](../src/{source.file}#L{source.line})",
             "",
             "```python",
-            _body(source.text),
+            source.text,
             "```",
             "",
         ]
     parts += [
-        "## Twelve questions",
+        "## Questions",
         "",
         "Answer first, then look: each links to the moment of the page that shows it.",
         "",
@@ -217,7 +220,7 @@ def readme_block() -> str:
     return "\n".join(
         [
             BEGIN,
-            _picture("Steps 12 to 15 of TD3 as a film", "docs/steps/film"),
+            _picture("One update of TD3 as a film, from the loss to the target networks", "docs/steps/film"),
             "",
             *_wrapped(IN_README)[:-1],
             END,
@@ -230,20 +233,52 @@ def with_block(readme: str) -> str:
     return re.sub(f"{re.escape(BEGIN)}.*?{re.escape(END)}", lambda _: readme_block(), readme, flags=re.DOTALL)
 
 
-def notebook(source: str) -> str:
-    """The notebook from its source, the same text every time."""
+def repository(root: Path) -> str:
+    """The project's address, from `[project.urls]` in pyproject.toml: the one place where it is set; "" until then."""
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return str(project.get("urls", {}).get("Repository", "")).rstrip("/").removesuffix(".git")
+
+
+def notebook(source: str, address: str = "", before: str = "") -> str:
+    """The notebook from its source; cells that are unchanged keep the outputs that they had `before`.
+
+    With the address of a GitHub repository it has a Colab badge, and installs itself from there.
+    """
     import jupytext
     import nbformat
 
+    if address:
+        place = address.removeprefix("https://github.com/")
+        link = f"https://colab.research.google.com/github/{place}/blob/main/notebooks/td3_in_15_steps.ipynb"
+        badge = f"# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]({link})"
+        source = source.replace("# # TD3 in fifteen steps\n#\n", f"# # TD3 in fifteen steps\n#\n{badge}\n#\n", 1)
+        source = source.replace('REPOSITORY = ""', f'REPOSITORY = "{address}"', 1)
     book = jupytext.reads(source, fmt="py:percent")
+    old = nbformat.reads(before, 4).cells if before else []  # type: ignore[no-untyped-call]  # nbformat leaves it untyped
+    known = {cell["source"]: cell for cell in old if cell["cell_type"] == "code"}
     for index, cell in enumerate(book.cells):
         cell["id"] = f"cell-{index:02}"
         cell["metadata"] = {}
+        if cell["cell_type"] == "code" and cell["source"] in known:
+            kept = known[cell["source"]]
+            cell["outputs"], cell["execution_count"] = kept["outputs"], kept["execution_count"]
     book.metadata = {
         "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
         "language_info": {"name": "python"},
     }
-    return str(nbformat.writes(book)) + "\n"  # type: ignore[no-untyped-call]  # nbformat leaves it untyped
+    return str(nbformat.writes(book)) + "\n"  # type: ignore[no-untyped-call]  # as above
+
+
+def executed(text: str, folder: Path) -> str:
+    """The notebook run from the first cell to the last, with its outputs (minutes)."""
+    import nbformat
+    from nbclient import NotebookClient
+
+    book = nbformat.reads(text, 4)  # type: ignore[no-untyped-call]  # as above
+    NotebookClient(book, timeout=3600, kernel_name="python3", resources={"metadata": {"path": str(folder)}}).execute()
+    for cell in book.cells:
+        cell["metadata"] = {}
+    return str(nbformat.writes(book)) + "\n"  # type: ignore[no-untyped-call]  # as above
 
 
 def texts(root: Path, tab: Any) -> dict[Path, str]:
@@ -254,15 +289,22 @@ def texts(root: Path, tab: Any) -> dict[Path, str]:
         root / "docs/fifteen_steps.md": markdown(),
         root / "docs/fifteen_steps.html": page(lesson_trace()),
         root / "README.md": with_block((root / "README.md").read_text(encoding="utf-8")),
-        source.with_suffix(".ipynb"): notebook(source.read_text(encoding="utf-8")),
+        source.with_suffix(".ipynb"): _notebook_of(root, source),
     }
+
+
+def _notebook_of(root: Path, source: Path) -> str:
+    made = source.with_suffix(".ipynb")
+    before = made.read_text(encoding="utf-8") if made.exists() else ""
+    return notebook(source.read_text(encoding="utf-8"), repository(root), before)
 
 
 def main() -> None:
     """Write everything into a checkout."""
     parser = argparse.ArgumentParser(prog="python -m td3.explain.export", description=__doc__.split("\n")[0])
-    parser.add_argument("--record", action="store_true", help="train and record the lesson's run anew first")
-    parser.add_argument("--no-film", action="store_true", help="leave the film as it is")
+    parser.add_argument("--record", action="store_true", help="train and record the lesson's run again first")
+    parser.add_argument("--execute", action="store_true", help="run the notebook and store its outputs (minutes)")
+    parser.add_argument("--no-film", action="store_true", help="keep the film as it is")
     parser.add_argument("--root", type=Path, default=Path(), help="the checkout")
     options = parser.parse_args()
     root: Path = options.root
@@ -273,6 +315,8 @@ def main() -> None:
         tab = opened(running, page(lesson_trace()))
         (root / "docs/steps").mkdir(parents=True, exist_ok=True)
         for path, text in texts(root, tab).items():
+            if options.execute and path.suffix == ".ipynb":
+                text = executed(text, path.parent)
             path.write_text(text, encoding="utf-8")
         if not options.no_film:
             frames = film_frames(tab)
@@ -302,11 +346,6 @@ def _md(text: str) -> str:
 
 def _wrapped(text: str) -> list[str]:
     return [*textwrap.wrap(" ".join(text.split()), 118, break_long_words=False, break_on_hyphens=False), ""]
-
-
-def _body(source: str) -> str:
-    """The code without its docstring, which stands beside it as text."""
-    return re.sub(r'\n    """.*?"""(?=\n)', "", source, count=1, flags=re.DOTALL)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,10 @@
 """The page: one HTML file with style, script, lessons and trace inside, which opens from disk and asks for nothing."""
 
+import ast
 import inspect
 import json
+import re
+import textwrap
 from html import escape
 from importlib import resources
 from pathlib import Path
@@ -14,15 +17,16 @@ import td3
 from td3 import __version__
 from td3.algorithm.registry import STEPS
 from td3.errors import RunError
-from td3.explain.lessons import SYMBOLS, for_page
+from td3.explain.breaks import race_setup
+from td3.explain.lessons import CREDITS, SYMBOLS, for_page
 from td3.explain.trace import Trace
 from td3.files import write_atomically
 
-LESSON_STORY = """A cart on a rail, recorded while TD3 trained it: every number is real, every line of code is the one
-that ran. Step through an update, poke it, break it."""
-RUN_STORY = """The six networks are the run's own; the transitions were played anew by its actor with exploration noise,
-and the optimisers start afresh."""
-SCRIPTS = ("model.js", "draw.js", "app.js")
+LESSON_STORY = """Twin Delayed DDPG, one update at a time: a recorded run on a small task, with the code that ran and
+every number it computed. Step through it, change it, break it, and train it broken."""
+RUN_STORY = """The six networks are the run's own; the transitions are new, collected by its actor with exploration
+noise, and the optimizers start from zero."""
+SCRIPTS = ("model.js", "draw.js", "map.js", "train.js", "extras.js", "app.js")
 
 
 class Source:
@@ -31,7 +35,8 @@ class Source:
     def __init__(self, number: int) -> None:
         function = inspect.unwrap(STEPS[number].function)
         lines, self.line = inspect.getsourcelines(function)
-        self.text = "".join(lines).rstrip("\n")
+        whole = "".join(lines).rstrip("\n")
+        self.numbers, self.text = _without_docstring(whole, self.line)
         path = Path(inspect.getsourcefile(function) or "")
         self.file = path.relative_to(Path(td3.__file__).parent.parent).as_posix()
 
@@ -51,8 +56,20 @@ class Source:
                     lines[-1] += _coloured(kind, part)
         while lines and not lines[-1]:
             lines.pop()
-        rows = (f'<span class="l" data-n="{self.line + n}">{line}\n</span>' for n, line in enumerate(lines))
-        return "".join(rows)
+        rows = zip(self.numbers, lines, strict=True)
+        return "".join(f'<span class="l" data-n="{number}">{line}\n</span>' for number, line in rows)
+
+
+def _without_docstring(source: str, first: int) -> tuple[list[int], str]:
+    """The lines of a function but for its docstring, which stands beside it as text, and their numbers in the file."""
+    (function,) = ast.parse(textwrap.dedent(source)).body
+    said = function.body[0]  # type: ignore[attr-defined]  # a step is a function with a docstring
+    kept = [
+        (number, line)
+        for number, line in enumerate(source.splitlines(), 1)
+        if not said.lineno <= number <= (said.end_lineno or said.lineno)
+    ]
+    return [first + number - 1 for number, _ in kept], "\n".join(line for _, line in kept)
 
 
 def _coloured(kind: Any, text: str) -> str:
@@ -78,6 +95,21 @@ def read(name: str) -> str:
     return resources.files("td3.explain").joinpath("data", name).read_text(encoding="utf-8")
 
 
+def _linked(text: str) -> str:
+    """Markdown's links and emphasis as HTML."""
+    plain = escape(" ".join(text.split()), quote=False)
+    plain = re.sub(r"\[([^\]]+)\]\(([^)]+)\)", r'<a href="\2" rel="noopener">\1</a>', plain)
+    return re.sub(r"\*([^*]+)\*", r"<i>\1</i>", plain)
+
+
+def _payload(trace: Trace) -> dict[str, Any]:
+    """What the script reads; the lesson also gets the settings and the recorded curves of the runs that are broken."""
+    made = trace.payload()
+    if trace.facts["truth"]:
+        made["facts"] = {**made["facts"], "race": race_setup(), "races": json.loads(read("race.json"))}
+    return made
+
+
 def page(trace: Trace) -> str:
     """The whole page as text."""
     facts = trace.facts
@@ -98,8 +130,9 @@ def page(trace: Trace) -> str:
         "SVGSTYLE": json.dumps(read("svg.css")).replace("<", "\\u003c"),
         "CODES": codes,
         "LESSONS": json.dumps(for_page(), ensure_ascii=False).replace("<", "\\u003c"),
-        "TRACE": json.dumps(trace.payload()).replace("<", "\\u003c"),
+        "TRACE": json.dumps(_payload(trace)).replace("<", "\\u003c"),
         "SCRIPT": "\n".join(read(name) for name in SCRIPTS),
+        "CREDITS": _linked(CREDITS),
         "MADE": f"Made by <code>td3 explain{f' --run {escape(loaded)}' if loaded else ''}</code>, td3 {__version__}.",
     }
     text = read("page.html")

@@ -119,16 +119,17 @@ def practise(
     steps: int,
     improve: Updater = update,
     around: Callable[[int, Callable[[], Any]], None] = lambda number, one: one(),
+    timed_out: Array | None = None,
 ) -> Array:
     """Ordinary training of one seed, eager and in order: act, update, step, store.
 
-    Every update goes through `around(its number, the update)`, which may look on. Returns which of the stored rows
-    ended at the time limit: the memory does not know, and must not.
+    Every update goes through `around(its number, the update)`, which may observe it. Returns which of the stored rows
+    ended at the time limit, which the replay buffer does not know; `timed_out` takes the same, as training goes on.
     """
     streams = MemberStreams([seed])
     low, high = (bound.tolist() for bound in (agent.actor.action_range.low, agent.actor.action_range.high))
     collector = Collector(environments, [seed], low, high, settings.exploration_noise)
-    policy, timed_out = live_policy(agent), np.zeros(steps, bool)
+    policy, timed_out = live_policy(agent), np.zeros(steps, bool) if timed_out is None else timed_out
     for env_step in range(steps):
         actions = collector.act(policy if env_step >= settings.random_steps else None)
         if env_step >= settings.random_steps:
@@ -140,9 +141,9 @@ def practise(
 
 
 def ddpg_update(agent: Agent, memory: ReplayMemory, random: MemberStreams, settings: TD3Config) -> None:
-    """DDPG in our own steps, TD3's three ideas taken out: no noise on a', one critic's word, no delay.
+    """DDPG in our own steps, without TD3's three ideas: no noise on a', one target critic, no delay.
 
-    Critic 2 is fitted to the same target and never asked.
+    Critic 2 is fitted to the same target and never used.
     """
     batch = sample_batch(memory, random, settings.batch_size)
     next_action = next_action_of_target(agent.actor_target, batch.next_state)

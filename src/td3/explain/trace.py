@@ -4,61 +4,28 @@ import base64
 import io
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import torch
-from gymnasium.spaces import Box
-from gymnasium.wrappers import TransformObservation
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 
-from td3.algorithm import Agent, MemberStreams, update
+from td3.algorithm import Agent
 from td3.algorithm.networks import StackedMLP, parameter_count
 from td3.algorithm.step_02_actor import ActionRange, Actor
 from td3.algorithm.step_03_twin_critics import TwinCritics
 from td3.config import TD3Config
-from td3.engine import live_policy
-from td3.environments import EnvironmentRow, check_environment, make_environment
-from td3.environments.rail import END
-from td3.errors import AgentFileError, RunError
-from td3.explain.record import Recorder, ddpg_update, flat, newborn, practise, record_updates
-from td3.ladder.climb import EPISODE, STATES, optimum, play_rail
-from td3.ladder.exact import solve
-from td3.policy import CLIP, Array, Policy
-from td3.resources import one_thread
-from td3.run import Run
+from td3.explain.moments import choose_rows, effect
+from td3.policy import Array
 
-SHOWN = 8
-"""Rows of a batch that the page draws one by one."""
 GRID = 61
 """Points of a curve over the action."""
 DRAWN = 24
 """Layers up to this width are drawn weight by weight, and computed in the page."""
-
-RAIL = "Rail-v0"
-REWARD_NOISE = 1.0
-"""Noise in the reward is what makes DDPG believe too much: the gap that the page shows (see `td3 ladder all`)."""
-SEED = 3
-STEPS = 8_000
-SETTINGS = TD3Config(
-    hidden_sizes=(16, 16),
-    actor_learning_rate=1e-3,
-    critic_learning_rate=1e-3,
-    batch_size=64,
-    memory_size=STEPS,
-    random_steps=1_000,
-    exploration_noise=0.3,
-)
-PAIRS = (1, 101, 491, 1593, 3025, 5071, 6999)
-"""The first of each pair of recorded updates: odd, so that the actor moves in the second only."""
-EVALUATE_EVERY = 250
 
 
 @dataclass(frozen=True)
@@ -97,153 +64,7 @@ def lesson_trace() -> Trace:
     return Trace.load(resources.files("td3.explain").joinpath("data", "rail.npz"))
 
 
-def record_rail(pairs: Sequence[int] = PAIRS, steps: int = STEPS) -> Trace:
-    """Train TD3 and DDPG on Rail from the same weights, and record TD3's chosen updates, in one thread."""
-    with one_thread():
-        return _record_rail(pairs, steps)
-
-
-def _record_rail(pairs: Sequence[int], steps: int) -> Trace:
-    environments = rail()
-    agent, memory = newborn(SETTINGS, SEED, environments, STEPS)
-    facts = _facts(RAIL, SEED, SETTINGS, agent, ["position", "velocity"], ["force"], [-END] * 2, [END] * 2)
-    curves: dict[str, list[float]] = {"env_steps": []}
-    rival_nets: dict[int, tuple[Array, Array]] = {}
-
-    def judge(name: str, learner: Agent) -> None:
-        policy = live_policy(learner)
-        force = policy(STATES.astype(np.float32)[None])[0][:, 0]
-        value = _scores(learner.critics, STATES.astype(np.float32), force[:, None].astype(np.float32))[0]
-        earned = play_rail(lambda states: policy(states.astype(np.float32)[None])[0][:, 0], STATES, EPISODE)
-        curves.setdefault(f"{name}_return", []).append(float(earned.mean()))
-        curves.setdefault(f"{name}_q", []).append(float(value.mean()))
-        curves.setdefault(f"{name}_exact", []).append(float(solve().q(STATES, force.astype(float)).mean()))
-
-    def looked_at(number: int) -> None:
-        if number % EVALUATE_EVERY == 0:
-            judge("td3", agent)
-            curves["env_steps"].append(number + SETTINGS.random_steps)
-
-    chosen = [first + offset for first in pairs for offset in (0, 1)]
-    judge("td3", agent)
-    curves["env_steps"].append(SETTINGS.random_steps)
-    kept, timed_out = record_updates(agent, memory, environments, SETTINGS, SEED, steps, chosen, looked_at)
-    rows = memory.rows[0].numpy().copy()
-
-    rival, rival_memory = newborn(SETTINGS, SEED, rail(), STEPS)
-    judge("ddpg", rival)
-
-    def around(number: int, one: Any) -> None:
-        if number in pairs:
-            rival_nets[number] = (
-                rival.actor.parameters.detach()[0].numpy().copy(),
-                rival.critics.parameters.detach()[0, 0].numpy().copy(),
-            )
-        one()
-        if number % EVALUATE_EVERY == 0:
-            judge("ddpg", rival)
-
-    practise(rival, rival_memory, rail(), SETTINGS, SEED, steps, ddpg_update, around)
-    arrays = {"memory": rows[:steps], "timed_out": timed_out.astype(np.float32)}
-    for pair, first in enumerate(pairs):
-        arrays |= {f"ddpg_actor.{pair}": rival_nets[first][0], f"ddpg_critic.{pair}": rival_nets[first][1]}
-    arrays |= {f"curve.{name}": np.array(values) for name, values in curves.items()}
-    facts["filled"] = [SETTINGS.random_steps + number - 1 for number in sorted(kept)]
-    # The moment at which the page opens: a row whose curves cross, and whose action is on its way.
-    facts |= {"optimum": round(optimum(), 3), "truth": True, "start": 1594, "row": 4}
-    arrays["truth"] = solve().nodes
-    return _assembled(arrays, facts, kept, timed_out)
-
-
-def rail() -> EnvironmentRow:
-    """The lesson's environment."""
-    return EnvironmentRow([make_environment(RAIL, reward_noise=REWARD_NOISE)])
-
-
-def record_run(path: Path, seed: int | None = None, steps: int = 2_000, *, trust: bool = False) -> Trace:
-    """The trace of a reader's own run: its six networks, played for a while and updated until the actor has moved.
-
-    A run keeps its networks and not its memory: the transitions are played anew by its actor, with its exploration
-    noise, and the optimisers start afresh.
-    """
-    run = Run(path)
-    making = run.making(trust, f"td3 explain --run {path}")
-    chosen = run.best_seed() if seed is None else seed
-    policy, saved = run.agent(chosen, "last")
-    settings, env = run.config.td3, run.config.env
-    if saved.get("frames"):
-        raise RunError(f"{path} learnt from pictures, and the page draws states of a few numbers: explain another run.")
-    environments = EnvironmentRow([_as_the_networks_see_it(make_environment(**making), policy)])
-    spaces, steps = check_environment(environments.environments[0], env), min(steps, settings.memory_size)
-    agent, memory = newborn(settings, chosen, environments, steps)
-    _load_networks(agent, run.folder(chosen) / "last" / "agent.safetensors")
-    done = int(saved["updates"]) - int(saved["updates"]) % settings.policy_delay
-    agent.updates[:] = done
-    timed_out = practise(agent, memory, environments, replace(settings, random_steps=0), chosen, steps, lambda *_: None)
-    environments.close()
-
-    recorder, kept, streams = Recorder(), {}, MemberStreams([chosen], position=done)
-    for number in range(done + 1, done + max(2, settings.policy_delay) + 1):
-        with recorder.looking() as calls:
-            update(agent, memory, streams, settings)
-        kept[number] = flat(calls)
-    kept = {number: kept[number] for number in sorted(kept)[-2:]}
-
-    rows = memory.rows[0].numpy().copy()
-    low, high = (bound(rows[:, : spaces.state_size], 0)[:2].tolist() for bound in (np.min, np.max))
-    if spaces.state_size == 1:  # the plane needs a second side
-        low, high = [*low, -1.0], [*high, 1.0]
-    states, actions = (
-        [f"{kind} {n + 1}" for n in range(size)]
-        for kind, size in (("state", spaces.state_size), ("action", spaces.action_size))
-    )
-    facts = _facts(env, chosen, settings, agent, states, actions, low, high)
-    facts |= {"loaded": str(path), "filled": [len(rows)] * len(kept)}
-    env_steps, returns = run.evaluations(chosen)
-    if not facts["live"]:  # the page computes nothing from the states then, and draws two dimensions of them
-        far = spaces.state_size + spaces.action_size
-        near = min(2, spaces.state_size)
-        rows = np.concatenate((rows[:, :near], rows[:, spaces.state_size : far + near], rows[:, -2:]), 1)
-    arrays = {"memory": rows, "timed_out": timed_out.astype(np.float32)}
-    arrays |= {"curve.env_steps": env_steps.astype(float), "curve.td3_return": returns.mean(1)}
-    return _assembled(arrays, facts, kept, timed_out)
-
-
-def _as_the_networks_see_it(environment: gym.Env[Any, Any], policy: Policy) -> gym.Env[Any, Any]:
-    """With observations normalised, if the agent learnt from such: the page shows what its networks read."""
-    if policy.normaliser is None:
-        return environment
-    space = Box(-CLIP, CLIP, environment.observation_space.shape)
-
-    def seen(observation: Array) -> Array:
-        flat = np.asarray(observation, np.float32).reshape(1, -1)
-        return policy.seen(flat).reshape(space.shape).astype(np.float32)
-
-    return TransformObservation(environment, seen, space)
-
-
-def _load_networks(agent: Agent, file: Path) -> None:
-    try:
-        tensors = load_file(str(file))
-        for name, network, twins in (
-            ("actor", agent.actor.network, (None,)),
-            ("actor_target", agent.actor_target.network, (None,)),
-            ("critic", agent.critics.network, (0, 1)),
-            ("critic_target", agent.critics_target.network, (0, 1)),
-        ):
-            for twin in twins:
-                label = name if twin is None else f"{name}_{twin + 1}"
-                for depth, (weight, bias) in enumerate(network.layers()):
-                    place = (0,) if twin is None else (twin, 0)
-                    weight.detach()[place].copy_(tensors[f"{label}.{depth}.weight"].T)
-                    bias.detach()[place].copy_(tensors[f"{label}.{depth}.bias"])
-    except (OSError, SafetensorError) as error:
-        raise RunError(f"{file} cannot be read ({error}).") from None
-    except (KeyError, RuntimeError) as error:
-        raise AgentFileError(f"{file} does not hold the six networks of this run ({error}).") from None
-
-
-def _facts(
+def facts_of(
     env: str,
     seed: int,
     settings: TD3Config,
@@ -253,6 +74,7 @@ def _facts(
     low: list[float],
     high: list[float],
 ) -> dict[str, Any]:
+    """What the page must know of a run besides its arrays."""
     sizes = {"actor": list(agent.actor.network.sizes), "critic": list(agent.critics.network.sizes)}
     live = max(max(widths) for widths in sizes.values()) <= DRAWN
     action_range = agent.actor.action_range
@@ -274,16 +96,15 @@ def _facts(
     }
 
 
-def _assembled(
-    arrays: dict[str, Array], facts: dict[str, Any], kept: dict[int, dict[str, Array]], ends: Array
-) -> Trace:
+def assembled(arrays: dict[str, Array], facts: dict[str, Any], kept: dict[int, dict[str, Array]], ends: Array) -> Trace:
     """Choose the rows to show, drop what can be read elsewhere, and thin out what is too large to ship."""
     numbers = sorted(kept)
     facts["updates"], facts["shown"] = numbers, []
     for index, number in enumerate(numbers):
         record = kept[number]
         even = kept[numbers[index + 1 - index % 2]] if len(numbers) > 1 else record
-        shown = _shown(record, ends)
+        clear = effect(record, facts["low"], facts["high"], facts["sizes"]).clear
+        shown = choose_rows(record, ends, clear)
         facts["shown"].append(shown)
         own = {name: record[name] for name in record if name not in _IN_MEMORY}
         if "actor_after" not in own:
@@ -300,16 +121,6 @@ def _assembled(
 
 
 _IN_MEMORY = ("state", "action", "reward", "next_state", "terminated")
-
-
-def _shown(record: dict[str, Array], ends: Array) -> list[int]:
-    """Eight rows of the batch: from the lowest next score to the highest, a termination and a time-out among them."""
-    rows = record["rows"].astype(int)
-    special = [*np.flatnonzero(record["terminated"])[:1], *np.flatnonzero(ends[rows])[:1]]
-    common = [int(place) for place in np.argsort(record["next_score"], kind="stable") if place not in special]
-    common = [place for place in common if not record["terminated"][place]] or common
-    spread = [common[round(part)] for part in np.linspace(0, len(common) - 1, SHOWN - len(special))]
-    return [int(place) for place in (*spread[:2], *special, *spread[2:])]
 
 
 def _picks(sizes: Sequence[int], drawn: Sequence[int]) -> Array:
@@ -351,7 +162,7 @@ def _slices(
         many = np.repeat(actions[:, None], GRID, 1)
         many[..., 0] = grid
         flat_states = np.repeat(states[:, None], GRID, 1).reshape(-1, states.shape[-1])
-        return _scores(judges, flat_states, many.reshape(-1, actions.shape[-1])).reshape(2, len(states), GRID)
+        return q_values(judges, flat_states, many.reshape(-1, actions.shape[-1])).reshape(2, len(states), GRID)
 
     state, next_state, action = (record[name][shown] for name in ("state", "next_state", "action"))
     turn = record if "actor_after" in record else even
@@ -379,7 +190,9 @@ def _slices(
 
 
 @torch.no_grad()
-def _scores(critics: Any, states: Array, actions: Array) -> Array:
+def q_values(critics: Any, states: Array, actions: Array) -> Array:
+    """Both critics' Q-values of states and actions without a member axis, `[2, batch]`."""
+
     def tensor(values: Array) -> Tensor:
         return torch.as_tensor(np.ascontiguousarray(values, np.float32))[None]
 

@@ -22,6 +22,7 @@ from td3.environments.rail import END, START_POSITION, START_VELOCITY, move
 from td3.errors import ConfigError, EnvironmentFault
 from td3.ladder.common import Array, Learner, Task, Unserved
 from td3.ladder.exact import GAMMA, solve
+from td3.ladder.ideas import IDEAS, idea_module
 from td3.resources import available_threads, one_thread
 
 RAIL = "Rail-v0"
@@ -86,6 +87,8 @@ class Result:
     """At each evaluation: the learner's value minus what its policy really earns, mean over the starts."""
     values: Array | None = None
     """On Rail, at the states of `MAP`: the learner's values, or what its policy earns if it keeps none."""
+    idea: str = ""
+    """A name of `ideas.IDEAS` if the rung was run with that idea added."""
 
 
 def rung_module(number: int) -> ModuleType:
@@ -104,14 +107,19 @@ def lesson(number: int) -> Lesson:
     return Lesson(title, broke.removeprefix("What broke: "), idea, inspect.cleandoc("\n" + rest[0]))
 
 
+def code_lines(number: int, imports: bool = True) -> list[str]:
+    """The code of a rung, without docstrings, comments and blank lines, with or without its imports."""
+    return _code_of(rung_module(number), imports)
+
+
 @cache
-def code_lines(number: int) -> list[str]:
-    """The code of a rung, without docstrings, comments and blank lines."""
-    source = inspect.getsource(rung_module(number))
+def _code_of(module: ModuleType, imports: bool) -> list[str]:
+    source = inspect.getsource(module)
     hidden: set[int] = set()
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
-            hidden.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+        text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        if text or (not imports and isinstance(node, ast.Import | ast.ImportFrom)):
+            hidden.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))  # type: ignore[attr-defined]
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT and token.line.strip() == token.string:
             hidden.add(token.start[0])
@@ -121,8 +129,18 @@ def code_lines(number: int) -> list[str]:
 
 @cache
 def diff_to_below(number: int) -> Diff:
-    """The changes from the rung below; a replaced line counts once in `changed`, not as removed and added."""
-    below, here = code_lines(number - 1), code_lines(number)
+    """The changes from the rung below but for its imports; a replaced line counts once in `changed`, not twice."""
+    return diff(code_lines(number - 1, imports=False), code_lines(number, imports=False))
+
+
+@cache
+def diff_of_idea(name: str) -> Diff:
+    """The changes that an idea with a file of its own makes to its rung."""
+    return diff(code_lines(IDEAS[name].rung, imports=False), _code_of(idea_module(name), False))
+
+
+def diff(below: list[str], here: list[str]) -> Diff:
+    """The changes from one list of lines to another."""
     blocks = [block for block in difflib.SequenceMatcher(None, below, here, False).get_opcodes() if block[0] != "equal"]
     lines = [line.rstrip("\n") for line in difflib.unified_diff(below, here, "below", "here", n=1, lineterm="")][2:]
     removed = sum(end - start for _, start, end, _, _ in blocks)
@@ -161,14 +179,17 @@ def run_rung(
     steps: int | None = None,
     reward_noise: float = 0.0,
     evaluations: int = EVALUATIONS,
+    idea: str = "",
 ) -> Result:
-    """Train one rung and evaluate it along the way, in one thread: its networks are too small to share."""
+    """Train one rung, or its variant with an idea, and evaluate it along the way; in one thread, as it is small."""
     with one_thread():
-        return _run_rung(number, env, seed, steps, reward_noise, evaluations)
+        return _run_rung(number, env, seed, steps, reward_noise, evaluations, idea)
 
 
-def _run_rung(number: int, env: str, seed: int, steps: int | None, reward_noise: float, evaluations: int) -> Result:
-    module = rung_module(number)
+def _run_rung(
+    number: int, env: str, seed: int, steps: int | None, reward_noise: float, evaluations: int, idea: str
+) -> Result:
+    module = idea_module(idea) if idea else rung_module(number)
     settings = module.Settings() if steps is None else replace(module.Settings(), steps=steps)
     task = make_task(number, env, reward_noise)
     watch = Recorder(make_task(number, env), settings.steps, evaluations)
@@ -190,6 +211,7 @@ def _run_rung(number: int, env: str, seed: int, steps: int | None, reward_noise:
         None if bias is None else bias[:, 0],
         None if bias is None else bias[:, 1],
         value_map(watch.task, learner) if env == RAIL else None,
+        idea,
     )
 
 

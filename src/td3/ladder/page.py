@@ -15,12 +15,15 @@ from td3 import __version__
 from td3.environments.rail import FALL
 from td3.ladder import plots
 from td3.ladder.climb import (
+    EVALUATIONS,
     NUMBERS,
     RAIL,
     STATES,
+    Diff,
     Result,
     chance,
     code_lines,
+    diff_of_idea,
     diff_to_below,
     interval,
     lesson,
@@ -29,6 +32,8 @@ from td3.ladder.climb import (
     share,
 )
 from td3.ladder.exact import FORCES, NODES, solve
+from td3.ladder.ideas import IDEAS, PARTS
+from td3.ladder.style import STYLE
 
 NOISE = 1.0
 """Standard deviation of the reward noise in the second half of the overestimation experiment."""
@@ -42,6 +47,15 @@ def jobs(seed: int, seeds: int, steps: int | None) -> list[tuple[Any, ...]]:
     """Every run that the page needs: six rungs, and DDPG and TD3 once more with noise in the reward."""
     wanted = [(number, 0.0) for number in NUMBERS] + [(number, NOISE) for number in JUDGED]
     return [(number, RAIL, one, steps, noise) for one in range(seed, seed + seeds) for number, noise in wanted]
+
+
+def idea_jobs(seed: int, seeds: int, steps: int | None) -> list[tuple[Any, ...]]:
+    """The runs of the single ideas: a target network for rung 2, and TD3's three changes of rung 5 one at a time."""
+    return [
+        (idea.rung, RAIL, one, steps, 0.0, EVALUATIONS, name)
+        for one in range(seed, seed + seeds)
+        for name, idea in IDEAS.items()
+    ]
 
 
 def figures(results: Sequence[Result]) -> dict[str, Any]:
@@ -78,6 +92,7 @@ def figures(results: Sequence[Result]) -> dict[str, Any]:
         "rungs": rungs,
         "overestimation": bias,
         "return_with_reward_noise": noisy,
+        "ideas": {name: idea_figures(runs) for name in IDEAS if (runs := pick_idea(results, name))},
     }
 
 
@@ -100,13 +115,29 @@ def summary(values: Any) -> dict[str, float]:
 
 def pick(results: Sequence[Result], number: int, noise: float = 0.0) -> list[Result]:
     """The runs of one rung, by seed."""
-    return [result for result in results if (result.number, result.reward_noise) == (number, noise)]
+    return [result for result in results if (result.number, result.reward_noise, result.idea) == (number, noise, "")]
+
+
+def pick_idea(results: Sequence[Result], name: str) -> list[Result]:
+    """The runs of one idea, by seed."""
+    return [result for result in results if result.idea == name]
+
+
+def idea_figures(runs: Sequence[Result]) -> dict[str, Any]:
+    """Return and overestimation of an idea's runs at the end."""
+    return {
+        "return": summary([run.returns[-1] for run in runs]),
+        "overestimate": summary([plots.at_the_end(run.overestimate) for run in runs]),
+    }
 
 
 def write_page(results: Sequence[Result], out: Path, command: str) -> None:
     """The whole page as one file."""
     numbers = figures(results)
-    sections = "".join(rung_section(results, number, numbers["rungs"][str(number)]) for number in NUMBERS)
+    sections = "".join(
+        rung_section(results, number, numbers["rungs"][str(number)]) + idea_sections(results, number, numbers)
+        for number in NUMBERS
+    )
     out.write_text(
         f"""<!doctype html>
 <html lang="en">
@@ -207,6 +238,46 @@ def rung_section(results: Sequence[Result], number: int, row: dict[str, Any]) ->
 </section>"""
 
 
+def idea_sections(results: Sequence[Result], number: int, numbers: dict[str, Any]) -> str:
+    """After rung 2 the target network, after rung 6 TD3's three changes of DDPG, each measured alone."""
+    if number == 2 and "target_network" in numbers["ideas"]:
+        idea, runs = IDEAS["target_network"], pick_idea(results, "target_network")
+        row = numbers["ideas"]["target_network"]
+        drawing, (axes,) = plots.figure(400, 270)
+        plots.with_style(plots.draw_idea, axes, pick(results, 2), runs, "deep Q-learning", "with target network")
+        made = diff_of_idea("target_network")
+        return f"""<section id="target-networks">
+<h2><span class="step">Idea</span> {idea.title}</h2>
+<p>{escape(idea.told)}</p>
+<div class="formulas">{formula_lines(idea.formulas)}</div>
+<figure>{plots.svg(drawing, "Deep Q-learning with and without a target network")}
+<figcaption>Value minus exact Q along training. Final return {with_interval(row["return"])} with a target network,
+{with_interval(numbers["rungs"]["2"]["return"])} without.</figcaption></figure>
+<details open><summary>The diff to rung 2: {made.changed} changed lines, idea_target_network.py</summary>
+<pre>{diff_lines(made)}</pre></details>
+</section>"""
+    if number == 6 and all(name in numbers["ideas"] for name in PARTS):
+        panels = "".join(part_panel(results, name, numbers["ideas"][name]) for name in PARTS)
+        return f"""<section id="three-ideas">
+<h2><span class="step">Rung 6</span> its three ideas, one at a time</h2>
+<p>Each of TD3's changes alone, added to DDPG: value minus exact Q along training. Gray: DDPG; blue: with the one
+change.</p>
+<div class="three">{panels}</div>
+</section>"""
+    return ""
+
+
+def part_panel(results: Sequence[Result], name: str, row: dict[str, Any]) -> str:
+    """One of TD3's changes alone: a small curve with its equation."""
+    idea = IDEAS[name]
+    drawing, (axes,) = plots.figure(280, 210)
+    plots.with_style(plots.draw_idea, axes, pick(results, 5), pick_idea(results, name), "DDPG", "with " + name)
+    bias, formulas = with_interval(row["overestimate"], signed=True), formula_lines(idea.formulas)
+    return f"""<figure>{plots.svg(drawing, idea.title)}
+<figcaption><b>{escape(idea.title)}.</b> {escape(idea.told)} At the end {bias}; return {with_interval(row["return"])}.
+</figcaption><div class="formulas">{formulas}</div></figure>"""
+
+
 def formula_lines(formulas: str) -> str:
     """Each formula on its line, with its remark (after a wide gap) beside it, or below it on a narrow screen."""
     lines = (re.split(r" {4,}", line.strip(), maxsplit=1) for line in formulas.splitlines())
@@ -226,14 +297,19 @@ def diff_block(number: int) -> str:
         summary_line = f"The code: {len(code_lines(1))} lines of {module}.py"
         return f"<details><summary>{summary_line}</summary><pre>{lines}</pre></details>"
     diff = diff_to_below(number)
-    kinds = {"+": "added", "-": "removed", "@": "place"}
-    lines = "".join(
-        f'<span class="{kinds.get(line[:1], "same")}">{"&hellip;" if line.startswith("@@") else escape(line)}\n</span>'
-        for line in diff.lines
-    )
+    lines = diff_lines(diff)
     return (
         f"<details open><summary>The diff to rung {number - 1}: {diff.changed} changed lines "
         f"(+{diff.added}, &minus;{diff.removed}), {module}.py</summary><pre>{lines}</pre></details>"
+    )
+
+
+def diff_lines(diff: Diff) -> str:
+    """A diff as lines of a listing."""
+    kinds = {"+": "added", "-": "removed", "@": "place"}
+    return "".join(
+        f'<span class="{kinds.get(line[:1], "same")}">{"&hellip;" if line.startswith("@@") else escape(line)}\n</span>'
+        for line in diff.lines
     )
 
 
@@ -249,12 +325,12 @@ def overestimation_section(results: Sequence[Result], numbers: dict[str, Any]) -
     final = plots.svg(drawing, "Overestimation at the end of training")
     rows = "".join(bias_row(numbers, noise, against) for against in AGAINST for noise in (0.0, NOISE))
     return f"""<section id="overestimation">
-<h2><span class="step">Measured</span> why TD3: DDPG believes too much</h2>
+<h2><span class="step">Measured</span> why TD3: DDPG overestimates</h2>
 <p>Both learners were asked what they expect from each of the {len(STATES)} starts when their own actor acts, and the
-exact optimal Q of that same state and action was taken off. Above zero a learner expects more than the best policy in
-the world could earn. Both have the same networks, learning rates, memory, batches and exploration; TD3 takes the
-smaller of two critics, blurs the target's action and delays its actor. It was done without and with noise in the
-reward (standard deviation {NOISE:g}).</p>
+exact optimal Q of that same state and action was subtracted. Above zero a learner expects more than the best possible
+policy could earn. Both have the same networks, learning rates, replay buffer, batches and exploration; TD3 takes the
+smaller of two critics, adds noise to the target policy's action and delays its actor. Measured without and with noise
+in the reward (standard deviation {NOISE:g}).</p>
 <div class="pair">
 <figure>{along}
 <figcaption>Along training, with noisy rewards: mean over the seeds and 95&nbsp;% interval.</figcaption></figure>
@@ -306,52 +382,3 @@ def sentence(text: str) -> str:
     """The text with a capital letter, on one line."""
     plain = " ".join(text.split())
     return escape(plain[:1].upper() + plain[1:])
-
-
-STYLE = """
-:root { color-scheme: light dark; --ink: #1b1d21; --paper: #fdfdfc; --soft: #5b616b; --faint: #d5d8dc; --wash: #f2f4f5;
-  --plus: #e2f3e6; --plus-ink: #10602b; --minus: #fbe6e4; --minus-ink: #8f1f17; --accent: #0a5a94; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e6e8eb; --paper: #15171a; --soft: #a3aab4; --faint: #3a3f46;
-  --wash: #1f2226; --plus: #15301f; --plus-ink: #8fdca6; --minus: #3a1c1a; --minus-ink: #f2a49c; --accent: #7cc0f0; } }
-* { box-sizing: border-box; }
-body { margin: 0; background: var(--paper); color: var(--ink); font: 16px/1.55 system-ui, sans-serif; }
-main { max-width: 1080px; margin: 0 auto; padding: 24px 16px 64px; }
-h1 { font-size: clamp(1.5rem, 4vw, 2.2rem); line-height: 1.2; margin: 0.4em 0 0.2em; }
-h2 { font-size: 1.3rem; line-height: 1.3; margin: 0 0 0.6em; }
-section { margin: 40px 0; }
-section[id] { border-top: 1px solid var(--faint); padding-top: 28px; }
-.lead { font-size: 1.1rem; color: var(--soft); margin: 0; }
-.step { color: var(--accent); font-weight: 600; margin-right: 0.35em; }
-.pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 400px), 1fr)); gap: 20px 32px;
-  align-items: start; }
-figure { margin: 0; }
-figure svg { width: 100%; height: auto; max-width: 520px; display: block; }
-figcaption, .note, footer { color: var(--soft); font-size: 0.9rem; }
-dl { margin: 0 0 1em; max-width: 72ch; }
-dt { color: var(--soft); font-size: 0.85rem; }
-dd { margin: 0 0 0.6em; }
-p { max-width: 78ch; }
-pre { background: var(--wash); border-radius: 6px; padding: 12px 14px; overflow-x: auto; margin: 0.6em 0 1em;
-  font: 13px/1.5 ui-monospace, monospace; }
-.formulas { background: var(--wash); border-radius: 6px; padding: 8px 14px; margin: 0.6em 0 1em; }
-.formulas p { margin: 4px 0; max-width: none; display: flex; flex-wrap: wrap; gap: 0 1.5em; align-items: baseline; }
-.formulas i { color: var(--soft); font-size: 0.88rem; }
-code { font: 13px/1.5 ui-monospace, monospace; overflow-wrap: anywhere; }
-details > summary { cursor: pointer; color: var(--accent); padding: 6px 0; }
-details pre { padding: 10px 0; }
-details pre span { display: block; padding: 0 14px; min-width: max-content; height: 1.5em; }
-.added { background: var(--plus); color: var(--plus-ink); }
-.removed { background: var(--minus); color: var(--minus-ink); }
-.place { color: var(--soft); }
-.scroll { overflow-x: auto; margin-top: 20px; }
-table { border-collapse: collapse; font-size: 0.93rem; min-width: 600px; width: 100%; }
-th, td { text-align: right; padding: 6px 10px; border-bottom: 1px solid var(--faint); vertical-align: baseline; }
-th:first-child { text-align: left; white-space: nowrap; }
-thead th { color: var(--soft); font-weight: 500; }
-tbody th { font-weight: 500; }
-.n { white-space: nowrap; font-variant-numeric: tabular-nums; }
-.ci { white-space: nowrap; color: var(--soft); font-size: 0.85em; }
-a { color: var(--accent); }
-@media (max-width: 600px) { table { font-size: 0.8rem; min-width: 500px; } th, td { padding: 5px 6px; }
-  th:first-child { white-space: normal; } td .ci { display: block; } }
-"""

@@ -33,8 +33,9 @@ STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "legend.frameon": False,
 }
-LOWEST = -30.0
-"""Where the axis of returns ends below: random forces earn about -60, and what matters happens far above."""
+TICKS = (0, -2, -5, -10, -20, -40, -80)
+"""Marks on the axis of returns on Rail, whose scale is logarithmic in the distance from 1: what matters happens near
+zero, and nothing is cut off below."""
 
 
 def require_plots(out: Path, endings: Sequence[str]) -> None:
@@ -107,11 +108,37 @@ def draw_curves(axes: Any, groups: Sequence[Sequence[Result]], logarithmic: bool
         axes.xaxis.set_major_locator(_few_ticks(5))
     if on_rail:
         axes.axhline(optimum(), color=INK, ls="--", lw=1.2, label="optimum")
-        axes.set_ylim(LOWEST, 0)
+        axes.set_yscale("function", functions=(_squeezed, _unsqueezed))
+        axes.set_yticks(TICKS, [str(tick) for tick in TICKS])
+        lowest = min(float(np.min(result.returns)) for results in groups for result in results)
+        axes.set_ylim(min(-20.0, 1.05 * lowest), 0)
     if len(groups) > 2:
         axes.figure.legend(*axes.get_legend_handles_labels(), fontsize=10, loc="outside lower center", ncols=3)
     elif on_rail:
         axes.legend(fontsize=10, loc="lower right")
+
+
+def _squeezed(returns: Any) -> Any:
+    return -np.log10(np.maximum(1 - np.asarray(returns, float), 1e-3))
+
+
+def _unsqueezed(place: Any) -> Any:
+    return 1 - 10 ** -np.asarray(place, float)
+
+
+def draw_idea(axes: Any, plain: Sequence[Result], changed: Sequence[Result], before: str, after: str) -> None:
+    """Value minus exact Q along training, without and with one idea: mean and 95 % interval over the seeds."""
+    for results, colour, label in ((plain, "#8a8a8a", before), (changed, COLOURS[-1], after)):
+        bias = np.stack([result.overestimate for result in results if result.overestimate is not None])
+        axes.plot(results[0].steps, bias.mean(0), color=colour, lw=2, label=label)
+        if len(results) > 1:
+            axes.fill_between(results[0].steps, *interval(bias), color=colour, alpha=0.25, lw=0)
+    axes.axhline(0, color=INK, lw=1.2, ls="--")
+    axes.set_xlabel("env steps")
+    axes.set_ylabel("value - exact Q")
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value / 1000:g}k" if value else "0")
+    axes.xaxis.set_major_locator(_few_ticks(4))
+    axes.legend(fontsize=9, loc="best")
 
 
 def short_title(number: int) -> str:
@@ -199,7 +226,8 @@ def draw_rung(result: Result, out: Path) -> None:
 def draw_ladder(results: Sequence[Result], out: Path) -> None:
     """All six curves beside the overestimation of DDPG and TD3 with noisy rewards, as one picture."""
     drawing, axes = figure(900, 340, 2)
-    groups = [[result for result in results if result.number == n and not result.reward_noise] for n in NUMBERS]
+    plain = [result for result in results if not result.idea]
+    groups = [[result for result in plain if result.number == n and not result.reward_noise] for n in NUMBERS]
     noisy = [[result for result in results if result.number == n and result.reward_noise] for n in (5, 6)]
     with_style(draw_curves, axes[0], groups, True)
     with_style(draw_overestimate, axes[1], noisy)

@@ -22,6 +22,7 @@ from td3.ladder.climb import (
     rung_module,
     share,
 )
+from td3.ladder.ideas import IDEAS
 
 FOLDER = Path("runs/ladder")
 
@@ -132,13 +133,14 @@ def climb_all(seed: int, seeds: int, steps: int | None, out: Path | None, pictur
     plots.require_plots(path, (".html",))
     if picture is not None:
         plots.require_plots(picture, (".png", ".svg"))
-    jobs = page.jobs(seed, seeds, steps)
+    jobs = page.jobs(seed, seeds, steps) + page.idea_jobs(seed, seeds, steps)
     done: list[Result] = []
 
     def tell(result: Result) -> None:
         done.append(result)
         noise = f", reward noise {result.reward_noise:g}" if result.reward_noise else ""
-        name = f"rung {result.number} {plots.short_title(result.number)}, seed {result.seed}{noise}"
+        title = IDEAS[result.idea].title if result.idea else plots.short_title(result.number)
+        name = f"rung {result.number} {title}, seed {result.seed}{noise}"
         end = f"return {result.returns[-1]:.2f} in {result.seconds:.0f} s"
         print(f"{len(done)}/{len(jobs)}  {name}: {end}", file=sys.stderr, flush=True)
 
@@ -163,6 +165,9 @@ def describe_all(figures: dict[str, Any]) -> str:
         bias = row["overestimate"]
         noise = name.removeprefix("reward_noise_")
         lines.append(f"  reward noise {noise}: DDPG {in_words(bias['DDPG'], '+')}, TD3 {in_words(bias['TD3'], '+')}")
+    lines.append("One idea at a time, value minus exact Q at the end:")
+    for name, row in figures["ideas"].items():
+        lines.append(f"  {IDEAS[name].title}: {in_words(row['overestimate'], '+')}, return {in_words(row['return'])}")
     return "\n".join([*lines, f"The page is {figures['page']}"])
 
 

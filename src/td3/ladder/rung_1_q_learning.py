@@ -3,12 +3,16 @@
 What broke: nothing yet. A table of values is the simplest thing that learns.
 The idea: keep a number per cell and action, and pull it towards the reward plus the best number of what follows.
 
-    Q(s, a) = 0 at the start
-    TD_t = R + gamma * max_a' Q(s', a') - Q(s, a)        the temporal difference; R - Q(s, a) after a true end
-    Q(s, a) <- Q(s, a) + alpha * TD_t
+    G_t = sum over k >= 0 of gamma^k * r_{t+k}              the return: all rewards from step t on, discounted
+    V_pi(s) = E[G_t | s_t = s]                              the value of a state under the policy pi
+    Q_pi(s, a) = E[G_t | s_t = s, a_t = a]                  the value of an action, pi from then on
+    Q_pi(s, a) = E[r + gamma * Q_pi(s', pi(s'))]            Bellman expectation equation: the value of one policy
+    Q*(s, a) = E[r + gamma * max_a' Q*(s', a')]             Bellman optimality equation: the value of the best one
+    TD_t = r + gamma * max_a' Q(s', a') - Q(s, a)           the temporal difference; r - Q(s, a) after a termination
+    Q(s, a) <- Q(s, a) + alpha * TD_t                       off-policy: any behavior may have chosen a
 
-The lesson draws s and a at random at every step (`train_from_random_states`); an agent in the world follows its
-trajectory and mostly does what it thinks best (`train`). Both correct the same table by the same rule.
+The lesson draws s and a at random at every step (`train_from_random_states`); an agent in an environment follows its
+trajectory and mostly takes the action of highest Q (`train`). Both correct the same table by the same rule.
 """
 
 from dataclasses import dataclass

@@ -4,9 +4,9 @@ What broke: a table knows nothing between its cells, and their number explodes w
 The idea: a network gives the Q of all actions for any state, trained on random batches from a memory of past steps.
 
     M <- (s, a, s', r), the newest max_size transitions; a = argmax_a Q(s, a), sometimes any action
-    B = a random batch of M
-    TD_b = r_b + gamma * max_a' Q(s'_b, a') - Q(s_b, a_b)        the future counts only if s'_b is no true end
-    Loss = 1/2 * sum over B of TD_b^2                           Q(s_b, a_b) learns, the rest is taken as given
+    B = a random batch of M                                     off-policy: old actions serve, since r and s' stay true
+    TD_b = r_b + gamma * max_a' Q(s'_b, a') - Q(s_b, a_b)        without the second term after a termination
+    Loss = 1/2 * sum over B of TD_b^2                           no gradient passes through r + gamma * max Q
 """
 
 from collections import deque

@@ -3,10 +3,11 @@
 What broke: the best Q can be picked only from a list of actions; a force is any number, and a body has many of them.
 The idea: forget Q; let a network be the policy, and make what was followed by a high return more likely.
 
-    pi_phi(a | s) = a normal distribution around the network's action, sigma wide
+    pi_phi(a | s) = a normal distribution around the network's action, of width sigma
     R_t = sum over i >= t of gamma^(i - t) * r_i            the return after step t, to the end of the episode
-    J(phi) = the expected return;   grad J = E[ sum over t of R_t * grad log pi_phi(a_t | s_t) ]
-    phi <- phi + alpha * grad J                             gradient ascent
+    grad pi_phi = pi_phi * grad log pi_phi                  the log-derivative: an expectation again, so samples serve
+    J(phi) = E[R_0];   grad J = E[ sum over t of R_t * grad log pi_phi(a_t | s_t) ]
+    phi <- phi + alpha * grad J                             on-policy: the samples must come from pi_phi itself
 """
 
 from dataclasses import dataclass

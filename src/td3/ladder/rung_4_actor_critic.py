@@ -3,11 +3,12 @@
 What broke: returns are long sums of luck, so their gradient is noisy, and nothing is learnt before an episode ends.
 The idea: a second network, the critic, learns what a state is worth; the surprise of a single step replaces the return.
 
-    y_t = r_t + gamma * V(s_{t+1})        one reward and the critic's word for the rest; r_t alone after a true end
+    V(s) approximates V_pi(s) = E[r + gamma * V_pi(s')]                the Bellman expectation equation of this policy
+    y_t = r_t + gamma * V(s_{t+1})        one reward and the critic's estimate of the rest, if any follows
     critic: Loss = 1/2 * sum of (y_t - V(s_t))^2
-    actor:  grad J = sum of (y_t - V(s_t)) * grad log pi_phi(a_t | s_t)        better than expected: more likely
+    actor:  grad J = sum of (y_t - V(s_t)) * grad log pi_phi(a_t | s_t)    on-policy: better than expected, more likely
 
-The actor still learns from the luck of its own draws. If the critic knew Q(s, a), its slope in a would say where to
+The actor still learns from its own random draws. If the critic knew Q(s, a), its gradient in a would say where to
 move: grad J = grad_a Q(s, a) * grad_phi pi_phi(s), the deterministic policy gradient, which is the next rung.
 """
 

@@ -1,12 +1,13 @@
 """Rung 5: DDPG, deep deterministic policy gradient.
 
 What broke: the actor-critic must draw an action and see how lucky it was, and throws every step away after one use.
-The idea: a critic of (s, a) has a slope in a; the actor follows that slope, so any old step from a memory will do.
+The idea: a critic of (s, a) has a gradient in a; the actor follows it, so any old step from a replay buffer will do.
 
-    y = r + gamma * (1 - terminated) * Q'(s', pi'(s'))      Q' and pi' are targets: slow copies
-    critic: Loss = mean of (Q(s, a) - y)^2
-    actor:  grad J = mean of grad_a Q(s, a) at a = pi_phi(s), times grad_phi pi_phi(s)
-    targets: theta' <- tau * theta + (1 - tau) * theta'
+    y = r + gamma * (1 - terminated) * Q'(s', pi'(s'))      Q' and pi' are target networks (see the idea after rung 2)
+    critic: Loss = mean of (Q(s, a) - y)^2                  the Bellman expectation equation of pi'
+    J(phi) = mean of Q(s, pi_phi(s))                        the deterministic policy, valued by the critic
+    grad_phi J = mean of grad_a Q(s, a) at a = pi_phi(s) * grad_phi pi_phi(s)        the chain rule, through Q
+    targets: theta' <- tau * theta + (1 - tau) * theta'     off-policy: the buffer's actions need not be pi's
 """
 
 from collections import deque

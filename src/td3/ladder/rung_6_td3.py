@@ -1,14 +1,19 @@
 """Rung 6: TD3, twin delayed DDPG.
 
 What broke: the actor seeks out what the critic overrates, the critic learns from that, and values rise above the truth.
-The idea: believe the lower of two critics, blur the action they are asked about, and let the actor wait for them.
+The idea: use the lower of two critics, add noise to the target policy's action, and update the actor less often.
 
-    a' = clip(pi'(s') + clip(noise, -c, c), low, high)                  target smoothing
-    y = r + gamma * (1 - terminated) * min(Q1'(s', a'), Q2'(s', a'))    twin critics
+    a~ = clip(pi'(s') + clip(noise, -c, c), low, high)                  target policy smoothing
+    y = r + gamma * (1 - terminated) * min(Q1'(s', a~), Q2'(s', a~))    twin critics
     critics: Loss = MSE(Q1(s, a), y) + MSE(Q2(s, a), y)
-    every second update: the actor goes uphill on Q1(s, pi_phi(s)), and all targets follow        delay
+    every second update: the actor ascends Q1(s, pi_phi(s)), and all targets follow        delay
 
-This rung is no copy: it calls `td3.algorithm`, the very fifteen steps that `td3 train` runs.
+Why Double DQN does not suffice: its y = r + gamma * Q'(s', argmax_a' Q(s', a')) picks the action with one network and
+evaluates it with another, so that one network's lucky error does not choose and rate at once. With an actor there is
+no argmax: pi' changes slowly, so Q and Q' are nearly the same network, and evaluating with the other one changes
+little. Two critics with separate initial weights differ more, and the minimum never exceeds either.
+
+This rung is no copy: it calls `td3.algorithm`, the same fifteen steps that `td3 train` runs.
 """
 
 from dataclasses import dataclass
@@ -58,11 +63,15 @@ class Learner:
         return np.clip(self.policy(state[None])[0] + noise, self.task.action_low, self.task.action_high)
 
     def learn(self, step: Transition) -> None:
-        """Remember the step; then steps 4 to 15 of the algorithm."""
+        """Remember the step, then one update."""
         row = np.hstack((step.state, step.action, step.next_state, step.reward, step.terminated))
         self.memory.add_(torch.as_tensor(row, dtype=torch.float32)[None, None])
         if len(self.memory) < self.settings.random_steps:
             return
+        self.improve()
+
+    def improve(self) -> None:
+        """Steps 4 to 15 of the algorithm."""
         update(self.agent, self.memory, self.streams, self.settings)
 
     @torch.no_grad()

@@ -18,13 +18,24 @@ PAPER, INK, SOFT, REWARD, VALUE = (21, 23, 26), (230, 232, 235), (163, 170, 180)
 
 
 class Strip:
-    """Keeps the newest rewards and values of one episode, and draws them."""
+    """Keeps the newest rewards and Q-values of one episode, and draws them."""
 
     def __init__(self) -> None:
+        self.spans: dict[str, tuple[float, float]] = {}
+        self._after: Sequence[float] = ()
         self.clear()
+
+    def expect(self, rewards: Sequence[float], values: Sequence[float], gamma: float) -> None:
+        """Fix the scales by an episode played before, and keep the discounted return observed after each step."""
+        self._after = discounted(rewards, gamma)
+        self.spans["reward"] = _span(rewards, self.spans.get("reward"))
+        if values:
+            self.spans["Q"] = _span([*values, *self._after], self.spans.get("Q"))
 
     def clear(self) -> None:
         """A new episode begins."""
+        self._observed: deque[float] = deque(maxlen=WINDOW)
+        self._steps = 0
         self._rewards: deque[float] = deque(maxlen=WINDOW)
         self._values: deque[float] = deque(maxlen=WINDOW)
         self.total = 0.0
@@ -35,6 +46,9 @@ class Strip:
         self.total += reward
         if value is not None:
             self._values.append(value)
+            if self._steps < len(self._after):
+                self._observed.append(self._after[self._steps])
+        self._steps += 1
 
     def under(self, picture: Picture, label: str = "") -> Picture:
         """The picture with the strip below it, and with a line of text above it if one is given."""
@@ -48,20 +62,44 @@ class Strip:
         for place, (name, numbers, colour) in enumerate(parts):
             left, right = round(place * share) + 8, round((place + 1) * share) - 8
             newest = few_digits(numbers[-1]) if numbers else ""
+            if name == "Q" and self._observed:  # what critic 1 predicts, and what then came in, on one scale
+                newest = f"{newest} / {few_digits(self._observed[-1])}"
+                name = "Q / return" if share > 150 else name
+                _sparkline(draw, self._observed, (left, 22, right, STRIP - 6), SOFT, self.spans.get("Q"))
             draw.text((left, 3), name, fill=SOFT, font=_font(12))
             draw.text((right, 3), newest, fill=INK, font=_font(12), anchor="ra")
-            _sparkline(draw, numbers, (left, 22, right, STRIP - 6), colour)
+            span = self.spans.get("Q" if name.startswith("Q") else name)
+            _sparkline(draw, numbers, (left, 22, right, STRIP - 6), colour, span)
         stacked = [picture, np.asarray(panel)]
         return np.concatenate([text_line(label, width), *stacked] if label else stacked)
 
 
+def discounted(rewards: Sequence[float], gamma: float) -> list[float]:
+    """The discounted return from each step to the end of the episode."""
+    after, total = [], 0.0
+    for reward in reversed(rewards):
+        total = reward + gamma * total
+        after.append(total)
+    return after[::-1]
+
+
+def _span(numbers: Sequence[float], known: tuple[float, float] | None) -> tuple[float, float]:
+    lows, highs = (*numbers, *(known[:1] if known else ())), (*numbers, *(known[1:] if known else ()))
+    return (min(lows), max(highs)) if lows else (0.0, 1.0)
+
+
 def _sparkline(
-    draw: Any, numbers: Sequence[float], box: tuple[int, int, int, int], colour: tuple[int, int, int]
+    draw: Any,
+    numbers: Sequence[float],
+    box: tuple[int, int, int, int],
+    colour: tuple[int, int, int],
+    fixed: tuple[float, float] | None = None,
 ) -> None:
     left, top, right, bottom = box
     if len(numbers) < 2:
         return
-    low, high = min(numbers), max(numbers)
+    low, high = fixed or (min(numbers), max(numbers))
+    low, high = min(low, *numbers), max(high, *numbers)
     span = (high - low) or 1.0
     xs = np.linspace(right - (right - left) * len(numbers) / WINDOW, right, len(numbers))
     draw.line(
@@ -80,9 +118,14 @@ def text_line(text: str, width: int) -> Picture:
     return np.asarray(line)
 
 
+def grid_columns(count: int) -> int:
+    """Up to three side by side, more in a grid that is as square as it goes."""
+    return count if count <= 3 else math.ceil(math.sqrt(count))
+
+
 def tiled(pictures: Sequence[Picture]) -> Picture:
-    """Pictures of one size in a grid, as square as it goes; what is left over stays dark."""
-    columns = math.ceil(math.sqrt(len(pictures)))
+    """Pictures of one size in a grid; a last row that is not full is centered."""
+    columns = grid_columns(len(pictures))
     rows = math.ceil(len(pictures) / columns)
     high, wide = pictures[0].shape[:2]
     height, width = high + GAP, wide + GAP
@@ -90,8 +133,36 @@ def tiled(pictures: Sequence[Picture]) -> Picture:
     grid[:] = PAPER
     for place, picture in enumerate(pictures):
         row, column = divmod(place, columns)
-        grid[row * height : row * height + high, column * width : column * width + wide] = picture
+        short = columns - (len(pictures) - row * columns) if row == rows - 1 else 0
+        left = column * width + short * width // 2
+        grid[row * height : row * height + high, left : left + wide] = picture
     return grid
+
+
+def curve_beside(picture: Picture, steps: Sequence[float], returns: Sequence[float], now: float) -> Picture:
+    """The picture with the learning curve to its right, and a mark where the shown agent stands on it."""
+    from PIL import Image, ImageDraw
+
+    height, width = picture.shape[0], max(160, picture.shape[1] * 3 // 4)
+    panel = Image.new("RGB", (width, height), PAPER)
+    draw = ImageDraw.Draw(panel)
+    left, right, top, bottom = 44, width - 12, 28, height - 30
+    low, high = min(returns), max(returns)
+    span, last = (high - low) or 1.0, max(steps) or 1.0
+    spots = [
+        (left + (right - left) * step / last, bottom - (bottom - top) * (value - low) / span)
+        for step, value in zip(steps, returns, strict=True)
+    ]
+    draw.text((left, 6), "return of the evaluations", fill=SOFT, font=_font(12))
+    draw.text((left - 6, top), few_digits(high), fill=SOFT, font=_font(11), anchor="rm")
+    draw.text((left - 6, bottom), few_digits(low), fill=SOFT, font=_font(11), anchor="rm")
+    draw.text((right, height - 16), f"{last:,.0f} env steps", fill=SOFT, font=_font(11), anchor="rm")
+    draw.line([(left, bottom), (right, bottom)], fill=SOFT)
+    if len(spots) > 1:
+        draw.line(spots, fill=VALUE, width=2)
+    x, y = min(spots, key=lambda spot: abs(spot[0] - (left + (right - left) * now / last)))
+    draw.ellipse((x - 5, y - 5, x + 5, y + 5), fill=REWARD)
+    return np.concatenate((picture, np.asarray(panel)), 1)
 
 
 def narrowed(picture: Picture, width: int) -> Picture:

@@ -19,12 +19,14 @@ from td3.environments import pixels
 from td3.environments.make import family_of, make_environment
 from td3.errors import ConfigError, EnvironmentFault, RunError, missing_extra
 from td3.policy import Array, Policy
-from td3.report.strip import Strip, dimmed, few_digits, narrowed, tiled
+from td3.report.strip import Strip, curve_beside, dimmed, few_digits, grid_columns, narrowed, tiled
 from td3.run import Run
 
 FRAMES_PER_SECOND = 30
 LONGEST_EPISODE = 2_000
 """Env steps shown of an episode, unless told otherwise."""
+SNAPSHOTS = 10
+"""Moments of the training that `--learning` shows."""
 MOST_TILES = 16
 """Seeds in a grid: each needs a renderer of its own."""
 
@@ -56,6 +58,8 @@ class Player(NamedTuple):
     policy: Policy
     critic: Callable[[Array, Array], float] | None = None
     label: str = ""
+    gamma: float = 0.99
+    env_steps: int = 0
 
 
 def record(
@@ -77,6 +81,8 @@ def record(
     with Screen(env, path) as screen:
         stage = screen.stage(player or Player(policy))
         for episode in range(episodes):
+            if player is not None:
+                stage.rehearse(seed + episode, max_steps)
             stage.reset(seed + episode)
             while not stage.ended and stage.step_number < max_steps:
                 if stage.step_number % screen.every == 0:
@@ -94,9 +100,10 @@ def record_grid(
     with Screen(env, path) as screen:
         stages = [screen.stage(player) for player in players]
         for stage in stages:
+            stage.rehearse(seed, max_steps)
             stage.reset(seed)
         tiles = [np.zeros(0)] * len(stages)
-        width = min(320, 1280 // math.ceil(math.sqrt(len(stages))))
+        width = min(320, 1280 // grid_columns(len(stages)))
         for step in range(max_steps):
             if step % screen.every == 0:
                 for place, stage in enumerate(stages):
@@ -112,18 +119,30 @@ def record_grid(
 
 
 def record_learning(
-    players: Sequence[Player], env: str | Mapping[str, Any], path: Path, seconds: float = 10.0, seed: int = 0
+    players: Sequence[Player],
+    env: str | Mapping[str, Any],
+    path: Path,
+    seconds: float = 10.0,
+    seed: int = 0,
+    curve: tuple[Sequence[float], Sequence[float]] | None = None,
 ) -> Film:
-    """The same agent from its birth to the end of its training, each moment for an equal part of the time."""
+    """The same agent from its initial weights to the end of training, each snapshot for an equal part of the time.
+
+    With a `curve` (env steps, returns) the learning curve stands beside the picture, with a mark at the snapshot.
+    """
     returns = []
     with Screen(env, path) as screen:
         stage = screen.stage(players[0])
         frames_each = max(1, round(seconds * screen.frames_per_second / len(players)))
+        for player in players:  # one scale for all of them
+            stage.player = player
+            stage.rehearse(seed, frames_each * screen.every)
         for player in players:
             stage.player, episode = player, 0
             stage.reset(seed)
             for _ in range(frames_each):
-                screen.show(stage.picture(with_strip=True))
+                picture = stage.picture(with_strip=True)
+                screen.show(picture if curve is None else curve_beside(picture, *curve, float(player.env_steps)))
                 for _ in range(screen.every):
                     if stage.ended:
                         episode += 1
@@ -155,14 +174,17 @@ def film_run(
         seeds = found.seeds[:MOST_TILES] if seed is None else (seed,)
         return record_grid([_player(found, one, which) for one in seeds], env, path, max_steps=max_steps)
     if learning:
-        return record_learning(_along_the_way(found, found.best_seed() if seed is None else seed), env, path)
+        chosen = found.best_seed() if seed is None else seed
+        players = _along_the_way(found, chosen)
+        env_steps, scores = found.evaluations(chosen)
+        return record_learning(players, env, path, curve=(env_steps.astype(float).tolist(), scores.mean(1).tolist()))
     player = _player(found, found.best_seed() if seed is None else seed, which)
     return record(player.policy, env, path, episodes, max_steps=max_steps, player=None if plain else player)
 
 
 def _player(run: Run, seed: int, which: str) -> Player:
     agent = run.agent(seed, which)
-    return Player(agent.policy, saved_critic(run.folder(seed) / which), f"seed {seed}")
+    return Player(agent.policy, saved_critic(run.folder(seed) / which), f"seed {seed}", run.config.td3.gamma)
 
 
 def _along_the_way(run: Run, seed: int) -> list[Player]:
@@ -171,8 +193,13 @@ def _along_the_way(run: Run, seed: int) -> list[Player]:
     folders = sorted(folder for folder in (run.folder(seed) / "snapshots").glob("*") if folder.is_dir())
     if not folders:
         raise RunError(f"{run.folder(seed)} has no snapshots: it was trained before they were kept. Train it again.")
-    agents = [load_agent(folder) for folder in folders]
-    return [Player(agent.policy, None, f"{agent.facts.get('env_steps', 0):,} env steps") for agent in agents]
+    places = np.unique(np.linspace(0, len(folders) - 1, min(SNAPSHOTS, len(folders))).round().astype(int))
+    agents = [load_agent(folders[place]) for place in places]
+    steps = [int(agent.facts.get("env_steps", 0)) for agent in agents]
+    return [
+        Player(agent.policy, None, f"{step:,} env steps", env_steps=step)
+        for agent, step in zip(agents, steps, strict=True)
+    ]
 
 
 class Stage:
@@ -191,13 +218,25 @@ class Stage:
         self.strip.clear()
         self.ended, self.step_number = False, 0
 
-    def step(self) -> None:
-        """One env step."""
+    def rehearse(self, seed: int, max_steps: int) -> None:
+        """Play the episode unseen, so that its scales and the observed returns are known when it is filmed."""
+        self.reset(seed)
+        rewards: list[float] = []
+        values: list[float] = []
+        while not self.ended and self.step_number < max_steps:
+            reward, value = self.step()
+            rewards.append(reward)
+            values += [] if value is None else [value]
+        self.strip.expect(rewards, values, self.player.gamma)
+
+    def step(self) -> tuple[float, float | None]:
+        """One env step: its reward, and what critic 1 predicted for it."""
         action, critic = self.player.policy.act(self._observation), self.player.critic
         value = None if critic is None else critic(np.ravel(self._observation), np.ravel(action))
         self._observation, reward, terminated, truncated, _ = self.environment.step(action)
         self.strip.add(float(reward), value)
         self.ended, self.step_number = bool(terminated or truncated), self.step_number + 1
+        return float(reward), value
 
     def picture(self, with_strip: bool) -> Array:
         """What is seen now."""

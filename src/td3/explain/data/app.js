@@ -5,9 +5,10 @@ const lessons = JSON.parse(document.getElementById("lessons").textContent);
 const $ = (id) => document.getElementById(id);
 const last = facts.updates.length - 1;
 const start = facts.updates.includes(facts.start) ? facts.updates.indexOf(facts.start) : last;
-const fresh = () => ({ u: start, step: 1, t: 1, film: null, pokes: { ...POKES, breaks: [] } });
+const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
+const fresh = () => ({ u: start, step: 1, t: 1, film: null, toy: 2, draw: 0, race: "max", pokes: { ...POKES, breaks: [] } });
 const NUMBERS = ["row", "seed", "capacity", "low", "high", "sigma", "clip", "aim", "gamma", "rate", "delay", "tau"];
-const SWITCHES = ["dead", "magnify"];
+const SWITCHES = ["dead", "magnify", "half"];
 const KNOWN_BREAKS = lessons.steps.flatMap((s) => s.breaks.map((b) => b[0]));
 
 function parse(hash) {
@@ -19,6 +20,11 @@ function parse(hash) {
   };
   const at = facts.updates.indexOf(number("update", 0, 1e12));
   if (at >= 0) S.u = at;
+  // "odd" is the update before the one at which the page opens, in which the actor waits.
+  if (given.get("update") === "odd") S.u = Math.max(0, start - 1);
+  S.toy = Math.round(number("toy", 1, 10) ?? S.toy);
+  S.draw = Math.round(number("draw", 0, 999) ?? S.draw);
+  if (given.get("race") in lessons.races) S.race = given.get("race");
   S.step = Math.round(number("step", 1, 15) ?? S.step);
   S.t = number("t", 0, 1) ?? (given.has("step") ? 1 : S.t);
   S.film = number("film", 0, 1);
@@ -71,6 +77,10 @@ function address(S) {
   });
   if (S.pokes.compare !== POKES.compare) out.set("compare", S.pokes.compare);
   if (S.pokes.breaks.length) out.set("break", S.pokes.breaks.join(","));
+  const plain_ = fresh();
+  ["toy", "draw", "race"].forEach((name) => {
+    if (S[name] !== plain_[name]) out.set(name, S[name]);
+  });
   return `#${out}`.replaceAll("%2C", ",");
 }
 
@@ -84,8 +94,23 @@ const spoken = (caption) =>
     ? caption
     : caption
         .replace("This update is odd", "Not the actor's turn")
-        .replace("It is even: it goes on.", "Now the actor's turn.");
+        .replace("It is even: it goes on.", "Now the actor moves.");
 const filmPair = start - (start % 2);
+// In the odd update the film follows the row whose Q-values move most toward y; in the even one, the page's own row.
+let filmRow = null;
+function rowOfFilm(u) {
+  if (!facts.truth) return 0;
+  if (u === start) return POKES.row;
+  if (filmRow === null) {
+    const R = run(u, POKES),
+      gain = (j) => [0, 1].reduce((s, i) => s + Math.abs(R.q[i][j] - R.y[j]) - Math.abs(R.qAfter[i][j] - R.y[j]), 0),
+      half = (facts.high[0] - facts.low[0]) / 2,
+      inside = (j) => Math.abs(R.batch.action[j * actionSize] - (facts.high[0] + facts.low[0]) / 2) < 0.9 * half,
+      usual = R.shown.map((j) => (R.batch.terminated[j] || !inside(j) ? -1 : gain(j)));
+    filmRow = usual.indexOf(Math.max(...usual));
+  }
+  return filmRow;
+}
 function filmState(share) {
   let left = share * filmLength;
   let shot = film.at(-1),
@@ -98,14 +123,16 @@ function filmState(share) {
     }
     left -= piece[0];
   }
-  const [, offset, step, row, from, to, caption] = shot;
+  const [, offset, step, from, to, caption] = shot,
+    u = Math.min(filmPair + offset, last);
   return {
-    u: Math.min(filmPair + offset, last),
+    ...fresh(),
+    u,
     step,
     t: from + (to - from) * inside,
     film: share,
     caption: spoken(caption),
-    pokes: { ...POKES, row: facts.truth ? row : 0, compare: "none", breaks: [] },
+    pokes: { ...POKES, row: rowOfFilm(u), compare: "none", breaks: [] },
   };
 }
 const seen = (S) => (S.film === null ? S : filmState(S.film));
@@ -113,69 +140,67 @@ const seen = (S) => (S.film === null ? S : filmState(S.film));
 const count = (all, test) => Array.from(all).filter(test).length;
 const plain = (R) => run(R.u, { ...POKES });
 const mean = (v) => v.reduce((a, b) => a + b, 0) / v.length;
-// What each break-it says: the number that has gone wrong.
+// What each switch says: the number that has gone wrong.
 const SAYS = {
   oldest: (R, S) => {
     const cap = S.pokes.capacity,
       n = facts.filled[R.u];
     return n > cap
-      ? `the memory closed after ${group(cap)} transitions: the newest ${group(n - cap)} are lost, and learning stops at the beginner's moves.`
+      ? `the buffer stopped taking transitions after ${group(cap)}: the newest ${group(n - cap)} are lost, and the batches show the first, random actions only.`
       : `not full yet: make the capacity smaller than ${group(n)} to see the newest being lost.`;
   },
-  symmetric: (R, S) => "with bounds that are not symmetric, the policy asks for actions below the lowest allowed one.",
-  twins: () => "the twins are one: they never disagree, so the smaller of two is the only one.",
-  newest: (R) => `all ${batchSize} rows are consecutive: a batch of one moment, and its gradient forgets the rest.`,
+  symmetric: () => "with bounds that are not symmetric, the policy gives actions below the lowest allowed one.",
+  twins: () => "critic 2 equals critic 1: they never disagree, so the smaller of two is the only one.",
+  newest: () => `all ${batchSize} rows are consecutive: a batch of one stretch of time, and its gradient forgets the rest.`,
   online: (R) =>
-    `the Bellman target now follows the online actor: its actions differ from the target's by up to ${show(Math.max(...Array.from(R.next_target, (v, j) => Math.abs(v - R.next_action[j]))), 3)} here, and jump with each of its steps.`,
+    `y now follows the online actor: its actions differ from the target's by up to ${show(Math.max(...Array.from(R.next_target, (v, j) => Math.abs(v - R.next_action[j]))), 3)} here, and change with each of its steps.`,
   noclamp: (R) =>
-    `${count(R.smoothed, (v, j) => v < facts.low[0] - 1e-6 || v > facts.high[0] + 1e-6)} of ${batchSize * actionSize} next actions lie outside the range, where no critic was ever taught.`,
-  onenoise: (R) => `all ${batchSize} rows move by the same ${show(R.blur[0], 3)}: nothing is averaged out.`,
+    `${count(R.smoothed, (v, j) => v < facts.low[0] - 1e-6 || v > facts.high[0] + 1e-6)} of ${batchSize * actionSize} smoothed actions lie outside the range, where no critic has data.`,
+  onenoise: (R) => `all ${batchSize} rows move by the same ${show(R.blur[0], 3)}: nothing is averaged out within the batch.`,
   noclip: (R, S) =>
-    `${count(R.blur, (v, j) => Math.abs(v) > (S.pokes.clip * (facts.high[j % actionSize] - facts.low[j % actionSize])) / 2 + 1e-9)} of ${batchSize * actionSize} noises exceed c = ${show(S.pokes.clip, 2)} of half the range: far actions are mixed in.`,
+    `${count(R.blur, (v, j) => Math.abs(v) > (S.pokes.clip * (facts.high[j % actionSize] - facts.low[j % actionSize])) / 2 + 1e-9)} of ${batchSize * actionSize} noises exceed c = ${show(S.pokes.clip, 2)} of half the range (at σ = ${show(S.pokes.sigma, 2)}); those rows read Q far from the policy's action.`,
   twonoise: (R) =>
-    `in ${count(R.smoothed, (v, j) => Math.abs(v - R.second[j]) > 1e-6)} of ${batchSize * actionSize} places the critics are asked different questions: their minimum compares nothing.`,
+    `in ${count(R.smoothed, (v, j) => Math.abs(v - R.second[j]) > 1e-6)} of ${batchSize * actionSize} places the critics evaluate different actions: their minimum compares nothing.`,
   mean: (R) =>
-    `the mean is kept: the future is rated ${show(mean(R.next_score) - minMean(R), 2)} higher on average than by the smaller score, and the error feeds itself.`,
+    `the mean is kept: ${show(mean(R.next_score) - minMean(R), 2)} higher on average than the smaller Q-value in this batch. One update shows little; train it for 5,000 below.`,
   max: (R) =>
-    `the larger is kept: the future is rated ${show(mean(R.next_score) - minMean(R), 2)} higher on average than by the smaller score, and the error feeds itself.`,
+    `the larger is kept: ${show(mean(R.next_score) - minMean(R), 2)} higher on average than the smaller Q-value in this batch. One update shows little; train it for 5,000 below.`,
   first: (R) =>
-    `critic 1 alone is believed, as in DDPG: ${show(mean(R.next_score) - minMean(R), 2)} more on average than the smaller score.`,
+    `critic 1 alone is used, as in DDPG: ${show(mean(R.next_score) - minMean(R), 2)} higher on average than the smaller Q-value in this batch.`,
   nodeath: (R) => {
-    const dead = count(R.batch.terminated, (v) => v === 1);
+    const dead = count(R.batch.terminated, (v) => v === 1),
+      whole = plain(R),
+      j = R.shown.find((place) => R.batch.terminated[place]) ?? 0;
     return dead
-      ? `${dead} of ${batchSize} rows truly ended, and yet y counts a future for them: falling looks as good as driving on.`
-      : "this batch holds no ended row; in one that does, y would count a future after death.";
+      ? `${dead} of ${batchSize} rows terminated, and y adds a future that does not exist: here from ${show(whole.y[j], 1)} to ${show(R.y[j], 1)}. On Rail values are negative, so falling looks even worse than it is; where staying alive earns reward, it would look harmless.`
+      : "this batch holds no termination; in one that does, y would add a future that does not exist.";
   },
   timeout: (R) => {
-    const late = count(R.batch.timed_out, (v, j) => v === 1 && R.batch.terminated[j] === 0);
+    const late = count(R.batch.timed_out, (v, j) => v === 1 && R.batch.terminated[j] === 0),
+      j = R.shown.find((place) => R.batch.timed_out[place] && !R.batch.terminated[place]);
     return late
-      ? `${late} of ${batchSize} rows were stopped by the clock, and y treats them as dead: their states look worthless though nothing is wrong with them.`
+      ? `${late} of ${batchSize} rows ended at the time limit, and y treats them as terminations${j === undefined ? "" : `: one goes from ${show(plain(R).y[j], 2)} to ${show(R.y[j], 2)}`}. The future they lose has a cost here, so these states look better than they are.`
       : "this batch holds no time-out; in one that does, y would lose its future.";
   },
   ownaction: (R) =>
-    `the scores are of other actions than those that earned r and led to s′: off by ${show(mean(Array.from(R.asked, (v, j) => Math.abs(v - R.batch.action[j]))), 2)} on average.`,
+    `the Q-values are of other actions than those that gave r and s′: ${show(mean(Array.from(R.asked, (v, j) => Math.abs(v - R.batch.action[j]))), 2)} apart on average.`,
   broadcast: (R) =>
-    `${batchSize} × ${batchSize} differences instead of ${batchSize}: the loss reads ${show(R.loss, 2)} instead of ${show(trueLoss(R), 2)}, and pulls every score to the mean of all y.`,
-  half: (R) =>
-    `half the squared error: the loss reads ${show(R.loss, 3)} instead of ${show(trueLoss(R), 3)}, half the gradient for every optimiser that is not Adam.`,
+    `${batchSize} × ${batchSize} differences instead of ${batchSize}: the loss reads ${show(R.loss, 2)} instead of ${show(trueLoss(R), 2)}, and pulls every Q-value to the mean of all y.`,
   leak: (R) =>
-    `the targets' weights moved in step 12: by ${show(Math.max(...R.targets[0].map((w, j) => Math.abs(R.targetsMoved[0][j] - w))), 4)}, and y runs away while it is being chased.`,
-  onecritic: () =>
-    "critic 2 did not move: it keeps the opinions it was born with, and the minimum is mostly its noise.",
+    `the target networks moved in step 12, by up to ${show(Math.max(...R.targets[0].map((w, j) => Math.abs(R.targetsMoved[0][j] - w))), 4)}: y shifts while the critics are fitted to it.`,
+  onecritic: (R) =>
+    `critic 2 is not trained in this update: it keeps its loss of ${show(R.losses[1], 2)}, while critic 1 goes from ${show(R.losses[0], 2)} to ${show(R.lossesAfter[0], 2)}. Left so, the minimum is taken with random values.`,
   both: (R) =>
     R.slope
-      ? `the actor climbs the mean: in this batch its slope differs from critic 1's by ${show(mean(Array.from(R.slope, (v, j) => Math.abs(v - plain(R).slope[j]))), 3)} on average.`
-      : "the actor climbs the mean of both.",
+      ? `the actor ascends the mean: in this batch its gradient differs from critic 1's by ${show(mean(Array.from(R.slope, (v, j) => Math.abs(v - plain(R).slope[j]))), 3)} on average. Another algorithm, not a failure.`
+      : "the actor ascends the mean of both.",
   least: (R) =>
     R.slope
-      ? `the actor climbs the smaller: in this batch its slope differs from critic 1's by ${show(mean(Array.from(R.slope, (v, j) => Math.abs(v - plain(R).slope[j]))), 3)} on average.`
-      : "the actor climbs the smaller of both.",
+      ? `the actor ascends the smaller: in this batch its gradient differs from critic 1's by ${show(mean(Array.from(R.slope, (v, j) => Math.abs(v - plain(R).slope[j]))), 3)} on average. Another algorithm, not a failure.`
+      : "the actor ascends the smaller of both.",
   stored: () => "the stored action does not depend on the actor: its gradient is 0, and the actor never learns.",
-  everyupdate: (R) =>
-    R.turn
-      ? "the targets also glide at the updates between: see the update before this one."
-      : "the targets glide although the actor waits: their lag behind the critics is halved.",
-  hardcopy: (R) => "tau is 1: the targets are the online networks again, and y jumps with every step.",
+  everyupdate: () => "the targets also move in the updates between: the half-life of their lag falls from 278 to 139 updates.",
+  hardcopy: () => "τ is 1: the target networks equal the online networks after every actor update, and y jumps with them.",
 };
 function banner(S, R) {
   if (!S.pokes.breaks.length) return "";
@@ -258,7 +283,7 @@ function values(S, R) {
       ],
       ...table(
         [
-          ["memory row", ""],
+          ["buffer row", ""],
           ["s\u2081", "s"],
           ["a", "a"],
           ["r", "r"],
@@ -295,7 +320,7 @@ function values(S, R) {
           ["a′", "a2"],
           ["noise", "sigma"],
           ["clipped", "clip"],
-          ["ã", "a2"],
+          ["ã", "smooth"],
         ],
         (j) => [
           show(at(R.next_action, A, j)),
@@ -313,7 +338,7 @@ function values(S, R) {
       shapes: [["target_scores", `[2, 1, ${b}]`]],
       ...table(
         [
-          ["ã", "a2"],
+          ["ã", "smooth"],
           ["Q1′", "q1t"],
           ["Q2′", "q2t"],
         ],
@@ -331,7 +356,7 @@ function values(S, R) {
         (j) => [show(R.target_scores[0][j]), show(R.target_scores[1][j]), show(R.next_score[j])],
       ),
       sums: [
-        ["mean of what is kept", mean(R.next_score), 3],
+        ["mean of the kept Q-values", mean(R.next_score), 3],
         ...(facts.truth ? [["minus exact, mean of the batch", truthGap(R), 3]] : []),
       ],
     }),
@@ -384,9 +409,15 @@ function values(S, R) {
     12: () => ({
       shapes: [["gradient", `[2, 1, ${count_(R.critics[0])}]`]],
       sums: [
+        ...(R.lossesAfter
+          ? [
+              ["loss of critic 1, before and after", [R.losses[0], R.lossesAfter[0]], 4],
+              ["loss of critic 2, before and after", [R.losses[1], R.lossesAfter[1]], 4],
+            ]
+          : []),
         ...moves,
-        ["length of the gradient, critic 1", Math.hypot(...R.criticGradients[0]), 3],
-        ["length of the gradient, critic 2", Math.hypot(...R.criticGradients[1]), 3],
+        ["norm of the gradient, critic 1", Math.hypot(...R.criticGradients[0]), 3],
+        ["norm of the gradient, critic 2", Math.hypot(...R.criticGradients[1]), 3],
       ],
     }),
     13: () => ({
@@ -397,9 +428,9 @@ function values(S, R) {
       ...(R.slope && R.turn
         ? table(
             [
-              ["a before", "a"],
+              ["π(s) before", "a"],
               ["dQ1/da", "q1"],
-              ["a after", "a"],
+              ["π(s) after", "a"],
             ],
             (j) => [show(at(R.policy, A, j), 4), show(at(R.slope, A, j)), show(at(R.policyAfter, A, j), 4)],
           )
@@ -422,7 +453,7 @@ function values(S, R) {
       shapes: [["actor_target.parameters", `[1, ${count_(R.actor)}]`]],
       sums: [
         ["share τ", R.tau, 4],
-        ["farthest way to go", change(R.actorTarget, R.actorAfter), 5],
+        ["largest distance", change(R.actorTarget, R.actorAfter), 5],
         ["largest move", change(R.actorTarget, R.actorTargetAfter), 6],
       ],
     }),
@@ -431,7 +462,7 @@ function values(S, R) {
       sums: [
         ["share τ", R.tau, 4],
         [
-          "farthest way to go",
+          "largest distance",
           Math.max(change(R.targetsMoved[0], R.criticsAfter[0]), change(R.targetsMoved[1], R.criticsAfter[1])),
           5,
         ],
@@ -448,7 +479,7 @@ function values(S, R) {
 function valuesHtml(S, R) {
   const V = values(S, R);
   let out = "<h3>Values</h3>";
-  out += `<div class="shapes">${V.shapes.map(([name, shape]) => `${esc(name)} ${shape} float32`).join("<br>")}</div>`;
+  out += `<div class="shapes">${V.shapes.map(([name, shape]) => `${esc(name)} ${shape} float32`).join("<br>")}${S.step > 3 ? "<br>first 1: one seed; critics: 2 first" : ""}</div>`;
   if (V.rows)
     out += `<div class="scroll"><table><thead><tr><th>row</th>${V.heads.map(([h, s]) => `<th data-sym="${s}">${h}</th>`).join("")}</tr></thead><tbody>${V.rows.map((r, n) => `<tr class="${n === S.pokes.row ? "chosen" : ""}">${r.map((c, i) => `<td${i ? ` data-sym="${V.heads[i - 1][1]}"` : ""}>${c}</td>`).join("")}</tr>`).join("")}</tbody></table></div>`;
   if (V.sums)
@@ -468,54 +499,66 @@ function valuesHtml(S, R) {
   return out;
 }
 
-// Strips over training: the learning curve, and how far both learners are from the truth.
-function strip(series, caption, marks_, here, zero, W) {
+// Strips over training: the learning curve, and how far both learners are from the exact Q. The slider below them has
+// the same scale: its thumb stands under the mark.
+const THUMB = 8;
+const lastUpdate = facts.truth ? array("curve.env_steps").at(-1) - facts.settings.random_steps : facts.updates[last],
+  firstUpdate = facts.truth ? 0 : facts.updates[0] - 1;
+function strip(series, caption, here, zero, W) {
   const steps_ = array("curve.env_steps"),
-    H = 72,
-    right = 46,
+    H = 92,
+    left = 34,
+    right_ = 46,
     low0 = Math.min(...series.flatMap((s) => s.values)),
     high0 = Math.max(...series.flatMap((s) => s.values));
   const clipLow = facts.truth && !zero ? Math.max(low0, -30) : low0,
     pad = (high0 - clipLow) * 0.1 || 1,
     low = clipLow - pad,
     high = high0 + pad;
-  const first = facts.truth ? 0 : steps_[0],
-    X = (v) => 4 + ((v - first) / Math.max(1, steps_.at(-1) - first)) * (W - 8 - right),
-    Y = (v) => Math.min(H - 4, H - 6 - ((v - low) / (high - low)) * (H - 14));
-  let out = rect(0, 0, W - right, H, "panel");
-  if (zero !== undefined) out += line(4, Y(zero), W - right - 4, Y(zero), "exact stroke");
-  marks_.forEach(([step_, turn]) => {
-    out += turn ? marks.diamond(X(step_), H - 6, 3.4, "actor fill") : "";
+  const shift = facts.truth ? facts.settings.random_steps : 0,
+    from = facts.truth ? 0 : steps_[0],
+    to = facts.truth ? lastUpdate : Math.max(steps_[0] + 1, steps_.at(-1)),
+    X = (v) => left + THUMB + ((v - from) / (to - from)) * (W - left - right_ - 2 * THUMB),
+    Y = (v) => Math.min(H - 20, H - 22 - ((v - low) / (high - low)) * (H - 30)),
+    ticks = nice(low, high, 3);
+  let out = rect(left, 0, W - left - right_, H - 18, "panel");
+  ticks.ticks.forEach((v) => {
+    if (Y(v) > 8 && Y(v) < H - 20)
+      out += line(left, Y(v), W - right_, Y(v), "grid") + text(left - 4, Y(v) + 4, show(v, ticks.digits), "soft xs end");
   });
+  const xt = nice(from, to, W < 380 ? 3 : 5);
+  xt.ticks.forEach((v) => {
+    if (X(v) < W - right_ - 14) out += text(X(v), H - 4, group(v), "soft xs mid");
+  });
+  if (zero !== undefined) out += line(left, Y(zero), W - right_, Y(zero), "exact stroke");
   series.forEach((s) => {
-    out += path(points(Array.from(s.values, (v, j) => [X(steps_[j]), Y(v)])), `${s.cls} stroke w2`);
+    out += path(points(Array.from(s.values, (v, j) => [X(steps_[j] - shift), Y(v)])), `${s.cls} stroke w2`);
   });
+  if (facts.truth)
+    facts.updates.forEach((n, u) => {
+      if (u % 2) out += marks.diamond(X(n), H - 24, 4, "ink fill edge");
+    });
   const labels = series.map((s) => ({ y: Y(s.values.at(-1)), text: s.label, cls: `${s.cls}-ink b` }));
   if (zero !== undefined) labels.push({ y: Y(zero), text: "exact", cls: "" });
-  out += line(X(here), 2, X(here), H - 2, "ink stroke");
-  return `<svg viewBox="0 0 ${W} ${H}" role="img" aria-label="${esc(caption)}"><title>${esc(caption)}</title>${out}${stacked(labels, W - right + 4, 14, 8, H - 8)}</svg>`;
+  if (facts.truth) out += line(X(here), 2, X(here), H - 20, "ink stroke w2");
+  return `<svg viewBox="0 0 ${W} ${H}" role="img" aria-label="${esc(caption)}"><title>${esc(caption)}</title>${out}${stacked(labels, W - right_ + 4, 14, 8, H - 26)}</svg>`;
 }
 function drawStrips(S) {
-  const updateStep = (u) =>
-    facts.truth ? facts.settings.random_steps + facts.updates[u] : array("curve.env_steps").at(-1);
-  const marks_ = facts.updates.map((n, u) => [updateStep(u), n % facts.settings.policy_delay === 0]);
-  const list = (name) => Array.from(array(`curve.${name}`));
+  const list = (name) => Array.from(array(`curve.${name}`)),
+    here = facts.updates[S.u];
   const learning = [{ values: list("td3_return"), cls: "c1", label: "TD3" }];
   if (facts.truth) learning.push({ values: list("ddpg_return"), cls: "ddpg", label: "DDPG" });
   $("learn-caption").textContent = facts.truth
-    ? `Return over ${group(facts.settings.memory_size)} env steps; best possible ${show(facts.optimum, 1)}`
+    ? `Discounted return (best possible ${show(facts.optimum, 1)}) over updates; ◆ a recorded update`
     : `Return of the run's evaluations, to ${group(array("curve.env_steps").at(-1))} env steps`;
-  put(
-    "learning",
-    strip(learning, "Learning curve", marks_, updateStep(S.u), undefined, $("learning").clientWidth || 400),
-  );
+  put("learning", strip(learning, "Learning curve", here, undefined, $("learning").clientWidth || 400));
   if (facts.truth) {
     const gap = (who) => list(`${who}_q`).map((q, j) => q - list(`${who}_exact`)[j]);
     const td3 = gap("td3"),
       ddpg = gap("ddpg"),
-      here = nearest(updateStep(S.u));
+      near = nearest(here + facts.settings.random_steps);
     $("truth-caption").textContent =
-      `Believed minus exact Q (200 starts): TD3 ${signed(td3[here])}, DDPG ${signed(ddpg[here])}`;
+      `Predicted Q minus exact Q (200 starts): TD3 ${signed(td3[near])}, DDPG ${signed(ddpg[near])}`;
     put(
       "truth-strip",
       strip(
@@ -524,8 +567,7 @@ function drawStrips(S) {
           { values: ddpg, cls: "ddpg", label: "DDPG" },
         ],
         "How far the learners' Q is from the exact Q",
-        marks_,
-        updateStep(S.u),
+        here,
         0,
         $("truth-strip").clientWidth || 400,
       ),
@@ -541,6 +583,8 @@ const nearest = (step_) => {
   });
   return best;
 };
+const nearestUpdate = (n) =>
+  facts.updates.reduce((best, v, u) => (Math.abs(v - n) < Math.abs(facts.updates[best] - n) ? u : best), 0);
 
 function pokesHtml(S) {
   const lesson = lessons.steps[S.step - 1],
@@ -569,7 +613,7 @@ function pokesHtml(S) {
   const toggle = ([, name, label]) =>
     `<div class="poke"><span>${esc(label)}</span><div class="choices"><button data-flip="${name}" aria-pressed="${k[name]}">${k[name] ? "on" : "off"}</button></div></div>`;
   let out =
-    "<h3>Poke it</h3>" +
+    "<h3>Change it</h3>" +
     lesson.pokes
       .filter((p) => p[0] === "row" || usable(p[1]))
       .map((p) => ({ row, slider, choice, toggle })[p[0]](p))
@@ -596,6 +640,11 @@ function pokesHtml(S) {
   );
   if (able.length)
     out += `<h3>Break it</h3><div class="breaks">${able.map(([id, label]) => `<button data-break="${id}" aria-pressed="${broken(k, id)}">${esc(label)}</button>`).join("")}</div>`;
+  const raced = lesson.breaks.map(([id]) => id).find((id) => id in lessons.races && facts.race);
+  const other = Object.keys(lessons.races).filter((id) => lessons.races[id].step === S.step && facts.race);
+  if (raced || other.length)
+    out += `<p class="further"><a href="#race" data-race-link="${raced || other[0]}">Train it broken for 5,000 updates</a></p>`;
+  if (S.step === 8 && facts.truth) out += '<p class="further"><a href="#toy" data-toy-link="1">Why two critics and not ten?</a></p>';
   if (!facts.live)
     out += `<p class="shapes">These networks are too large to be computed in the page: curves are slices along ${esc(facts.action_names[0])}, cells are a sample of the weights, and steps 12 to 15 show what was recorded.</p>`;
   return out;
@@ -622,34 +671,49 @@ const changed = (S) =>
   );
 const stageWidth = () => ($("stage").clientWidth < narrowAt ? 360 : 640);
 
+const GROUPS = [
+  ["before training", 1, 3],
+  ["one update", 4, 12],
+  ["every second update", 13, 15],
+];
+// The fifteen buttons are made once and then only marked, so that focus stays where it is.
+$("steps").innerHTML = GROUPS.map(
+  ([label, from, to]) =>
+    `<div><span>${label}</span>${Array.from({ length: to - from + 1 }, (_, j) => from + j)
+      .map((n) => `<button data-step="${n}" title="${esc(lessons.steps[n - 1].title)}" aria-label="Step ${n}: ${esc(lessons.steps[n - 1].title)}">${n}</button>`)
+      .join("")}</div>`,
+).join("");
+const stepButtons = [...document.querySelectorAll("nav [data-step]")];
+const NAMES = {
+  capacity: "capacity",
+  seed: "seed",
+  low: "lowest action",
+  high: "highest action",
+  sigma: "noise σ",
+  clip: "bound c",
+  aim: "ã of this row",
+  gamma: "γ",
+  dead: "this row ended",
+  half: "half the squared error",
+  rate: "learning rate",
+  delay: "policy delay",
+  tau: "τ",
+  breaks: "",
+};
 function render(push = true) {
   const S = seen(state),
     R = run([2, 3].includes(S.step) ? 0 : S.u, S.pokes),
     lesson = lessons.steps[S.step - 1];
-  const before = $("steps").scrollLeft;
-  put(
-    "steps",
-    [
-      ["before training", 1, 3],
-      ["one update", 4, 12],
-      ["every second update", 13, 15],
-    ]
-      .map(
-        ([label, from, to]) =>
-          `<div><span>${label}</span>${Array.from({ length: to - from + 1 }, (_, j) => from + j)
-            .map(
-              (n) =>
-                `<button data-step="${n}" ${n === S.step ? 'aria-current="step"' : ""} class="${lessons.steps[n - 1].breaks.some((b) => broken(S.pokes, b[0])) ? "changed" : ""}" title="${esc(lessons.steps[n - 1].title)}" aria-label="Step ${n}: ${esc(lessons.steps[n - 1].title)}">${n}</button>`,
-            )
-            .join("")}</div>`,
-      )
-      .join(""),
-  );
-  $("steps").scrollLeft = before;
-  const now = document.querySelector("nav [aria-current]");
+  stepButtons.forEach((button, j) => {
+    if (j + 1 === S.step) button.setAttribute("aria-current", "step");
+    else button.removeAttribute("aria-current");
+    button.classList.toggle("changed", lessons.steps[j].breaks.some((b) => broken(S.pokes, b[0])));
+  });
   if (shownStep !== S.step) {
     shownStep = S.step;
+    const now = stepButtons[S.step - 1];
     $("steps").scrollLeft = now.offsetLeft - $("steps").clientWidth / 2;
+    $("said").textContent = `Step ${S.step}: ${lesson.title}`;
   }
   put("title", `<b>${S.step}</b>${esc(lesson.title)}`);
   put("formula", lesson.formula);
@@ -660,8 +724,8 @@ function render(push = true) {
   document.querySelectorAll(".code").forEach((f) => {
     f.hidden = f.id !== `code-${S.step}`;
   });
-  const scene = stage(S, stageWidth());
-  put("stage", svgOf(scene));
+  const { map, drawing } = parts(S, stageWidth());
+  put("stage", `<div id="map">${svgOf(map, "", "", "map")}</div><div id="drawing">${svgOf(drawing)}</div>`);
   $("caption").hidden = state.film === null;
   $("caption").textContent = S.caption || "";
   const said = banner(S, R),
@@ -669,40 +733,24 @@ function render(push = true) {
   put(
     "banner",
     said || undo.length
-      ? `<span>${
-          said ||
-          `Changed: ${undo
-            .map(
-              (n) =>
-                ({
-                  capacity: "capacity",
-                  seed: "seed",
-                  low: "lowest action",
-                  high: "highest action",
-                  sigma: "noise σ",
-                  clip: "bound c",
-                  aim: "a′ of this row",
-                  gamma: "γ",
-                  dead: "this row ended",
-                  rate: "learning rate",
-                  delay: "policy delay",
-                  tau: "τ",
-                  breaks: "",
-                })[n],
-            )
-            .filter(Boolean)
-            .join(", ")}.`
-        }</span><button data-undo="1">Undo</button>`
+      ? `<span>${said || `Changed: ${undo.map((n) => NAMES[n]).filter(Boolean).join(", ")}.`}</span><button data-undo="1">Undo</button>`
       : "",
   );
   $("banner").hidden = !said && !undo.length;
+  $("banner").classList.toggle("broken", Boolean(said));
   $("banner").dataset.broken = S.pokes.breaks.join(",");
   put("values", valuesHtml(S, R));
+  put("predict", state.film === null ? predictHtml(S, R) : "");
+  $("predict").hidden = !$("predict").innerHTML;
   if (!document.querySelector(`[data-slide="${sliding}"]`)) put("pokes", pokesHtml(S));
   drawStrips(S);
-  $("training").value = S.u;
+  $("training").value = facts.updates[S.u];
   $("training-label").textContent =
-    `update ${group(facts.updates[S.u])} (${facts.updates[S.u] % 2 ? "odd" : "even"}), ${R.turn && S.step > 3 ? "actor's turn" : S.step > 3 ? "actor waits" : "recorded"}`;
+    S.step === 2 || S.step === 3
+      ? facts.loaded
+        ? "the networks as they were saved"
+        : "before the first update"
+      : `update ${group(facts.updates[S.u])}${S.step > 3 ? (R.turn ? ": the actor moves" : ": the actor waits") : ""}`;
   $("inside").value = state.film === null ? S.step + S.t * 0.999 : 1 + state.film * 14.998;
   $("inside-label").textContent =
     state.film === null
@@ -711,6 +759,13 @@ function render(push = true) {
   $("play").innerHTML = playing ? "&#10074;&#10074; Pause" : "&#9654;&#xFE0E; Play";
   $("play").setAttribute("aria-label", playing ? "Pause" : "Play");
   $("film").setAttribute("aria-pressed", state.film !== null);
+  if (facts.truth) {
+    const W = $("toy-stage").clientWidth < narrowAt ? 360 : 640;
+    put("toy-stage", svgOf(toyDraw(state.toy, state.draw, W), "", "", "toy"));
+    $("toy-n").value = state.toy;
+    $("toy-out").textContent = state.toy;
+  }
+  raceRender();
   document.title = `${S.step} ${lesson.title} · TD3 in fifteen steps`;
   if (push) history.replaceState(null, "", address(state));
 }
@@ -726,11 +781,12 @@ function go(step_, t = null) {
   stop();
   change((S) => {
     S.step = Math.max(1, Math.min(15, step_));
-    S.t = t ?? (calm ? 1 : 0);
+    // A step that asks for a prediction begins before its result, and waits.
+    S.t = t ?? (calm && !asks(S) ? 1 : 0);
   });
-  if (t === null && !calm) play();
+  if (t === null && !calm && !asks(state)) play();
 }
-const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
+const asks = (S) => Boolean(predictions[S.step]) && !answers.has(predictionKey(S)) && !changed(S).length;
 
 // Playing: the clock only moves t; when it stops, the address says where.
 const stepSeconds = 3.4;
@@ -787,10 +843,34 @@ function startFilm() {
 }
 
 document.addEventListener("click", (event) => {
-  const hit = event.target.closest("[data-step],[data-set],[data-flip],[data-break],[data-undo]");
+  const hit = event.target.closest("[data-step],[data-set],[data-flip],[data-break],[data-undo],[data-predict],[data-race-link],[data-toy-link],[data-race],[data-net]");
   if (!hit) return;
   const d = hit.dataset;
   if (d.step) return go(+d.step);
+  if (d.predict) {
+    answers.set(predictionKey(seen(state)), +d.predict);
+    if (calm) change((S) => (S.t = 1));
+    else {
+      change((S) => (S.t = 0));
+      play();
+    }
+    return document.querySelector(`[data-predict="${d.predict}"]`)?.focus();
+  }
+  if (d.raceLink) {
+    event.preventDefault();
+    state.race = d.raceLink;
+    render();
+    return $("race").scrollIntoView({ behavior: calm ? "auto" : "smooth" });
+  }
+  if (d.toyLink) {
+    event.preventDefault();
+    return $("toy").scrollIntoView({ behavior: calm ? "auto" : "smooth" });
+  }
+  if (d.race) {
+    state.race = d.race;
+    return render();
+  }
+  if (d.net) return openNetwork(d.net);
   stop();
   change((S) => {
     if (d.undo) {
@@ -831,9 +911,12 @@ document.addEventListener("input", (event) => {
       slide === "capacity"
         ? group(value)
         : show(value, slide === "tau" ? 3 : slide === "rate" || slide === "seed" ? 0 : 2);
+  } else if (id === "toy-n") {
+    state.toy = value;
+    render(false);
   } else if (id === "training")
     change((S) => {
-      S.u = value;
+      S.u = nearestUpdate(value);
     }, false);
   else if (state.film !== null) {
     state.film = clip01((value - 1) / 14.998);
@@ -850,16 +933,16 @@ document.addEventListener("change", (event) => {
   const { slide } = event.target.dataset;
   sliding = null;
   render();
-  // The controls were drawn anew: whoever came here by keyboard goes on from where he was.
+  // The controls were drawn anew: keyboard focus goes back to where it was.
   if (slide) document.querySelector(`[data-slide="${slide}"]`)?.focus();
 });
 document.querySelector(".strips").addEventListener("click", (event) => {
   const svg = event.target.closest("svg");
   if (!svg || !facts.truth) return;
   const box = svg.getBoundingClientRect(),
-    share = (event.clientX - box.left - 4) / (box.width - 54),
-    at = share * array("curve.env_steps").at(-1) - facts.settings.random_steps;
-  const even = facts.updates.map((n, u) => u).filter((u) => u % 2 === state.u % 2);
+    share = (event.clientX - box.left - 34 - THUMB) / (box.width - 34 - 46 - 2 * THUMB),
+    even = facts.updates.map((n, u) => u).filter((u) => u % 2 === state.u % 2),
+    at = share * lastUpdate;
   stop();
   change((S) => {
     S.u = even.reduce((best, u) => (Math.abs(facts.updates[u] - at) < Math.abs(facts.updates[best] - at) ? u : best));
@@ -869,25 +952,26 @@ $("back").onclick = () => go(state.step - 1, 1);
 $("forward").onclick = () => go(state.step + 1);
 $("play").onclick = toggle;
 $("film").onclick = startFilm;
+$("race-go").onclick = raceStart;
+$("toy-draw").onclick = () => {
+  state.draw = (state.draw + 1) % 1000;
+  render();
+};
+// Keys work only while the drawing, the player or the row of steps has focus: elsewhere they scroll the page as usual.
 document.addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.ctrlKey || event.metaKey || event.altKey || !event.target.closest?.("#stage, .player, nav")) return;
   const inRange = event.target.matches?.("input[type=range]"),
-    inCode = event.target.matches?.("pre");
+    another = (by) => {
+      stop();
+      change((S) => {
+        S.u = Math.max(0, Math.min(last, S.u + by));
+      });
+    };
   const act_ = {
     ArrowRight: () => go(seen(state).step + 1),
     ArrowLeft: () => go(seen(state).step - 1, 1),
-    ArrowUp: () => {
-      stop();
-      change((S) => {
-        S.u = Math.min(last, S.u + 1);
-      });
-    },
-    ArrowDown: () => {
-      stop();
-      change((S) => {
-        S.u = Math.max(0, S.u - 1);
-      });
-    },
+    PageUp: () => another(1),
+    PageDown: () => another(-1),
     " ": toggle,
     f: startFilm,
     0: () => {
@@ -897,15 +981,44 @@ document.addEventListener("keydown", (event) => {
       });
     },
   }[event.key];
-  if (
-    !act_ ||
-    (inRange && event.key.startsWith("Arrow")) ||
-    (inCode && ["ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight"].includes(event.key))
-  )
-    return;
+  if (!act_ || (inRange && /^(Arrow|Page)/.test(event.key))) return;
   if (event.key === " " && event.target.matches?.("button")) return;
   event.preventDefault();
   act_();
+  if (event.target.matches?.("nav button") && event.key.startsWith("Arrow")) stepButtons[state.step - 1].focus();
+});
+// A network's weights, large: before and after this update.
+function openNetwork(name) {
+  const S = seen(state),
+    R = run([2, 3].includes(S.step) ? 0 : S.u, S.pokes),
+    [label, colour, kind] = NETWORKS[name],
+    net = name.startsWith("actor") ? "actor" : "critic",
+    before = { actor: R.actor, critic1: R.critics[0], critic2: R.critics[1], actorTarget: R.actorTarget, critic1Target: R.targets[0], critic2Target: R.targets[1] }[name],
+    after = { actor: R.actorAfter, critic1: R.criticsAfter[0], critic2: R.criticsAfter[1], actorTarget: R.actorTargetAfter, critic1Target: R.targetsAfter[0], critic2Target: R.targetsAfter[1] }[name],
+    draw = (p, y) => {
+      const box = { x: 2, y, w: 536, h: 172 },
+        { plan, cell } = planFor(facts.drawn_sizes[net], box, 10, 20);
+      return rect(box.x, box.y, box.w, box.h, `frame ${colour} ${kind}`, 'rx="5"') + cellPaths(plan, cell, (at) => p[at], scaleOf(before), ["pos", "neg"]);
+    };
+  let most = 0;
+  before.forEach((v, j) => {
+    most = Math.max(most, Math.abs(after[j] - v));
+  });
+  $("network-title").textContent = `${label}, update ${group(R.number)}`;
+  $("network-body").innerHTML =
+    svgOf({ width: 540, height: 412, name: `Weights of the ${label}`, description: "Above before the update, below after it: one cell per weight, layer by layer, biases as single columns.", inside: text(4, 14, "before", "soft s") + draw(before, 20) + text(4, 216, "after", "soft s") + draw(after, 222) }, "", "", "net") +
+    `<p>Layers ${facts.sizes[net].join(" → ")}, ${group(before.length)} weights and biases${facts.live ? "" : " shown"}; the largest change in this update is ${show(most, 6)}.</p>`;
+  $("network").showModal();
+}
+// On paper: all fifteen steps, each with its drawing.
+addEventListener("beforeprint", () => {
+  const S = { ...fresh(), u: start };
+  $("paper").innerHTML = lessons.steps
+    .map((lesson, j) => {
+      const scene = stage({ ...S, step: j + 1, t: { 6: 0.5, 9: 0.74, 11: 0.66 }[j + 1] ?? 1 }, 640, {});
+      return `<article><h2><b>${j + 1}</b>${esc(lesson.title)}</h2><div class="formula">${lesson.formula}</div>${svgOf(scene, "", "", `paper-${j}`)}<p><b>What.</b> ${coded(lesson.what)} <b>Why.</b> ${coded(lesson.why)} <b>If you leave it out.</b> ${coded(lesson.without)} <b>Common misreading.</b> ${coded(lesson.misreading)}</p></article>`;
+    })
+    .join("");
 });
 // Hover a symbol: code, drawing, value and formula light up together.
 document.addEventListener("pointerover", (event) => {
@@ -922,7 +1035,10 @@ addEventListener("hashchange", () => {
   render(false);
 });
 addEventListener("resize", () => {
-  if ($("stage")) render(false);
+  if ($("stage")) {
+    render(false);
+    taskRender();
+  }
 });
 
 $("questions").innerHTML = lessons.questions
@@ -932,9 +1048,17 @@ $("questions").innerHTML = lessons.questions
   )
   .join("");
 document.addEventListener("click", (event) => {
-  if (event.target.dataset.go) scrollTo({ top: 0, behavior: calm ? "auto" : "smooth" });
+  if (event.target.dataset.go) $("steps").scrollIntoView({ behavior: calm ? "auto" : "smooth" });
 });
-$("training").max = last;
+$("training").min = firstUpdate;
+$("training").max = lastUpdate;
+if (facts.race)
+  $("races").innerHTML = Object.entries(lessons.races)
+    .map(([id, { label }]) => `<button data-race="${id}">${esc(label)}</button>`)
+    .join("");
+else $("race").remove();
+if (!facts.truth) $("toy").remove();
+taskBegin();
 // For tests, docs and film: the same functions that the page itself uses.
 window.explain = {
   facts,
@@ -943,6 +1067,23 @@ window.explain = {
   POKES,
   parse,
   address,
+  makeTrainer,
+  filmState,
+  raceSetup,
+  race,
+  toyAverages,
+  wholeMap: (width) => {
+    const S = { ...fresh(), step: 0, t: 1 },
+      R = run(start, S.pokes);
+    return {
+      width,
+      height: MAP_HEIGHT,
+      name: "TD3 as one map",
+      description:
+        "The environment fills the replay buffer; the target networks turn s', r and d into y; the critics are fitted to y; the actor ascends critic 1; the targets follow.",
+      inside: drawMap(R, S, 1, width),
+    };
+  },
   stage: (hash, width, options) => {
     const S = seen(parse(hash));
     return stage(S, width, { ...options, caption: options?.caption ? S.caption || "" : null });
@@ -959,4 +1100,6 @@ window.explain = {
   filmLength,
   svgStyle,
 };
+// A link to a moment shows that moment: the task above it is for readers who begin at the top.
+if (/step=|film=/.test(location.hash)) requestAnimationFrame(() => $("steps").scrollIntoView());
 render(false);

@@ -86,236 +86,6 @@ function stacked(labels, x, gap = 14, top = 0, bottom = 1e9) {
   return sorted.map((l) => text(x, l.at + 4, l.text, `${l.cls} s`, l.sym ? `data-sym="${l.sym}"` : "")).join("");
 }
 
-// The six networks: weights as cells, sign by hue, size by strength. Targets are dashed.
-const NETWORKS = [
-  ["actor", "actor", "actor", "online"],
-  ["critic1", "critic 1", "c1", "online"],
-  ["critic2", "critic 2", "c2", "online"],
-  ["actorTarget", "actor target", "actor", "target"],
-  ["critic1Target", "critic 1 target", "c1", "target"],
-  ["critic2Target", "critic 2 target", "c2", "target"],
-];
-const NET_SYMBOLS = {
-  actor: "actor",
-  critic1: "critics",
-  critic2: "critics",
-  actorTarget: "actor_target",
-  critic1Target: "critics_target",
-  critic2Target: "critics_target",
-};
-const LEVELS = 6;
-
-function cellPlan(sizes, cell, x0, y0) {
-  const plan = [];
-  let x = x0,
-    start = 0;
-  const rows = Math.max(...sizes.slice(1, -1));
-  for (let d = 0; d + 1 < sizes.length; d++) {
-    const i = sizes[d],
-      o = sizes[d + 1],
-      last = d + 2 === sizes.length;
-    for (let j = 0; j < i; j++)
-      for (let k = 0; k < o; k++) {
-        plan.push([start + j * o + k, x + (last ? k : j) * cell, y0 + (last ? j : k) * cell]);
-      }
-    const columns = last ? o : i;
-    for (let k = 0; k < o; k++) plan.push([start + i * o + k, x + columns * cell + cell * 0.35, y0 + k * cell]);
-    start += (i + 1) * o;
-    x += (columns + 1.35) * cell + cell * 1.2;
-  }
-  return { plan, width: x - x0 - cell * 1.2, height: rows * cell };
-}
-function planFor(sizes, box) {
-  const unit = cellPlan(sizes, 1, 0, 0);
-  const cell = Math.min((box.w - 12) / unit.width, (box.h - 36) / unit.height);
-  return { cell, ...cellPlan(sizes, cell, box.x + (box.w - unit.width * cell) / 2, box.y + 19) };
-}
-function cellPaths(plan, cell, value, scale, classes) {
-  const buckets = {};
-  const size = cell * 0.9;
-  for (const [at, x, y] of plan) {
-    const v = value(at, x);
-    if (v === null) continue;
-    const level = Math.min(LEVELS, Math.round((Math.abs(v) / scale) * LEVELS));
-    if (level < 1) continue;
-    (buckets[`${v < 0 ? 1 : 0}${level}`] ||= []).push(`M${fix(x)} ${fix(y + size / 2)}h${fix(size)}`);
-  }
-  return Object.keys(buckets)
-    .sort()
-    .map((key) =>
-      path(
-        buckets[key].join(""),
-        `${classes[+key[0]]} cell`,
-        `stroke-width="${fix(size)}" stroke-opacity="${fix(0.15 + (0.85 * +key[1]) / LEVELS)}"`,
-      ),
-    )
-    .join("");
-}
-const scaleOf = (p) => {
-  const sorted = Array.from(p, Math.abs).sort((a, b) => a - b);
-  return sorted[Math.floor(sorted.length * 0.95)] || 1;
-};
-
-// What each network is doing at a moment: which are awake, what flows through, which cells glow, which weights to draw.
-function networkStates(R, S, t) {
-  const k = S.pokes,
-    step = S.step,
-    glide = phase(t, 0.3, 0.75);
-  const nets = {
-    actor: { p: R.actor, kind: "actor" },
-    critic1: { p: R.critics[0], kind: "critic" },
-    critic2: { p: R.critics[1], kind: "critic" },
-    actorTarget: { p: R.actorTarget, kind: "actor" },
-    critic1Target: { p: R.targets[0], kind: "critic" },
-    critic2Target: { p: R.targets[1], kind: "critic" },
-  };
-  const wake = (names, flow) =>
-    names.forEach((name, j) => {
-      nets[name].awake = true;
-      nets[name].flow = flow[j % flow.length];
-    });
-  if (step === 2) {
-    wake(
-      ["actor", "actorTarget"],
-      facts.loaded ? ["as trained", "as it follows"] : ["random weights", "an exact copy"],
-    );
-    nets.actorTarget.copied = t;
-  }
-  if (step === 3) {
-    wake(
-      ["critic1", "critic2", "critic1Target", "critic2Target"],
-      ["its own weights", "its own weights", ...Array(2).fill(facts.loaded ? "as it follows" : "an exact copy")],
-    );
-    if (broken(k, "twins")) {
-      nets.critic2.p = R.critics[0];
-      nets.critic2Target.p = R.targets[0];
-      nets.critic2.flow = "copied from critic 1";
-    }
-    nets.critic1Target.copied = nets.critic2Target.copied = t;
-  }
-  if (step === 5) wake([broken(k, "online") ? "actor" : "actorTarget"], ["s′ \u2192 a′"]);
-  if (step === 7) wake(["critic1Target", "critic2Target"], ["s′, a′ \u2192 Q1′", "s′, a′ \u2192 Q2′"]);
-  if (step === 10) wake(["critic1", "critic2"], ["s, a \u2192 Q1", "s, a \u2192 Q2"]);
-  if (step === 12) {
-    wake(["critic1", "critic2"], ["\u2190 gradient of the loss"]);
-    if (broken(k, "onecritic")) {
-      nets.critic2.awake = false;
-      nets.critic2.flow = "left out";
-    }
-    const moved = phase(t, 0.6, 0.95);
-    ["critic1", "critic2"].forEach((name, twin) => {
-      if (name === "critic2" && broken(k, "onecritic")) return;
-      nets[name].glow = R.criticGradients[twin];
-      nets[name].sweep = clip01(t / 0.55);
-      nets[name].fade = 1 - 0.75 * moved;
-      nets[name].p = blend(R.critics[twin], R.criticsAfter[twin], moved);
-      if (t > 0.6) nets[name].flow = "weights move";
-    });
-    if (broken(k, "leak"))
-      ["critic1Target", "critic2Target"].forEach((name, twin) => {
-        nets[name].awake = true;
-        nets[name].flow = "must not move!";
-        nets[name].glow = R.targetGradients[twin];
-        nets[name].sweep = clip01(t / 0.55);
-        nets[name].fade = 1;
-      });
-  }
-  if (step > 12) {
-    ["critic1", "critic2"].forEach((name, twin) => {
-      nets[name].p = R.criticsAfter[twin];
-    });
-  }
-  if (step === 13 && R.turn) {
-    wake(["critic1"], ["read only"]);
-    nets.critic1.glass = true;
-    if (broken(k, "both") || broken(k, "least")) {
-      nets.critic2.awake = true;
-      nets.critic2.glass = true;
-      nets.critic2.flow = "must not be asked!";
-    }
-    nets.critic1.pass = clip01(t / 0.35);
-    nets.actor.awake = true;
-    nets.actor.flow = t < 0.35 ? "s \u2192 a" : t < 0.7 ? "\u2190 gradient arrives" : "weights move";
-    if (t > 0.3 && !broken(k, "stored")) {
-      nets.actor.glow = R.actorGradient;
-      nets.actor.sweep = clip01((t - 0.35) / 0.3);
-      nets.actor.fade = 1 - 0.75 * phase(t, 0.7, 0.95);
-    }
-    if (broken(k, "stored")) {
-      nets.actor.flow = "no gradient arrives";
-      nets.actor.sweep = undefined;
-    }
-    nets.actor.p = blend(R.actor, R.actorAfter, phase(t, 0.7, 0.95));
-  }
-  if (step > 13) nets.actor.p = R.actorAfter;
-  if (step === 14) {
-    wake(["actor", "actorTarget"], ["stays where it is", R.glides ? `glides ${show(R.tau * 100, 1)} %` : "waits"]);
-    nets.actorTarget.p = blend(R.actorTarget, R.actorTargetAfter, R.glides ? glide : 0);
-  }
-  if (step > 14) nets.actorTarget.p = R.actorTargetAfter;
-  if (step === 15) {
-    wake(
-      ["critic1", "critic2", "critic1Target", "critic2Target"],
-      [
-        "stays where it is",
-        "stays where it is",
-        ...Array(2).fill(R.glides ? `glides ${show(R.tau * 100, 1)} %` : "waits"),
-      ],
-    );
-    ["critic1Target", "critic2Target"].forEach((name, twin) => {
-      nets[name].p = blend(R.targetsMoved[twin], R.targetsAfter[twin], R.glides ? glide : 0);
-    });
-  }
-  return nets;
-}
-const blend = (a, b, p) => (p <= 0 ? a : p >= 1 ? b : Float64Array.from(a, (v, j) => v + (b[j] - v) * p));
-
-const narrowAt = 480;
-const stageHeight = (W) => (W < narrowAt ? { nets: 196, drawing: 342 } : { nets: 244, drawing: 342 });
-
-function drawNetworks(R, S, t, W, y0) {
-  const nets = networkStates(R, S, t),
-    gap = W < narrowAt ? 6 : 14;
-  const w = (W - 2 * gap - 4) / 3,
-    h = (stageHeight(W).nets - 16) / 2;
-  const idleStep = [1, 4, 6, 8, 9, 11].includes(S.step);
-  let out = "";
-  NETWORKS.forEach(([name, label, colour, kind], j) => {
-    const net = nets[name],
-      box = { x: 2 + (j % 3) * (w + gap), y: y0 + Math.floor(j / 3) * (h + 8), w, h };
-    const awake = net.awake || (name === "critic2" && net.flow === "left out");
-    const sizes = facts.drawn_sizes[net.kind],
-      { plan, cell } = planFor(sizes, box),
-      scale = scaleOf(net.p);
-    const reach = net.copied === undefined ? null : box.x + box.w * net.copied;
-    let inside = cellPaths(plan, cell, (at, x) => (reach !== null && x > reach ? null : net.p[at]), scale, [
-      "pos",
-      "neg",
-    ]);
-    if (net.sweep !== undefined && net.sweep > 0) {
-      const edge = box.x + box.w * (1 - net.sweep),
-        strong = scaleOf(net.glow) * 1.2;
-      inside += `<g opacity="${fix(net.fade)}">${cellPaths(plan, cell, (at, x) => (x + cell < edge ? null : net.glow[at]), strong, ["glow", "glow"])}</g>`;
-      if (net.sweep < 1) inside += line(edge, box.y + 16, edge, box.y + box.h - 14, "gradient stroke w2");
-    }
-    if (net.glass) inside += rect(box.x + 2, box.y + 17, box.w - 4, box.h - 34, "glass");
-    if (net.pass !== undefined && net.pass < 1) {
-      const edge = box.x + box.w * (1 - net.pass);
-      inside += line(edge, box.y + 16, edge, box.y + box.h - 14, "gradient stroke w2");
-    }
-    const dim = awake || net.copied !== undefined ? 1 : idleStep ? 0.34 : 0.26;
-    out +=
-      `<g class="net" data-net="${name}" data-sym="${NET_SYMBOLS[name]}"><g opacity="${dim}">` +
-      rect(box.x, box.y, box.w, box.h, `frame ${colour} ${kind}`, 'rx="5"') +
-      inside +
-      "</g>" +
-      text(box.x + 6, box.y + 13, label, dim < 1 ? "soft s" : `${colour}-ink s b`) +
-      (net.flow ? text(box.x + box.w / 2, box.y + box.h - 5, net.flow, "ink xs mid") : "") +
-      "</g>";
-  });
-  return out;
-}
-
 // A frame with axes, and the two scales.
 function axes(x, y, w, h, xr, yr, { xlabel = "", ylabel = "", xticks = 4, yticks = 4 } = {}) {
   const X = (v) => x + ((v - xr[0]) / (xr[1] - xr[0])) * w,
@@ -432,15 +202,15 @@ steps[1] = (R, S, t, W) => {
     (added > kept && !oldest ? dots(A, 0, added - kept, "ghost", 1.4, Math.max(1, Math.ceil(added / 3000))) : "") +
     dots(A, first, split, "dots-old", 1.8, many) +
     dots(A, split, last, "dots-new", 2.2, many) +
-    text(narrow ? 16 : 20, narrow ? 234 : 300, `${group(added)} transitions seen, ${group(kept)} kept`, "ink s") +
+    text(narrow ? 16 : 20, narrow ? 234 : 300, `${group(added)} transitions added, ${group(kept)} kept`, "ink s") +
     text(
       narrow ? 16 : 20,
       narrow ? 252 : 318,
       added > kept
         ? oldest
-          ? "full: nothing new is let in"
-          : "the oldest made room (grey dots are forgotten)"
-        : "room for more: nothing forgotten yet",
+          ? "full: new transitions are dropped"
+          : "the oldest were overwritten (gray dots)"
+        : "not full yet: nothing is overwritten",
       "soft s",
     ) +
     legend(
@@ -601,7 +371,7 @@ steps[3] = (R, S, t, W) => {
     : null;
   const A = axes(52, 30, W - 52 - 92, 232, [facts.low[0], facts.high[0]], spanOf(q, 0.25), {
     xlabel: actionLabel(),
-    ylabel: `score of an action, in the state of ${rowLabel(S)}`,
+    ylabel: `Q-value of an action, in the state of ${rowLabel(S)}`,
   });
   const upto = facts.low[0] + (facts.high[0] - facts.low[0]) * phase(t, 0.1, 0.85);
   let most = 0,
@@ -634,7 +404,7 @@ steps[3] = (R, S, t, W) => {
     text(
       52,
       312,
-      most > 0 ? `they disagree by up to ${show(most, 2)}` : "they never disagree: twins in name only",
+      most > 0 ? `they disagree by up to ${show(most, 2)}` : "they never disagree: one critic twice",
       most > 0 ? "ink s" : "bad s b",
     ) +
     text(52, 330, facts.loaded ? "wide bands: the targets" : "wide bands: the targets, exact copies", "soft s")
@@ -700,7 +470,7 @@ steps[4] = (R, S, t, W) => {
   });
   const foot = top + 8 * lane + 24,
     note = broken(S.pokes, "newest")
-      ? "the newest rows only: the last moments"
+      ? "the newest rows only: one short stretch of time"
       : `${batchSize} rows drawn from ${group(Math.min(filled, S.pokes.capacity))}, 8 of them shown`;
   return (
     out +
@@ -708,7 +478,7 @@ steps[4] = (R, S, t, W) => {
     text(
       narrow ? 16 : 292,
       narrow ? foot + 36 : foot + 22,
-      "ended: the task is over · clock: only the time was up",
+      "ended: the cart fell · clock: time limit reached",
       "soft s",
     )
   );
@@ -773,13 +543,13 @@ steps[5] = (R, S, t, W) => {
     text(
       L.x,
       L.bottom + 34,
-      online ? "from the online actor, which moves at once" : "a′ of the target actor, for each row's next state s′",
+      online ? "from the online actor, which changes in step 13" : "a′ of the target actor, for each row's next state s′",
       online ? "bad s b" : "ink s",
     ) +
     text(
       L.x,
       L.bottom + 52,
-      `grey tick: the ${online ? "target" : "online"} actor's; up to ${show(most, 3)} apart here`,
+      `gray tick: the ${online ? "target" : "online"} actor's; up to ${show(most, 3)} apart`,
       "soft s",
     )
   );
@@ -819,7 +589,7 @@ steps[6] = (R, S, t, W) => {
       line(L.X(a), y - 2, inPanel(L.X(mix(a, noisy, one))), y - 2, "actor stroke thin") +
       marks.diamond(L.X(a), y - 5, 3, "actor hollow2");
     out += sym(
-      "a2",
+      "smooth",
       marks.diamond(
         x,
         y - 5,
@@ -833,7 +603,7 @@ steps[6] = (R, S, t, W) => {
   });
   const said =
     t < 0.2
-      ? "the target actor's a′, and its bell of noise"
+      ? "a′ of the target actor, and the noise around it"
       : t < 0.56
         ? "move 1: add the noise, at most ±c"
         : broken(k, "noclamp")
@@ -881,7 +651,7 @@ steps[7] = (R, S, t, W) => {
     v1 = R.target_scores[0][j],
     v2 = R.target_scores[1][j];
   const P = curvePlot(R, S, W, "target", nextStateOf(R, S), [v1, v2], {
-      ylabel: `score in the next state s′ of ${rowLabel(S)}`,
+      ylabel: `Q-value in the next state s′ of ${rowLabel(S)}`,
     }),
     A = P.A;
   const p = phase(t, 0.05, 0.45),
@@ -914,11 +684,11 @@ steps[7] = (R, S, t, W) => {
   );
   return (
     out +
-    text(52, 312, `a′ = ${show(a1, 3)}:  Q1′ = ${show(v1, 3)},  Q2′ = ${show(v2, 3)}`, "ink s num") +
+    text(52, 312, `ã = ${show(a1, 3)}:  Q1′ = ${show(v1, 3)},  Q2′ = ${show(v2, 3)}`, "ink s num") +
     text(
       52,
       330,
-      same ? "one a′ for both: only the critics differ" : "each critic got a noise of its own",
+      same ? "one ã for both: only the critics differ" : "each critic got its own noise",
       same ? "soft s" : "bad s b",
     )
   );
@@ -932,7 +702,7 @@ steps[8] = (R, S, t, W) => {
   const P = curvePlot(R, S, W, "target", nextStateOf(R, S), [kept], {
       w: narrow ? W - 144 : 340,
       h: narrow ? 156 : 232,
-      ylabel: `score in s′ of ${rowLabel(S)}`,
+      ylabel: `Q-value in s′ of ${rowLabel(S)}`,
     }),
     A = P.A;
   const rule = { mean: (a, b) => (a + b) / 2, max: Math.max, first: (a) => a }[wrong] || Math.min;
@@ -964,7 +734,7 @@ steps[8] = (R, S, t, W) => {
     36,
     30 + P.h - 4,
   );
-  // All shown rows at once, each around the mean of its two opinions: now the one is lower, now the other.
+  // All shown rows at once, each around the mean of its two Q-values: now the one is lower, now the other.
   const half = (r) => (R.target_scores[0][r] - R.target_scores[1][r]) / 2,
     middle = (r) => (R.target_scores[0][r] + R.target_scores[1][r]) / 2;
   const reach = Math.max(...R.shown.map((r) => Math.abs(half(r))), 0.01) * 1.25,
@@ -1083,10 +853,10 @@ steps[9] = (R, S, t, W) => {
       lx,
       L.bottom + 56,
       broken(k, "nodeath")
-        ? "death is taken for life: the block stays"
+        ? "y counts a future that does not exist"
         : broken(k, "timeout")
-          ? "a time-out is taken for death"
-          : "after a true end nothing follows: y = r",
+          ? "the time-out is treated as a termination"
+          : "after a termination nothing follows: y = r",
       broken(k, "nodeath") || broken(k, "timeout") ? "bad s b" : "ink s",
     )
   );
@@ -1099,7 +869,7 @@ steps[10] = (R, S, t, W) => {
     y = R.y[j],
     own = broken(S.pokes, "ownaction");
   const P = curvePlot(R, S, W, "before", stateOf(R, S), [y, R.q[0][j], R.q[1][j]], {
-      ylabel: `score in the state s of ${rowLabel(S)}`,
+      ylabel: `Q-value in the state s of ${rowLabel(S)}`,
     }),
     A = P.A;
   const p = phase(t, 0.05, 0.4),
@@ -1140,7 +910,7 @@ steps[10] = (R, S, t, W) => {
     text(
       52,
       330,
-      own ? "another action than the one that earned r" : "the stored action: only of it r and s′ are known",
+      own ? "another action than the one that earned r" : "the stored action: for it alone r and s′ are known",
       own ? "bad s b" : "soft s",
     )
   );
@@ -1240,12 +1010,12 @@ steps[11] = (R, S, t, W) => {
   });
   const said = wrong
     ? `loss = ${show(R.loss, 2)}, but it should be ${show(trueLoss(R), 2)}`
-    : broken(S.pokes, "half")
-      ? `halved: ${show(R.loss, 3)}`
+    : S.pokes.half
+      ? `half: ${show(R.loss, 3)}; Adam's step is the same`
       : `loss = ${show(R.losses[0], 3)} + ${show(R.losses[1], 3)} = ${show(R.loss, 3)}`;
   return (
     out +
-    text(narrow ? 34 : 60, 318, said, wrong || broken(S.pokes, "half") ? "bad s b" : "ink s num", 'data-sym="loss"')
+    text(narrow ? 34 : 60, 318, said, wrong ? "bad s b" : "ink s num", 'data-sym="loss"')
   );
 };
 const trueLoss = (R) => R.q.reduce((s, q) => s + q.reduce((a, v, j) => a + (v - R.y[j]) ** 2, 0) / batchSize, 0);
@@ -1264,9 +1034,12 @@ steps[12] = (R, S, t, W) => {
   const k = S.pokes,
     j = R.shown[k.row],
     y = R.y[j],
+    narrow = W < narrowAt,
     before = [0, 1].map((twin) => qCurve(R, "before", twin, k.row)),
     after = [0, 1].map((twin) => qCurve(R, "after", twin, k.row));
-  const P = curvePlot(R, S, W, "before", stateOf(R, S), [y], { ylabel: `score in the state s of ${rowLabel(S)}` }),
+  const P = curvePlot(R, S, W, "before", stateOf(R, S), [y, R.q[0][j], R.q[1][j]], {
+      ylabel: `Q-value in the state s of ${rowLabel(S)}`,
+    }),
     A = P.A;
   const span = Math.abs(A.Y(0) - A.Y(1)),
     times = k.magnify ? baseTimes(R, S, span) : 1;
@@ -1282,12 +1055,21 @@ steps[12] = (R, S, t, W) => {
     sym("q1", path(trace(moved[0], A), "c1 stroke w2")) +
     sym("q2", path(trace(moved[1], A), "c2 stroke w2 dashes")) +
     "</g>";
-  const now = moved.map((q) => between(q, clamped(R.asked[j * actionSize], 0)));
-  out +=
-    line(x, 30, x, 262, "ink stroke thin") +
-    (Math.abs(A.Y(now[0]) - 146) < 116 ? marks.dot(x - 5, A.Y(now[0]), 5, "c1 fill edge") : "") +
-    (Math.abs(A.Y(now[1]) - 146) < 116 ? marks.square(x + 5, A.Y(now[1]), 4.6, "c2 fill edge") : "") +
-    sym("y", marks.star(x, A.Y(y), 9, "ystar"));
+  const at = clamped(R.asked[j * actionSize], 0),
+    now = moved.map((q) => between(q, at)),
+    was = before.map((q) => between(q, at));
+  out += line(x, 30, x, 262, "ink stroke thin");
+  // From where each Q-value was, an arrow to where it is now: toward y.
+  [0, 1].forEach((twin) => {
+    const px = x + (twin ? 9 : -9),
+      cls = twin ? "c2" : "c1",
+      inside = Math.abs(A.Y(now[twin]) - 146) < 116 && Math.abs(A.Y(was[twin]) - 146) < 116;
+    if (!inside) return;
+    out += marks[twin ? "square" : "dot"](px, A.Y(was[twin]), 3.4, `${cls} hollow2`);
+    if (p > 0) out += arrow(px, A.Y(was[twin]), px, A.Y(now[twin]), cls);
+    out += marks[twin ? "square" : "dot"](px, A.Y(now[twin]), 4.8, `${cls} fill edge`);
+  });
+  out += sym("y", marks.star(x, A.Y(y), 9, "ystar"));
   out += stacked(
     [
       { y: A.Y(moved[0].at(-1)), text: "Q1", cls: "c1-ink b" },
@@ -1299,43 +1081,53 @@ steps[12] = (R, S, t, W) => {
     36,
     262,
   );
+  const losses = R.lossesAfter
+    ? `loss of critic 1: ${show(R.losses[0], 3)} \u2192 ${show(R.lossesAfter[0], 3)}${narrow ? "" : `, of critic 2: ${show(R.losses[1], 3)} \u2192 ${show(R.lossesAfter[1], 3)}`}`
+    : "";
   const said =
     t < 0.6
       ? "the gradient runs back through both critics"
-      : `one optimiser step${times > 1 ? `, its effect shown ×${times}` : ", at true size"}`;
+      : losses || "one optimizer step";
+  const wrong = broken(k, "leak")
+    ? "the targets move too, and y with them"
+    : broken(k, "onecritic")
+      ? "critic 2 is not trained"
+      : "";
   return (
     out +
-    text(
-      52,
-      312,
-      broken(k, "leak")
-        ? "the targets move too: y runs away"
-        : broken(k, "onecritic")
-          ? "critic 2 keeps its random opinion"
-          : said,
-      broken(k, "leak") || broken(k, "onecritic") ? "bad s b" : "ink s",
-    ) +
+    text(52, 312, wrong || said, wrong ? "bad s b" : "ink s num", 'data-sym="loss"') +
     text(
       52,
       330,
       k.rate > 1
         ? `learning rate ×${k.rate}: a step ${k.rate} times as long`
-        : `★ is y; ${batchSize - 1} other rows and momentum pull too`,
+        : t < 0.6
+          ? `hollow: before; ★ is y of ${rowLabel(S)}`
+          : `${times > 1 ? `movement shown ×${times}; ` : ""}${R.qAfter ? `${approaching(R)} of ${batchSize} rows approach y` : "recorded"}`,
       "soft s",
     )
   );
 };
+const approaching = (R) =>
+  R.y.filter((y, j) => [0, 1].every((i) => Math.abs(R.qAfter[i][j] - y) < Math.abs(R.q[i][j] - y))).length;
 function baseTimes(R, S, span) {
-  const plain = run(R.u, { ...S.pokes, rate: 1 });
-  let most = 1e-9;
+  const plain = run(R.u, { ...S.pokes, rate: 1 }),
+    j = R.shown[S.pokes.row];
+  let most = 1e-9,
+    room = Infinity;
   [0, 1].forEach((twin) => {
     const b = qCurve(plain, "before", twin, S.pokes.row),
-      a = qCurve(plain, "after", twin, S.pokes.row);
+      a = qCurve(plain, "after", twin, S.pokes.row),
+      at = clamped(R.asked[j * actionSize], 0),
+      step = between(a, at) - between(b, at),
+      left = R.y[j] - between(b, at);
     b.forEach((v, g) => {
       most = Math.max(most, Math.abs(a[g] - v));
     });
+    // Magnified at most so far that the Q-value does not overshoot y.
+    if (step * left > 0) room = Math.min(room, left / step);
   });
-  return Math.max(1, Math.min(50, roundScale(22 / (most * span))));
+  return Math.max(1, Math.min(50, roundScale(Math.max(1, Math.min(26 / (most * span), 0.9 * room)))));
 }
 
 // 13: uphill on critic 1, every second update.
@@ -1363,7 +1155,7 @@ function waits(R, S, W, what) {
   const k = S.pokes;
   return (
     rect(W / 2 - 150, 60, 300, 118, "card", 'rx="10"') +
-    text(W / 2, 100, "Not this time", "ink big mid") +
+    text(W / 2, 100, "Not in this update", "ink big mid") +
     text(W / 2, 126, `update ${group(R.number)} is not a multiple of ${k.delay}`, "soft s mid") +
     text(W / 2, 148, what, "soft s mid") +
     text(W / 2, 228, "updates: filled = steps 13, 14 and 15 happen", "soft s mid") +
@@ -1372,8 +1164,9 @@ function waits(R, S, W, what) {
 }
 steps[13] = (R, S, t, W) => {
   const k = S.pokes;
-  if (!R.turn) return waits(R, S, W, "the actor and all targets stay as they are");
+  if (!R.turn) return waits(R, S, W, "the actor and all target networks stay as they are");
   const j = R.shown[k.row],
+    narrow = W < narrowAt,
     a = R.policy[j * actionSize],
     b = R.policyAfter[j * actionSize],
     stored = broken(k, "stored");
@@ -1386,49 +1179,64 @@ steps[13] = (R, S, t, W) => {
     range0 = spanOf([hill], 0.2),
     range1 = spanOf([hill, ...others.map((o) => o.values)], 0.08);
   const range = range1[1] - range1[0] < 3.5 * (range0[1] - range0[0]) ? range1 : range0;
-  const w = W - 144,
+  const gauge = R.rise && !narrow ? 78 : 0,
+    w = W - 144 - gauge,
     h = 178,
     A = axes(52, 30, w, h, [facts.low[0], facts.high[0]], range, {
       xlabel: actionLabel(),
-      ylabel: `critic 1's score in s of ${rowLabel(S)}`,
+      ylabel: `Q1 in the state s of ${rowLabel(S)}`,
     });
   const span = facts.high[0] - facts.low[0],
     moved = Math.abs(b - a),
-    room = Math.max(0.02, 0.3 * span),
+    // Magnified until it can be seen, at most to the edge of the range.
+    room = Math.max(0.02 * span, b > a ? facts.high[0] - a : a - facts.low[0]),
     times =
       k.magnify && moved > 1e-9
-        ? Math.max(1, Math.min(200, roundScale(Math.max(1, Math.min(room, 0.12 * span) / moved))))
+        ? Math.max(1, Math.min(200, roundScale(Math.max(1, Math.min(0.9 * room, 0.16 * span) / moved))))
         : 1;
-  const p = phase(t, 0.72, 0.96),
+  const p = phase(t, 0.74, 0.96),
     now = clamped(a + (b - a) * times * p, 0),
     slope = R.slope
       ? R.slope[j * actionSize]
       : (between(q1, clamped(a + 0.02 * span, 0)) - between(q1, clamped(a - 0.02 * span, 0))) /
         (clamped(a + 0.02 * span, 0) - clamped(a - 0.02 * span, 0));
-  const id = `cut13-${fix(W)}`;
+  const id = `cut13-${fix(W)}`,
+    touch = between(hill, a),
+    reach = 0.22 * span;
   let out =
     A.svg +
     `<clipPath id="${id}"><rect x="52" y="30" width="${fix(w)}" height="${h}"/></clipPath><g clip-path="url(#${id})">` +
     others.map((o) => path(trace(o.values, A), `${o.cls} stroke`)).join("") +
     (wrong ? path(trace(q1, A), "c1 stroke faint") + path(trace(q2, A), "c2 stroke faint") : "") +
     sym("q1", path(trace(hill, A), wrong ? "bad stroke w3" : "c1 stroke w2")) +
+    (t > 0.3 && !stored
+      ? line(
+          A.X(a - reach),
+          A.Y(touch - slope * reach),
+          A.X(a + reach),
+          A.Y(touch + slope * reach),
+          "gradient-thin stroke dashed",
+        )
+      : "") +
     "</g>";
   const x = A.X(now),
-    y = A.Y(between(hill, now));
+    y = A.Y(between(hill, now)),
+    x0 = A.X(a);
+  if (p > 0) out += marks.dot(x0, A.Y(touch), 4, "actor hollow2") + marks.diamond(x0, 30 + h, 4.5, "actor hollow2");
   out +=
     line(x, y, x, 30 + h, "actor stroke thin") +
     sym("a", marks.diamond(x, 30 + h, 6, "actor fill edge") + marks.dot(x, y, 5, "actor fill edge"));
   if (t > 0.3 && !stored) {
-    const push = phase(t, 0.3, 0.6) * Math.sign(slope) * Math.min(60, 26 + 20 * Math.log1p(Math.abs(slope)));
-    // Where the action is at the edge of its range and the slope points out of it, the arrow ends at the tick.
-    const from = x + push < 54 || x + push > 50 + w ? x - push : x,
+    const push = phase(t, 0.3, 0.45) * Math.sign(slope) * Math.min(60, 26 + 20 * Math.log1p(Math.abs(slope)));
+    // Where the action is at the edge of its range and the gradient points out of it, the arrow ends at the mark.
+    const from = x0 + push < 54 || x0 + push > 50 + w ? x0 - push : x0,
       y_ = 30 + h - 16;
     out +=
       arrow(from, y_, from + push, y_, "gradient") +
       text(
         Math.max(86, Math.min(24 + w, from + push / 2)),
         y_ - 10,
-        wrong ? "slope" : "dQ1/da",
+        wrong ? "gradient" : "dQ1/da",
         "gradient-ink xs b mid",
       );
   }
@@ -1443,53 +1251,122 @@ steps[13] = (R, S, t, W) => {
         .filter((o) => A.Y(o.values.at(-1)) > 26 && A.Y(o.values.at(-1)) < 214)
         .map((o) => ({ y: A.Y(o.values.at(-1)), text: o.label, cls: `${o.cls}-ink` })),
     ],
-    W - 86,
+    52 + w + 6,
     14,
     36,
     208,
   );
+  if (gauge) {
+    // The mean of Q1 over the batch, before and after: the quantity that the actor's step raises.
+    const gx = W - 66,
+      gain = R.rise[1] - R.rise[0],
+      up = gain > 0 ? -54 : 54,
+      mid = 119;
+    out +=
+      text(gx - 12, 23, "mean Q1", "soft s") +
+      line(gx, mid - 62, gx, mid + 62, "grid") +
+      line(gx - 7, mid, gx + 7, mid, "c1 stroke w2") +
+      text(gx + 12, mid + 4, "before", "soft xs") +
+      (p > 0
+        ? arrow(gx, mid, gx, mid + up * p, "c1") +
+          text(gx + 12, mid + up + (up < 0 ? 14 : -6), `${gain > 0 ? "+" : ""}${show(gain, 4)}`, "ink xs num")
+        : "");
+  }
   const said = stored
-    ? "the stored action has no slope in the actor"
+    ? "the stored action gives the actor no gradient"
     : wrong
-      ? `climbs the ${wrong === "both" ? "mean" : "smaller"} of both: not TD3`
+      ? `ascends the ${wrong === "both" ? "mean" : "smaller"} of both critics: not TD3`
       : t < 0.3
-        ? `the actor's own action: a = ${show(a, 4)}`
-        : t < 0.72
-          ? `slope of Q1 at a = ${show(a, 4)}: ${show(slope, 3)}`
-          : `a from ${show(a, 4)} to ${show(b, 4)}${times > 1 ? ` (shown ×${times})` : ""}`;
+        ? `the actor's own action: π(s) = ${show(a, 4)}`
+        : t < 0.74
+          ? `gradient dQ1/da at ${show(a, 4)} is ${show(slope, 3)}${narrow || !facts.truth ? "" : `: ${slope > 0 ? "more" : "less"} force raises Q1`}`
+          : `π(s) from ${show(a, 4)} to ${show(b, 4)}${times > 1 ? ` (shown ×${times})` : ""}`;
   return (
     out +
     text(52, 262, said, stored || wrong ? "bad s b" : "ink s num") +
     text(
       52,
       280,
-      t >= 0.72 && R.rise
-        ? `mean Q1 of the batch: ${show(R.rise[0], 5)} to ${show(R.rise[1], 5)}`
-        : "critic 1 is read, never changed",
+      t >= 0.74 && R.rise
+        ? `mean Q1 of the batch: ${show(R.rise[0], 4)} \u2192 ${show(R.rise[1], 4)}`
+        : `chain rule: dQ1/da · da/dφ${narrow ? "" : "; critic 1 is read, never changed"}`,
       "soft s num",
     ) +
     counter(R, k, W, 296)
   );
 };
 
-// 14 and 15: weights glide tau of the way.
-function glide(R, S, t, W, groups) {
+// 14 and 15: the lag of a target network, in time, and this update's movement.
+const lagging = () => has("lag.online");
+function followed(online, start, tau, every) {
+  const out = new Float64Array(online.length);
+  let at = start;
+  online.forEach((v, k) => {
+    if (k > 0 && k % every === 0) at += tau * (v - at);
+    out[k] = at;
+  });
+  return out;
+}
+const halfLife = (tau, every) => (tau <= 0 ? Infinity : tau >= 1 ? 0 : Math.ceil(Math.log(0.5) / Math.log(1 - tau)) * every);
+function lagPlot(R, S, t, W, y0, h, name, cls, label) {
+  const k = S.pokes,
+    online = array(`lag.${name}`),
+    every = broken(k, "everyupdate") ? 1 : k.delay,
+    target = followed(online, online[0], R.tau, every),
+    n = online.length - 1,
+    upto = Math.max(2, Math.round(n * mix(0.05, 1, phase(t, 0, 0.6))));
+  const A = axes(52, y0, W - 52 - 92, h, [0, n], spanOf([online, target], 0.12), {
+    xlabel: "",
+    ylabel: label,
+    yticks: 3,
+  });
+  const trail = (values) =>
+    points(
+      Array.from(values.subarray(0, upto + 1), (v, j) => [j, v])
+        .filter(([j]) => j % 4 === 0 || j === upto)
+        .map(([j, v]) => [A.X(j), A.Y(v)]),
+    );
+  let out = A.svg + path(trail(online), `${cls} stroke w1`) + path(trail(target), `${cls} stroke w3 dashed`);
+  const half = halfLife(R.tau, every);
+  // The half-life: the target has covered half of the distance to a weight that would stand still.
+  if (t > 0.62 && half > 8 && half < n * 0.6) {
+    const from = n * 0.3,
+      yy = y0 + h - 9;
+    out +=
+      line(A.X(from), yy, A.X(from + half), yy, "ink stroke") +
+      line(A.X(from), yy - 4, A.X(from), yy + 4, "ink stroke") +
+      line(A.X(from + half), yy - 4, A.X(from + half), yy + 4, "ink stroke") +
+      text(A.X(from + half) + 6, yy + 4, `half-life: ${Math.round(half)} updates`, "ink xs num");
+  }
+  out += stacked(
+    [
+      { y: A.Y(online[upto]), text: "online", cls: `${cls}-ink` },
+      { y: A.Y(target[upto]), text: "target", cls: `${cls}-ink b` },
+    ],
+    W - 86,
+    14,
+    y0 + 4,
+    y0 + h,
+  );
+  return out;
+}
+// This update at true scale, then magnified: each weight of the target moves the share tau toward its own.
+function glide(R, S, t, W, groups, top = 44, each = 0) {
   const narrow = W < narrowAt,
     k = S.pokes,
     p = R.glides ? phase(t, 0.25, 0.6) : 0,
     zoom = phase(t, 0.64, 0.85),
     x0 = narrow ? 96 : 150,
     x1 = W - (narrow ? 62 : 90),
-    each = groups.length > 1 ? 4 : 8;
+    count = each || (groups.length > 1 ? 4 : 8);
   const times = R.tau >= 0.3 || R.tau === 0 ? 1 : roundScale(0.62 / R.tau),
-    top = 44,
     lane = 26;
-  let out = text(x0, 24, "target", "soft s mid") + text(x1, 24, "online", "soft s mid"),
+  let out = text(x0, top - 16, "target", "soft s mid") + text(x1, top - 16, "online", "soft s mid"),
     at = 0;
-  for (const { from, to, cls, label } of groups) {
+  for (const { from, to, cls } of groups) {
     const order = Array.from(from.keys())
       .sort((a, b) => Math.abs(to[b] - from[b]) - Math.abs(to[a] - from[a]))
-      .slice(0, each);
+      .slice(0, count);
     order.forEach((w) => {
       const y = top + at * lane,
         share = R.tau * p * mix(1, k.magnify ? times : 1, zoom);
@@ -1503,67 +1380,138 @@ function glide(R, S, t, W, groups) {
       at++;
     });
   }
-  const hard = broken(k, "hardcopy"),
-    every = broken(k, "everyupdate") && !R.turn;
-  const said = !R.glides
-    ? ""
-    : hard
-      ? "copied whole: the targets jump, and y with them"
-      : every
-        ? "at every update: the lag is halved"
-        : zoom > 0.02 && k.magnify && times > 1
-          ? `the same movement, magnified ×${times}`
-          : `τ = ${show(R.tau, 3)}: ${R.tau === 0 ? "the target stays a beginner for ever" : R.tau > 0.05 ? "a jump, not a glide" : "at true scale almost nothing moves"}`;
+  return { svg: out, bottom: top + at * lane, times, zoom };
+}
+function glideSays(R, S, t, zoom, times) {
+  const k = S.pokes;
+  if (broken(k, "hardcopy")) return ["copied whole: y jumps with the online networks", true];
+  if (broken(k, "everyupdate")) return ["at every update: the lag is halved", true];
+  if (R.tau === 0) return ["τ = 0: the targets keep their initial weights", true];
+  if (R.tau > 0.05) return [`τ = ${show(R.tau, 3)}: the targets follow almost at once`, false];
+  return [
+    zoom > 0.02 && k.magnify && times > 1
+      ? `this update's movement, magnified ×${times}`
+      : `τ = ${show(R.tau, 3)}: in one update almost nothing moves`,
+    false,
+  ];
+}
+steps[14] = (R, S, t, W) => {
+  if (!R.glides) return waits(R, S, W, "the actor target stays as it is");
+  const group_ = [{ from: R.actorTarget, to: R.actorAfter, cls: "actor" }];
+  if (!lagging()) {
+    const G = glide(R, S, t, W, group_),
+      [said, bad] = glideSays(R, S, t, G.zoom, G.times);
+    return G.svg + text(W < narrowAt ? 16 : 60, G.bottom + 18, said, bad ? "bad s b" : "ink s");
+  }
+  const G = glide(R, S, t, W, group_, 218, 3),
+    [said, bad] = glideSays(R, S, t, G.zoom, G.times);
   return (
-    out +
-    text(narrow ? 16 : 60, top + 8 * lane + 18, said, hard || every ? "bad s b" : "ink s") +
+    lagPlot(R, S, t, W, 30, 122, "actor", "actor", `one weight of the actor and its target${W < narrowAt ? "" : ", updates 0 to 2 000"}`) +
+    G.svg +
+    text(W < narrowAt ? 16 : 60, 300, said, bad ? "bad s b" : "ink s") +
+    text(W < narrowAt ? 16 : 60, 318, "the three weights farthest from the actor's", "soft s")
+  );
+};
+steps[15] = (R, S, t, W) => {
+  if (!R.glides) return waits(R, S, W, "the critic targets stay as they are");
+  const groups = [
+    { from: R.targetsMoved[0], to: R.criticsAfter[0], cls: "c1" },
+    { from: R.targetsMoved[1], to: R.criticsAfter[1], cls: "c2" },
+  ];
+  if (!lagging()) {
+    const G = glide(R, S, t, W, groups),
+      [said, bad] = glideSays(R, S, t, G.zoom, G.times);
+    return G.svg + text(W < narrowAt ? 16 : 60, G.bottom + 18, said, bad ? "bad s b" : "ink s");
+  }
+  const slow = array("lag.y"),
+    fast = array("lag.y_online"),
+    n = slow.length - 1,
+    upto = Math.max(2, Math.round(n * mix(0.05, 1, phase(t, 0, 0.6))));
+  const h = 104,
+    y0 = 184,
+    A = axes(52, y0, W - 52 - 92, h, [0, n], spanOf([slow, fast], 0.1), {
+      xlabel: "",
+      ylabel: `y of row ${facts.row + 1}: with targets${W < narrowAt ? "" : " (thick), from the online networks (thin)"}`,
+      yticks: 3,
+    });
+  const trail = (values) =>
+    points(
+      Array.from(values.subarray(0, upto + 1), (v, j) => [j, v])
+        .filter(([j]) => j % 4 === 0 || j === upto)
+        .map(([j, v]) => [A.X(j), A.Y(v)]),
+    );
+  const [said, bad] = glideSays(R, S, t, 0, 1),
+    j = R.shown[S.pokes.row],
+    next = R.yAfter ? R.yAfter[j] : null;
+  return (
+    lagPlot(R, S, t, W, 26, 112, "online", "c1", `one weight of critic 1 and its target${W < narrowAt ? "" : ", updates 0 to 2 000"}`) +
+    A.svg +
+    path(trail(fast), "bad stroke w1") +
+    path(trail(slow), "ystroke stroke w3") +
+    stacked(
+      [
+        { y: A.Y(fast[upto]), text: "no targets", cls: "bad" },
+        { y: A.Y(slow[upto]), text: "y", cls: "ink b" },
+      ],
+      W - 86,
+      14,
+      y0 + 4,
+      y0 + h,
+    ) +
     text(
-      narrow ? 16 : 60,
-      top + 8 * lane + 38,
-      groups.length > 1
-        ? "the four weights of each critic that have farthest to go"
-        : "the eight weights that have farthest to go",
-      "soft s",
+      W < narrowAt ? 16 : 52,
+      y0 + h + 34,
+      bad || t < 0.7 || next === null
+        ? said
+        : `y of ${rowLabel(S)}${W < narrowAt ? "" : " by the moved targets"}: ${show(R.y[j], 4)} \u2192 ${show(next, 4)}${W < narrowAt ? "" : ": the loop closes"}`,
+      bad ? "bad s b" : "ink s num",
     )
   );
-}
-steps[14] = (R, S, t, W) =>
-  R.glides
-    ? glide(R, S, t, W, [{ from: R.actorTarget, to: R.actorAfter, cls: "actor" }])
-    : waits(R, S, W, "the actor's target stays as it is");
-steps[15] = (R, S, t, W) =>
-  R.glides
-    ? glide(R, S, t, W, [
-        { from: R.targetsMoved[0], to: R.criticsAfter[0], cls: "c1" },
-        { from: R.targetsMoved[1], to: R.criticsAfter[1], cls: "c2" },
-      ])
-    : waits(R, S, W, "the critics' targets stay as they are");
+};
 
-// The whole stage: heading (for docs and film), networks, the step's own drawing, caption.
+// The whole stage for docs and film: heading, map, the chosen row, the step's own drawing, caption.
 const titles = JSON.parse(document.getElementById("lessons").textContent).steps;
-function stage(S, W, { heading = false, caption = null } = {}) {
+const DRAWING = 342;
+const showsRow = (step) => step >= 4 && step <= 13;
+function parts(S, W) {
   const u = S.step <= 3 && S.step >= 2 ? 0 : S.u,
     R = run(u, S.pokes),
-    t = S.t,
-    H = stageHeight(W);
-  const head = heading ? 34 : 0,
+    thumb = showsRow(S.step) ? thumbHeight() : 0,
+    name = `Step ${S.step}: ${titles[S.step - 1].title}`;
+  return {
+    map: { width: W, height: MAP_HEIGHT, name: `Map of TD3, ${name}`, description: "", inside: drawMap(R, S, S.t, W) },
+    drawing: {
+      width: W,
+      height: thumb + DRAWING,
+      name,
+      description: titles[S.step - 1].drawing,
+      inside:
+        (thumb ? thumbnail(R, S, W) : "") +
+        `<g transform="translate(0 ${thumb})">${steps[S.step](R, S, S.t, W)}</g>`,
+    },
+  };
+}
+function stage(S, W, { heading = false, caption = null } = {}) {
+  const { map, drawing } = parts(S, W),
+    head = heading ? 34 : 0,
     foot = caption === null ? 0 : 40,
-    total = head + H.nets + 10 + H.drawing + foot;
+    // Frames of the film have one height.
+    tall = caption === null ? drawing.height : DRAWING + thumbHeight(),
+    total = head + map.height + 12 + tall + foot;
   let inside = "";
   if (heading)
     inside +=
       text(4, 21, `${S.step}  ${titles[S.step - 1].title}`, "ink head") +
       (W >= narrowAt && S.step > 3 ? text(W - 4, 21, `update ${group(facts.updates[S.u])}`, "soft s end") : "");
   inside +=
-    drawNetworks(R, S, t, W, head + 2) +
-    `<g transform="translate(0 ${head + H.nets + 10})">${steps[S.step](R, S, t, W)}</g>`;
+    `<g transform="translate(0 ${head})">${map.inside}</g>` +
+    `<g transform="translate(0 ${head + map.height + 12})">${drawing.inside}</g>`;
   if (caption !== null) inside += text(W / 2, total - 14, caption, "ink cap mid");
-  const name = `Step ${S.step}: ${titles[S.step - 1].title}`;
-  return { width: W, height: total, name, description: titles[S.step - 1].drawing, inside };
+  return { ...drawing, height: total, inside };
 }
-function svgOf(scene, attributes = "", style = "") {
+function svgOf(scene, attributes = "", style = "", id = "pic") {
   return (
-    `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${scene.width} ${scene.height}" role="img" aria-labelledby="pic-t pic-d" ${attributes}>` +
-    `<title id="pic-t">${esc(scene.name)}</title><desc id="pic-d">${esc(scene.description)}</desc>${style}${scene.inside}</svg>`
+    `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${scene.width} ${scene.height}" role="img" aria-labelledby="${id}-t${scene.description ? ` ${id}-d` : ""}" ${attributes}>` +
+    `<title id="${id}-t">${esc(scene.name)}</title>${scene.description ? `<desc id="${id}-d">${esc(scene.description)}</desc>` : ""}${style}${scene.inside}</svg>`
   );
 }

@@ -141,6 +141,7 @@ const POKES = {
   delay: facts.settings.policy_delay,
   tau: facts.settings.tau,
   magnify: true,
+  half: false,
   compare: "exact",
   breaks: [],
 };
@@ -267,7 +268,7 @@ function compute(u, k) {
     broken(k, "broadcast")
       ? q.reduce((s, v) => s + R.y.reduce((a, y) => a + (v - y) ** 2, 0), 0) / (n * n)
       : q.reduce((s, v, j) => s + (v - R.y[j]) ** 2, 0) / n;
-  R.losses = R.q.map((q) => squares(q) * (broken(k, "half") ? 0.5 : 1));
+  R.losses = R.q.map((q) => squares(q) * (k.half ? 0.5 : 1));
   R.loss = R.losses[0] + R.losses[1];
   R.critics = critics;
   R.actor = actor;
@@ -281,6 +282,12 @@ function compute(u, k) {
   const lerp = (p, to) => wide(p).map((w, j) => w + (R.glides ? R.tau : 0) * (to[j] - w));
   R.actorTargetAfter = lerp(actorTarget, R.actorAfter);
   R.targetsAfter = R.targetsMoved.map((p, twin) => lerp(p, R.criticsAfter[twin]));
+  if (live) {
+    // The Bellman target of the same rows, by the target networks after this update: the loop closes.
+    const later = act(R.actorTargetAfter, B.next_state, n).map((v, j) => clamped(v + R.blur[j], j % actionSize)),
+      [q1, q2] = R.targetsAfter.map((p) => score(p, B.next_state, later, n));
+    R.yAfter = q1.map((v, j) => B.reward[j] + k.gamma * (1 - R.ended[j]) * Math.min(v, q2[j]));
+  }
   return R;
 }
 
@@ -289,7 +296,7 @@ function learn(R, k, u, asked, meanY) {
     B = R.batch,
     S = facts.settings,
     sizes = facts.sizes.critic;
-  const half = broken(k, "half") ? 0.5 : 1;
+  const half = k.half ? 0.5 : 1;
   R.criticGradients = R.critics.map((p, twin) => {
     const acts = forward(p, sizes, joined(B.state, asked, n), n);
     const slope = R.q[twin].map((q, j) => (half * 2 * (q - (broken(k, "broadcast") ? meanY : R.y[j]))) / n);
@@ -298,6 +305,8 @@ function learn(R, k, u, asked, meanY) {
   const rate = S.critic_learning_rate * k.rate;
   R.criticsAfter = R.critics.map((p, twin) => stepped(p, R.criticGradients[twin], "critics", u, rate, twin));
   if (broken(k, "onecritic")) R.criticsAfter[1] = wide(R.critics[1]);
+  R.qAfter = R.criticsAfter.map((p) => score(p, B.state, asked, n));
+  R.lossesAfter = R.qAfter.map((q) => q.reduce((s, v, j) => s + (v - R.y[j]) ** 2, 0) / n);
   R.targetsMoved = R.targets;
   if (broken(k, "leak")) {
     R.targetGradients = R.targets.map((p, twin) => {
@@ -406,6 +415,7 @@ function curve(kind, u, twin, at) {
     each = GRID;
   return all.subarray((twin * 8 + at) * each, (twin * 8 + at + 1) * each);
 }
+const qAfter = (R, j, twin) => R.qAfter[twin][j];
 const vectorAt = (all, place, size) => all.subarray(place * size, (place + 1) * size);
 function qCurve(R, kind, twin, at) {
   if (!facts.live) return curve(kind, R.u, twin, at);
@@ -416,17 +426,26 @@ function qCurve(R, kind, twin, at) {
   return curveOf(p, state, vectorAt(action, place, actionSize));
 }
 
+// One move of the cart, as src/td3/environments/rail.py has it.
+function railMove(x, v, force) {
+  const end = 2,
+    v2 = Math.max(-end, Math.min(end, 0.9 * v + 0.4 * force)),
+    moved = x + 0.1 * v2,
+    left = Math.abs(moved) > end;
+  return {
+    x: Math.max(-end, Math.min(end, moved)),
+    v: v2,
+    left,
+    reward: -(x * x + 0.1 * v * v + 0.001 * force * force) - (left ? 60 : 0),
+  };
+}
 // The exact answer on Rail: one move of the cart, then the optimal value from dynamic programming.
 function exactQ(state, force) {
   const [x, v] = state,
     nodes = array("truth"),
     side = shapeOf("truth")[0],
-    end = 2;
-  const v2 = Math.max(-end, Math.min(end, 0.9 * v + 0.4 * force)),
-    moved = x + 0.1 * v2;
-  const left = Math.abs(moved) > end,
-    x2 = Math.max(-end, Math.min(end, moved));
-  const reward = -(x * x + 0.1 * v * v + 0.001 * force * force) - (left ? 60 : 0);
+    end = 2,
+    { x: x2, v: v2, left, reward } = railMove(x, v, force);
   if (left) return reward;
   const across = ((x2 + end) / (2 * end)) * (side - 1),
     along = ((v2 + end) / (2 * end)) * (side - 1);

@@ -1,0 +1,402 @@
+"use strict";
+// What stands around the fifteen steps: the task as a cart to drive, the experiment on the minimum of N critics, and TD3
+// trained in the page with one part changed.
+
+// The task. A cart that the reader drags, pushes, or lets an actor drive.
+const task = { x: 0.9, v: 0, force: 0, reward: null, total: 0, weight: 1, steps: 0, over: "", driver: null, timer: null };
+function taskReset(x = 0.9, v = 0) {
+  Object.assign(task, { x, v, force: 0, reward: null, total: 0, weight: 1, steps: 0, over: "" });
+}
+function taskStep(force) {
+  if (task.over) taskReset();
+  const { x, v, left, reward } = railMove(task.x, task.v, force);
+  task.total += task.weight * reward;
+  task.weight *= facts.settings.gamma;
+  task.steps += 1;
+  Object.assign(task, { x, v, force, reward });
+  if (left) task.over = "The cart fell off: −60, and the episode terminated. Nothing follows.";
+  else if (task.steps >= 100)
+    task.over = "Time limit: 100 steps. The episode was truncated; the task itself would go on.";
+}
+const actorOf = (who) => array(who === "trained" ? `actor_before.${facts.updates.length - 1}` : "actor_before.0");
+const criticOf = () => twinsOf("critics_before", facts.updates.length - 1)[0];
+function taskDraw(W) {
+  const H = 132,
+    pad = 26,
+    unit = (W - 2 * pad) / 4,
+    X = (v) => W / 2 + v * unit,
+    y = 92;
+  const at = X(task.x);
+  let out = line(X(-2), y, X(2), y, "ink stroke w2");
+  [-2, -1, 0, 1, 2].forEach((v) => {
+    out += line(X(v), y, X(v), y + 6, "ink stroke") + text(X(v), y + 22, show(v, 0), "soft s mid");
+  });
+  out += [-2, 2].map((v) => line(X(v), y - 26, X(v), y + 4, "bad stroke w3")).join("");
+  out += `<g class="cart">${rect(at - 26, y - 34, 52, 26, "c1 fill", 'rx="4"')}${marks.dot(at - 14, y - 5, 5, "ink fill")}${marks.dot(at + 14, y - 5, 5, "ink fill")}</g>`;
+  if (Math.abs(task.v) > 0.02)
+    out += arrow(at, y - 46, at + task.v * unit * 0.4, y - 46, "c1") + text(at, y - 54, `velocity ${show(task.v, 2)}`, "c1-ink xs mid");
+  if (Math.abs(task.force) > 0.02)
+    out += arrow(
+      at - Math.sign(task.force) * (30 + 46 * Math.abs(task.force)),
+      y - 20,
+      at - Math.sign(task.force) * 28,
+      y - 20,
+      "actor",
+    );
+  return {
+    width: W,
+    height: H,
+    name: "The cart on its rail",
+    description: "A cart on a line from -2 to 2, with arrows for its velocity and the force that pushes it.",
+    inside: out,
+  };
+}
+function taskRender() {
+  if (!facts.truth) return;
+  const W = $("task-stage").clientWidth < narrowAt ? 360 : 640;
+  put("task-stage", svgOf(taskDraw(W), "", "", "cart"));
+  const q = curveOf(criticOf(), [task.x, task.v], [0], [task.force])[0];
+  put(
+    "task-says",
+    `<div><span>state (position x, velocity v)</span><b>${show(task.x, 2)}, ${show(task.v, 2)}</b></div>` +
+      `<div><span>reward of the last step</span><b>${task.reward === null ? "–" : show(task.reward, 2)}</b></div>` +
+      `<div><span>discounted sum so far, ${task.steps} steps</span><b>${show(task.total, 2)}</b></div>` +
+      `<div><span>trained critic: Q of this state and force</span><b>${show(q, 2)}</b></div>` +
+      `<p role="status">${esc(task.over)}</p>`,
+  );
+  document
+    .querySelectorAll("[data-drive]")
+    .forEach((b) => b.setAttribute("aria-pressed", String(task.driver === b.dataset.drive)));
+}
+function taskStop() {
+  clearInterval(task.timer);
+  task.timer = task.driver = null;
+}
+function drive(who) {
+  const same = task.driver === who;
+  taskStop();
+  if (same) return taskRender();
+  if (task.over) taskReset(1.3, 0.4);
+  task.driver = who;
+  const one = () => {
+    taskStep(act(actorOf(who), Float64Array.of(task.x, task.v), 1)[0]);
+    if (task.over) taskStop();
+    taskRender();
+  };
+  if (calm) for (let j = 0; j < 100 && task.driver; j++) one();
+  else task.timer = setInterval(one, 90);
+  taskRender();
+}
+function taskBegin() {
+  if (!facts.truth) return $("task").remove();
+  const frame = $("task-stage");
+  let dragging = false;
+  const place = (event) => {
+    const box = frame.getBoundingClientRect(),
+      share = (event.clientX - box.left) / box.width,
+      W = box.width < narrowAt ? 360 : 640;
+    taskReset(Math.max(-1.99, Math.min(1.99, ((share * W - W / 2) / (W - 52)) * 4)), 0);
+    taskRender();
+  };
+  frame.addEventListener("pointerdown", (event) => {
+    dragging = true;
+    taskStop();
+    frame.setPointerCapture(event.pointerId);
+    place(event);
+  });
+  frame.addEventListener("pointermove", (event) => dragging && place(event));
+  ["pointerup", "pointercancel"].forEach((name) =>
+    frame.addEventListener(name, () => {
+      dragging = false;
+    }),
+  );
+  document.querySelectorAll("[data-push]").forEach((b) =>
+    b.addEventListener("click", () => {
+      taskStop();
+      taskStep(+b.dataset.push);
+      taskRender();
+    }),
+  );
+  document.querySelectorAll("[data-drive]").forEach((b) => b.addEventListener("click", () => drive(b.dataset.drive)));
+  taskRender();
+}
+
+// N noisy critics of a flat truth: what the minimum does to an actor that picks the best action.
+const TOY_POINTS = 61;
+function noisyCritic(draw, which) {
+  let a = (Math.imul(draw + 1, 0x9e3779b1) ^ Math.imul(which + 1, 0x85ebca6b)) | 0;
+  const uniform = () => {
+    a = (a + 0x6d2b79f5) | 0;
+    let t = Math.imul(a ^ (a >>> 15), 1 | a);
+    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
+    return ((t ^ (t >>> 14)) >>> 0) / 4294967296;
+  };
+  const waves = [1, 2, 3, 5].map((k) => [k, (2 * uniform() - 1) * 1.2, uniform() * 2 * Math.PI]);
+  return Float64Array.from({ length: TOY_POINTS }, (_, j) =>
+    waves.reduce((s, [k, c, f]) => s + c * Math.cos((k * Math.PI * j) / (TOY_POINTS - 1) + f), 0),
+  );
+}
+function toyCurves(n, draw) {
+  const critics = Array.from({ length: n }, (_, i) => noisyCritic(draw, i)),
+    each = (rule) => Float64Array.from({ length: TOY_POINTS }, (_, j) => rule(critics.map((c) => c[j])));
+  return { critics, min: each((v) => Math.min(...v)), mean: each((v) => v.reduce((a, b) => a + b, 0) / v.length) };
+}
+let toyTable = null;
+// Means over 300 draws, for N = 1 to 10: what the actor believes at its pick, and the minimum at a fixed action.
+function toyAverages() {
+  if (toyTable) return toyTable;
+  toyTable = Array.from({ length: 10 }, () => ({ pick: 0, fixed: 0 }));
+  for (let draw = 0; draw < 300; draw++) {
+    const low = new Float64Array(TOY_POINTS).fill(Infinity);
+    for (let n = 1; n <= 10; n++) {
+      const c = noisyCritic(1000 + draw, n);
+      for (let j = 0; j < TOY_POINTS; j++) low[j] = Math.min(low[j], c[j]);
+      toyTable[n - 1].pick += Math.max(...low) / 300;
+      toyTable[n - 1].fixed += low[30] / 300;
+    }
+  }
+  return toyTable;
+}
+function toyDraw(n, draw, W) {
+  const narrow = W < narrowAt,
+    { critics, min, mean: average } = toyCurves(n, draw),
+    h = 190,
+    w = narrow ? W - 62 : 300,
+    A = axes(44, 30, w, h, [-1, 1], [-4, 4], { xlabel: "action", ylabel: "Q-value (truth: 0 for every action)" }),
+    xAt = (j) => -1 + (2 * j) / (TOY_POINTS - 1),
+    lineOf = (v) => points(Array.from(v, (value, j) => [A.X(xAt(j)), A.Y(Math.max(-4, Math.min(4, value)))]));
+  const best = min.indexOf(Math.max(...min));
+  let out = A.svg + line(A.X(-1), A.Y(0), A.X(1), A.Y(0), "exact stroke");
+  critics.forEach((c) => {
+    out += path(lineOf(c), "c1 stroke w1 faint");
+  });
+  out += path(lineOf(average), "soft-stroke stroke w2 dashed") + path(lineOf(min), "ink stroke w3");
+  out +=
+    line(A.X(xAt(best)), A.Y(min[best]), A.X(xAt(best)), A.Y(0), "actor stroke") +
+    marks.dot(A.X(xAt(best)), A.Y(min[best]), 6, "actor fill edge");
+  const top = narrow ? 290 : 30,
+    x0 = narrow ? 44 : 420,
+    w0 = narrow ? W - 62 : W - 432,
+    D = axes(x0, top, w0, h, [0.4, 10.6], [-3, 3], { xlabel: "N critics", ylabel: "mean of 300 draws", xticks: 10 });
+  out += D.svg + line(D.X(0.4), D.Y(0), D.X(10.6), D.Y(0), "axis");
+  toyAverages().forEach(({ pick, fixed }, j) => {
+    const x = D.X(j + 1),
+      here = j + 1 === n;
+    out +=
+      line(x, D.Y(0), x, D.Y(pick), `actor stroke ${here ? "w4" : "w2"}`) +
+      marks.dot(x, D.Y(pick), here ? 5.5 : 3.5, "actor fill edge") +
+      marks.square(x, D.Y(fixed), 3, "ink fill");
+  });
+  const y = narrow ? 546 : 274;
+  out +=
+    text(44, y, `N = ${n}: at its pick the actor believes ${show(min[best], 2)}`, "ink s num") +
+    marks.dot(48, y + 16, 4, "actor fill") +
+    text(58, y + 20, "believed at the pick", "soft s") +
+    marks.square(narrow ? 190 : 206, y + 16, 3, "ink fill") +
+    text(narrow ? 200 : 216, y + 20, narrow ? "at a fixed action" : "minimum at a fixed action", "soft s");
+  return {
+    width: W,
+    height: narrow ? 578 : 304,
+    name: `The minimum of ${n} noisy critics`,
+    description:
+      "Left: noisy critics of a flat truth, their mean and their minimum. Right: what a maximizing actor believes on average, for 1 to 10 critics.",
+    inside: out,
+  };
+}
+
+// TD3 trained in the page, with one part changed, beside the unchanged algorithm.
+const RACE_UPDATES = 5000,
+  RACE_EVERY = 250;
+const race = { live: {}, workers: [], queue: [], running: false };
+const raceSetup = () => ({ ...facts.race, starts: Float64Array.from(array("starts")) });
+const recordedRace = (name) => facts.races?.[name] ?? [];
+function raceRuns(name) {
+  return race.live[name]?.some((run_) => run_.length > 1) ? race.live[name] : recordedRace(name);
+}
+const lastOf = (runs, measure) => {
+  const ends = runs.filter((r) => r.length).map((r) => {
+    const tail = r.slice(-4);
+    return tail.reduce((s, m) => s + m[measure], 0) / tail.length;
+  });
+  return ends.reduce((a, b) => a + b, 0) / Math.max(1, ends.length);
+};
+function racePanel(x0, y0, w, h, measure, label, name) {
+  const series = [
+      ["td3", raceRuns("td3"), "c1"],
+      [name, raceRuns(name), "bad"],
+    ],
+    all = series.flatMap(([, runs]) => runs.map((r) => r.slice(1).map((m) => m[measure]))).filter((v) => v.length);
+  let range = spanOf(all.length ? all : [[0, 1]], 0.08);
+  if (measure === "return") range = [Math.max(range[0], -75), Math.min(1, range[1])];
+  const A = axes(x0, y0, w, h, [0, RACE_UPDATES], range, { xlabel: "updates", ylabel: label, xticks: 3 });
+  let out = A.svg;
+  if (range[0] < 0 && range[1] > 0) out += line(x0, A.Y(0), x0 + w, A.Y(0), "axis");
+  const inside = (v) => Math.max(range[0], Math.min(range[1], v));
+  series.forEach(([, runs, cls]) => {
+    const rows = runs.filter((r) => r.length > 1),
+      most = Math.min(...rows.map((r) => r.length));
+    rows.forEach((r) => {
+      out += path(points(r.slice(1).map((m) => [A.X(m.update), A.Y(inside(m[measure]))])), `${cls} stroke thin faint`);
+    });
+    if (!rows.length) return;
+    const average = Array.from({ length: most - 1 }, (_, j) => [
+      A.X(rows[0][j + 1].update),
+      A.Y(inside(rows.reduce((s, r) => s + r[j + 1][measure], 0) / rows.length)),
+    ]);
+    out += path(points(average), `${cls} stroke w3`);
+  });
+  return out;
+}
+function raceDraw(name, W) {
+  const narrow = W < narrowAt,
+    { measure, label } = lessons.races[name],
+    w = narrow ? W - 70 : (W - 150) / 2,
+    h = 170,
+    second = narrow ? [54, 274] : [54 + w + 76, 34];
+  const out =
+    racePanel(54, 34, w, h, "return", lessons.measures.return, name) +
+    racePanel(second[0], second[1], w, h, measure, lessons.measures[measure], name) +
+    line(54, narrow ? 508 : 264, 78, narrow ? 508 : 264, "c1 stroke w3") +
+    text(84, narrow ? 512 : 268, "TD3", "c1-ink s b") +
+    line(124, narrow ? 508 : 264, 148, narrow ? 508 : 264, "bad stroke w3") +
+    text(154, narrow ? 512 : 268, label, "bad s b") +
+    text(narrow ? 54 : W - 8, narrow ? 530 : 268, "thin: one seed each; thick: mean", narrow ? "soft s" : "soft s end");
+  return {
+    width: W,
+    height: narrow ? 544 : 280,
+    name: `TD3 and ${label}, ${RACE_UPDATES} updates`,
+    description: `Return and ${lessons.measures[measure]} along training, of TD3 and of TD3 with ${label}.`,
+    inside: out,
+  };
+}
+function raceSays(name) {
+  const { measure, label, expect } = lessons.races[name],
+    ours = lastOf(raceRuns("td3"), measure),
+    theirs = lastOf(raceRuns(name), measure),
+    digits = Math.max(Math.abs(ours), Math.abs(theirs)) < 0.2 ? 4 : 2;
+  if (!raceRuns(name).length) return esc(expect);
+  return (
+    `${esc(expect)} <b>${esc(lessons.measures[measure])}</b>, last 1,000 updates, mean of ${raceRuns(name).length} seeds: ` +
+    `<b>${show(theirs, digits)}</b> with ${esc(label)}, <b>${show(ours, digits)}</b> with TD3. ` +
+    `Discounted return: ${show(lastOf(raceRuns(name), "return"), 1)} against ${show(lastOf(raceRuns("td3"), "return"), 1)} (best possible ${show(facts.optimum, 1)}).`
+  );
+}
+function raceRender() {
+  if (!facts.race) return;
+  const W = $("race-stage").clientWidth < narrowAt ? 360 : 640;
+  put("race-stage", svgOf(raceDraw(state.race, W), "", "", "race"));
+  put("race-says", raceSays(state.race));
+  document.querySelectorAll("[data-race]").forEach((b) => b.setAttribute("aria-pressed", String(b.dataset.race === state.race)));
+  $("race-go").textContent = race.running ? "Stop" : "Train it here, 5,000 updates";
+  const lived = race.live[state.race],
+    done = lived ? Math.min(...lived.map((r) => r.at(-1)?.update ?? 0)) : 0;
+  $("race-state").textContent = lived
+    ? race.running
+      ? `training in this page: update ${group(done)} of ${group(RACE_UPDATES)}`
+      : `trained in this page, ${group(done)} updates`
+    : recordedRace(state.race).length
+      ? "recorded with the same code; train it here to see it happen"
+      : "not trained yet";
+}
+function raceStop() {
+  race.workers.forEach((worker) => worker.terminate());
+  Object.assign(race, { workers: [], queue: [], running: false });
+  raceRender();
+}
+// Runs in web workers, one per core up to four; each posts what it measured, four times per thousand updates.
+function raceStart() {
+  if (race.running) return raceStop();
+  const source =
+      `${makeTrainer.toString()};onmessage = ({ data: [setup, changes, seed, updates, every] }) => {` +
+      `const T = makeTrainer(setup, changes, seed); postMessage(T.measure());` +
+      `for (let u = 1; u <= updates; u++) { T.step(); if (u % every === 0) postMessage(T.measure()); } postMessage(null); };`,
+    url = URL.createObjectURL(new Blob([source], { type: "text/javascript" })),
+    seeds = [1, 2, 3],
+    names = race.live.td3?.every((r) => r.at(-1)?.update === RACE_UPDATES) ? [state.race] : ["td3", state.race];
+  names.forEach((name) => {
+    race.live[name] = seeds.map(() => []);
+  });
+  race.queue = seeds.flatMap((seed, at) => names.map((name) => ({ name, seed, at })));
+  race.running = true;
+  const next = (worker) => {
+    const job = race.queue.shift();
+    if (!job) {
+      worker.terminate();
+      race.workers = race.workers.filter((w) => w !== worker);
+      if (!race.workers.length) race.running = false;
+      return raceRender();
+    }
+    worker.onmessage = ({ data }) => {
+      if (data === null) return next(worker);
+      race.live[job.name][job.at].push(data);
+      raceRender();
+    };
+    worker.postMessage([raceSetup(), job.name === "td3" ? [] : [job.name], job.seed, RACE_UPDATES, RACE_EVERY]);
+  };
+  const many = Math.max(1, Math.min(4, (navigator.hardwareConcurrency || 2) - 1, race.queue.length));
+  race.workers = Array.from({ length: many }, () => new Worker(url));
+  race.workers.slice().forEach(next);
+  raceRender();
+}
+
+// Predictions: asked before the step shows its result; the answer stays on the page.
+const predictions = {
+  6: (R, j) => {
+    const a = R.next_action[j * actionSize],
+      n = R.raw[j * actionSize],
+      end = R.smoothed[j * actionSize],
+      cut = Math.abs(end - R.noisy[j * actionSize]) > 1e-9;
+    return {
+      question: `a′ = ${show(a, 2)}, the noise drawn is ${show(n, 2)}. Where will ã be?`,
+      options: ["at a bound of the range", "inside, moved by the noise", "outside the range"],
+      right: cut ? 0 : 1,
+      because: `ã = ${show(end, 3)}: ${cut ? "a′ plus noise left the range and was clamped." : "a′ plus noise stayed inside, so nothing was clamped."}`,
+    };
+  },
+  8: (R, j) => {
+    const [q1, q2] = [R.target_scores[0][j], R.target_scores[1][j]];
+    return {
+      question: "Which Q-value of this row is kept?",
+      options: [`Q1′ = ${show(q1, 2)}`, `Q2′ = ${show(q2, 2)}`, "their mean"],
+      right: q1 <= q2 ? 0 : 1,
+      because: `The smaller one, ${show(Math.min(q1, q2), 2)}; in other rows it is the other critic's.`,
+    };
+  },
+  9: (R, j) => ({
+    question: `This row has r = ${show(R.batch.reward[j], 2)}${R.batch.terminated[j] ? ", and the cart fell" : R.batch.timed_out[j] ? ", and the time limit was reached" : ""}. What is y?`,
+    options: ["the reward alone", "the reward plus γ · min"],
+    right: R.batch.terminated[j] ? 0 : 1,
+    because: R.batch.terminated[j]
+      ? `y = ${show(R.y[j], 2)}: after a termination nothing follows.`
+      : `y = ${show(R.y[j], 2)}: ${R.batch.timed_out[j] ? "a time-out ends the episode, not the task." : "the task goes on."}`,
+  }),
+  13: (R, j) => {
+    const a = R.policy[j * actionSize],
+      b = R.policyAfter[j * actionSize];
+    return {
+      question: "Which way will the actor's action move?",
+      options: ["to the left", "to the right", "not in this update"],
+      right: R.turn ? (b > a ? 1 : 0) : 2,
+      because: R.turn
+        ? `From ${show(a, 4)} to ${show(b, 4)}: ${R.slope && (b - a) * R.slope[j * actionSize] > 0 ? "uphill on Q1's curve" : "the other rows of the batch and Adam's momentum pulled harder than its own gradient"}.`
+        : "The actor waits: this update is not a multiple of the policy delay.",
+    };
+  },
+};
+const answers = new Map();
+const predictionKey = (S) => `${S.u}-${S.step}-${S.pokes.row}`;
+function predictHtml(S, R) {
+  if (!predictions[S.step] || S.pokes.breaks.length || changed(S).length) return "";
+  const asked = predictions[S.step](R, R.shown[S.pokes.row]),
+    given = answers.get(predictionKey(S));
+  return (
+    `<h3>Predict first</h3><p>${esc(asked.question)}</p><div class="choices">` +
+    asked.options
+      .map((option, j) => `<button data-predict="${j}" aria-pressed="${given === j}">${esc(option)}</button>`)
+      .join("") +
+    "</div>" +
+    (given === undefined
+      ? ""
+      : `<p role="status"><b>${given === asked.right ? "Right." : `Not quite: ${esc(asked.options[asked.right])}.`}</b> ${esc(asked.because)}</p>`)
+  );
+}

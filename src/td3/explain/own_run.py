@@ -1,0 +1,233 @@
+"""The page of a user's own run: its networks, names of its states and actions, frames of the chosen transitions."""
+
+import base64
+import contextlib
+import io
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.spaces import Box
+from gymnasium.wrappers import TransformObservation
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+
+from td3.algorithm import Agent, MemberStreams, update
+from td3.environments import EnvironmentRow, check_environment, make_environment
+from td3.errors import AgentFileError, RunError, UserError
+from td3.explain.record import Recorder, flat, newborn, practise
+from td3.explain.trace import Trace, assembled, facts_of
+from td3.policy import CLIP, Array, Policy
+from td3.run import Run
+
+FRAME = 160
+"""Width of a frame in the page, in pixels."""
+KNOWN = {
+    "Rail-v0": (["position", "velocity"], ["force"]),
+    "Pendulum-v1": (["cos of the angle", "sin of the angle", "angular velocity"], ["torque"]),
+    "MountainCarContinuous-v0": (["position", "velocity"], ["force"]),
+    "LunarLanderContinuous-v3": (
+        ["x", "y", "x velocity", "y velocity", "angle", "angular velocity", "left leg", "right leg"],
+        ["main engine", "side engine"],
+    ),
+}
+"""Names of states and actions where the environment itself does not tell them."""
+
+
+def record_run(path: Path, seed: int | None = None, steps: int = 2_000, *, trust: bool = False) -> Trace:
+    """The trace of a user's own run: its six networks, new transitions, and updates until the actor has moved.
+
+    A run keeps its networks and not its replay buffer: new transitions are collected by its actor, with its
+    exploration noise, and the optimizers start from zero.
+    """
+    run = Run(path)
+    making = run.making(trust, f"td3 explain --run {path}")
+    chosen = run.best_seed() if seed is None else seed
+    policy, saved = run.agent(chosen, "last")
+    settings, env = run.config.td3, run.config.env
+    if saved.get("frames"):
+        raise RunError(
+            f"{path} was trained from images, and the page draws states of a few numbers: explain another run."
+        )
+    environment = _Log(make_environment(**making))
+    environments = EnvironmentRow([_as_the_networks_see_it(environment, policy)])
+    spaces, steps = check_environment(environments.environments[0], env), min(steps, settings.memory_size)
+    environment.calls.clear()  # those of the check
+    agent, memory = newborn(settings, chosen, environments, steps)
+    _load_networks(agent, run.folder(chosen) / "last" / "agent.safetensors")
+    done = int(saved["updates"]) - int(saved["updates"]) % settings.policy_delay
+    agent.updates[:] = done
+    timed_out = practise(agent, memory, environments, replace(settings, random_steps=0), chosen, steps, lambda *_: None)
+
+    recorder, kept, streams = Recorder(), {}, MemberStreams([chosen], position=done)
+    for number in range(done + 1, done + max(2, settings.policy_delay) + 1):
+        with recorder.looking() as calls:
+            update(agent, memory, streams, settings)
+        kept[number] = flat(calls)
+    kept = {number: kept[number] for number in sorted(kept)[-2:]}
+
+    rows = memory.rows[0].numpy().copy()
+    low, high = (bound(rows[:, : spaces.state_size], 0)[:2].tolist() for bound in (np.min, np.max))
+    if spaces.state_size == 1:  # the plane needs a second side
+        low, high = [*low, -1.0], [*high, 1.0]
+    states, actions = names_of(environment, env, spaces.state_size, spaces.action_size)
+    facts = facts_of(env, chosen, settings, agent, states, actions, low, high)
+    facts |= {"loaded": str(path), "filled": [len(rows)] * len(kept)}
+    env_steps, returns = run.evaluations(chosen)
+    if not facts["live"]:  # the page computes nothing from the states then, and draws two dimensions of them
+        far = spaces.state_size + spaces.action_size
+        near = min(2, spaces.state_size)
+        rows = np.concatenate((rows[:, :near], rows[:, spaces.state_size : far + near], rows[:, -2:]), 1)
+    arrays = {"memory": rows, "timed_out": timed_out.astype(np.float32)}
+    arrays |= {"curve.env_steps": env_steps.astype(float), "curve.td3_return": returns.mean(1)}
+    trace = assembled(arrays, facts, kept, timed_out)
+    environments.close()
+    frames = rendered(making, environment.calls, facts["shown"], [record["rows"] for record in kept.values()])
+    return replace(trace, facts=facts | frames)
+
+
+class _Log(gym.Wrapper[Any, Any, Any, Any]):
+    """Keeps every call, so that the same episodes can be played again in an environment that renders."""
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        super().__init__(env)
+        self.calls: list[tuple[str, Any, Array]] = []
+
+    def reset(self, **given: Any) -> Any:
+        observation, info = self.env.reset(**given)
+        self.calls.append(("reset", given, np.array(observation, copy=True)))
+        return observation, info
+
+    def step(self, action: Any) -> Any:
+        result = self.env.step(action)
+        self.calls.append(("step", np.array(action, copy=True), np.array(result[0], copy=True)))
+        return result
+
+
+def names_of(environment: Any, env: str, states: int, actions: int) -> tuple[list[str], list[str]]:
+    """Names of the state and action dimensions: from MuJoCo's model, from the table above, or numbers."""
+    known = KNOWN.get(env, ([], []))
+    with contextlib.suppress(AttributeError, ImportError, TypeError):
+        known = _mujoco_names(environment.unwrapped)
+    plain = ([f"state {n + 1}" for n in range(states)], [f"action {n + 1}" for n in range(actions)])
+    fits = [len(known[0]) == states, len(known[1]) == actions]
+    return known[0] if fits[0] else plain[0], known[1] if fits[1] else plain[1]
+
+
+def _mujoco_names(inner: Any) -> tuple[list[str], list[str]]:
+    """Joint and actuator names, in the order in which Gymnasium's MuJoCo tasks observe them."""
+    model, parts = inner.model, inner.observation_structure
+    positions: list[str] = []
+    velocities: list[str] = []
+    for index in range(model.njnt):
+        joint, wide = model.joint(index), len(model.joint(index).qpos0)
+        if wide == 1:
+            positions.append(f"{joint.name} position")
+            velocities.append(f"{joint.name} velocity")
+        else:  # a free joint: place and quaternion, then six velocities
+            positions += [f"{joint.name} {axis}" for axis in ("x", "y", "z", "qw", "qx", "qy", "qz")[:wide]]
+            velocities += [f"{joint.name} {axis} velocity" for axis in ("x", "y", "z", "roll", "pitch", "yaw")]
+    states = positions[parts.get("skipped_qpos", 0) :] + velocities
+    others = {name: size for name, size in parts.items() if name not in ("skipped_qpos", "qpos", "qvel") and size}
+    states += [f"{name} {n + 1}" for name, size in others.items() for n in range(size)]
+    return states, [model.actuator(index).name or f"actuator {index + 1}" for index in range(model.nu)]
+
+
+def rendered(
+    making: Mapping[str, Any],
+    calls: Sequence[tuple[str, Any, Array]],
+    shown: Sequence[Sequence[int]],
+    rows: Sequence[Array],
+) -> dict[str, Any]:
+    """Frames of the shown transitions, before and after, as data URIs; nothing where the environment cannot render.
+
+    The same seeds and actions are played again; where that gives other observations, no frame is shown.
+    """
+    try:
+        from PIL import Image  # noqa: F401  # of the extra `video`
+
+        from td3.report.video import _frame, _make_drawing, prepare_headless_rendering
+
+        prepare_headless_rendering(making["env"])
+        screen = _make_drawing(**making)
+    except (ImportError, UserError):
+        return {}
+    wanted = {int(record[place]) for record, places in zip(rows, shown, strict=True) for place in places}
+    pictures: dict[int, tuple[str, str]] = {}
+    size, number, before = (0, 0), -1, None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a renderer's own complaints
+            for position, (kind, given, seen) in enumerate(calls):
+                if kind == "reset":
+                    now, _ = screen.reset(**given)
+                else:
+                    now = screen.step(given)[0]
+                    number += 1
+                if not np.allclose(now, seen, atol=1e-4):
+                    return {}
+                if number in wanted and kind == "step" and before is not None:
+                    after, size = _encoded(_frame(screen, making["env"]))
+                    pictures[number] = before, after
+                following = number + 1 in wanted and position + 1 < len(calls) and calls[position + 1][0] == "step"
+                before = _encoded(_frame(screen, making["env"]))[0] if following else None
+                if wanted <= set(pictures):
+                    break
+    except UserError:
+        return {}
+    finally:
+        screen.close()
+    if not wanted <= set(pictures):
+        return {}
+    frames: dict[str, Any] = {"height": round(120 * size[1] / size[0])}
+    for index, (record, places) in enumerate(zip(rows, shown, strict=True)):
+        pairs = [pictures[int(record[place])] for place in places]
+        frames[str(index)] = [{"before": a, "after": b, "width": size[0], "height": size[1]} for a, b in pairs]
+    return {"frames": frames}
+
+
+def _encoded(frame: Array) -> tuple[str, tuple[int, int]]:
+    from PIL import Image
+
+    height = round(FRAME * frame.shape[0] / frame.shape[1])
+    written = io.BytesIO()
+    Image.fromarray(np.ascontiguousarray(frame)).resize((FRAME, height)).save(written, "JPEG", quality=80)
+    return f"data:image/jpeg;base64,{base64.b64encode(written.getvalue()).decode()}", (FRAME, height)
+
+
+def _as_the_networks_see_it(environment: gym.Env[Any, Any], policy: Policy) -> gym.Env[Any, Any]:
+    """With observations normalised, if the agent learnt from such: the page shows what its networks read."""
+    if policy.normaliser is None:
+        return environment
+    space = Box(-CLIP, CLIP, environment.observation_space.shape)
+
+    def seen(observation: Array) -> Array:
+        flat = np.asarray(observation, np.float32).reshape(1, -1)
+        return policy.seen(flat).reshape(space.shape).astype(np.float32)
+
+    return TransformObservation(environment, seen, space)
+
+
+def _load_networks(agent: Agent, file: Path) -> None:
+    try:
+        tensors = load_file(str(file))
+        for name, network, twins in (
+            ("actor", agent.actor.network, (None,)),
+            ("actor_target", agent.actor_target.network, (None,)),
+            ("critic", agent.critics.network, (0, 1)),
+            ("critic_target", agent.critics_target.network, (0, 1)),
+        ):
+            for twin in twins:
+                label = name if twin is None else f"{name}_{twin + 1}"
+                for depth, (weight, bias) in enumerate(network.layers()):
+                    place = (0,) if twin is None else (twin, 0)
+                    weight.detach()[place].copy_(tensors[f"{label}.{depth}.weight"].T)
+                    bias.detach()[place].copy_(tensors[f"{label}.{depth}.bias"])
+    except (OSError, SafetensorError) as error:
+        raise RunError(f"{file} cannot be read ({error}).") from None
+    except (KeyError, RuntimeError) as error:
+        raise AgentFileError(f"{file} does not hold the six networks of this run ({error}).") from None

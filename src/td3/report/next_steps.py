@@ -1,0 +1,38 @@
+"""What to type after a run has ended, chosen by what the run was and how it went."""
+
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.envs.registration import load_env_creator
+
+from td3.config import TrainConfig
+from td3.policy import Array
+
+SHORT = 300_000
+"""Env steps below which a run that improved is worth extending."""
+
+
+def next_steps(path: Path, config: TrainConfig, interrupted: bool, before: Array, after: Array) -> list[str]:
+    """Two or three commands that fit this run: continue, diagnose, watch, extend, repeat with seeds, or export it."""
+    trust = " --trust" if ":" in config.env else ""  # its module is imported again
+    if interrupted:
+        return [f"td3 resume {path}{trust}", f"td3 report {path}"]
+    lines = [f"td3 watch {path}{trust}"] if renders(config) else []
+    if float(np.nanmean(after)) <= float(np.nanmean(before)):  # frozen seeds are NaN
+        return [f"td3 doctor {path}", *lines]
+    if config.steps < SHORT:
+        return [*lines, f"td3 resume {path} --steps {4 * config.steps}{trust}"]
+    if config.seeds == 1:
+        return [*lines, f"td3 train {config.env} --steps {config.steps} --seeds 5"]
+    return [*lines, f"td3 export {path}"]
+
+
+def renders(config: TrainConfig) -> bool:
+    """Whether the environment says that it can draw frames."""
+    try:
+        entry = gym.spec(config.env).entry_point
+        creator = load_env_creator(entry) if isinstance(entry, str) else entry
+    except (gym.error.Error, ImportError, AttributeError, ValueError):
+        return False
+    return "rgb_array" in (getattr(creator, "metadata", None) or {}).get("render_modes", [])
