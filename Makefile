@@ -6,7 +6,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 .PHONY: train test test-long lint docs steps results clean
 
 train: .venv/train
-	$(BIN)/td3 train HalfCheetah-v5 --steps 50000 --td3.random-steps 10000
+	$(BIN)/td3 train HalfCheetah-v5 --steps 50000 --td3.learning-starts 10000
 
 test: .venv/test .venv/system lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not long"

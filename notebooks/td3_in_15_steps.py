@@ -36,18 +36,18 @@ import numpy as np
 import torch
 from IPython.display import SVG, display
 
-from td3.algorithm import Agent, MemberStreams, make_replay_memory, update
+from td3.algorithm import Agent, MemberStreams, make_replay_buffer, update
 from td3.algorithm.step_02_actor import ActionRange, make_actor_and_target
 from td3.algorithm.step_03_twin_critics import make_twin_critics_and_targets
 from td3.algorithm.step_04_to_09_bellman_target import (
     bellman_target,
-    next_action_of_target,
+    min_q,
+    q_values_of_targets,
     sample_batch,
-    score_by_targets,
-    smaller_score,
-    smooth_next_action,
+    smooth_target_action,
+    target_action,
 )
-from td3.algorithm.step_10_to_12_critic_update import critic_loss, improve_critics_, score_by_critics
+from td3.algorithm.step_10_to_12_critic_update import critic_loss, improve_critics_, q_values_of_critics
 from td3.algorithm.step_13_actor_update import improve_actor_
 from td3.algorithm.step_14_to_15_polyak import polyak_actor_target_, polyak_critics_target_
 from td3.config import TD3Config
@@ -56,7 +56,7 @@ from td3.environments import make_environment
 torch.set_num_threads(1)
 SEED = 0
 SETTINGS = TD3Config(
-    hidden_sizes=(16, 16), actor_learning_rate=1e-3, critic_learning_rate=1e-3, batch_size=64, memory_size=10_000
+    hidden_sizes=(16, 16), actor_learning_rate=1e-3, critic_learning_rate=1e-3, batch_size=64, buffer_size=10_000
 )
 
 
@@ -85,15 +85,15 @@ print("state", state, "action range", environment.action_space.low, environment.
 # %% [markdown]
 # ## Before training
 # ### 1. Make the replay buffer
-# A ring of the newest transitions (the lessons say replay memory): when it is full, the oldest are overwritten.
+# A ring of the newest transitions (the lessons say replay buffer): when it is full, the oldest are overwritten.
 
 # %%
 drawing(1)
-memory = make_replay_memory(members=1, capacity=SETTINGS.memory_size, state_size=2, action_size=1)
+buffer = make_replay_buffer(members=1, capacity=SETTINGS.buffer_size, state_size=2, action_size=1)
 
 
-def play(memory, steps, policy=None, seed=SEED):
-    """Fill a memory: act, step, store. `policy` gives an action for a state; without one actions are random."""
+def play(buffer, steps, policy=None, seed=SEED):
+    """Fill a buffer: act, step, store. `policy` gives an action for a state; without one actions are random."""
     random, rows = np.random.default_rng(seed), []
     state, _ = environment.reset(seed=seed)
     for _ in range(steps):
@@ -101,23 +101,23 @@ def play(memory, steps, policy=None, seed=SEED):
         next_state, reward, terminated, truncated, _ = environment.step(action.astype(np.float32))
         rows.append([*state, *action, *next_state, reward, terminated])
         state = environment.reset()[0] if terminated or truncated else next_state
-    memory.add_(torch.tensor(np.array(rows), dtype=torch.float32)[None])
+    buffer.add_(torch.tensor(np.array(rows), dtype=torch.float32)[None])
 
 
-play(memory, 1_000)
-print("rows", tuple(memory.rows.shape), memory.rows.dtype, "- kept:", len(memory))
+play(buffer, 1_000)
+print("rows", tuple(buffer.rows.shape), buffer.rows.dtype, "- kept:", len(buffer))
 
 # %%
 # Change this: a ring of 300 slots after 1,000 transitions.
-small = make_replay_memory(1, 300, 2, 1)
+small = make_replay_buffer(1, 300, 2, 1)
 play(small, 1_000)
 print("kept:", len(small), "of", small.added)
 
 # %%
-assert len(memory) == 1_000
+assert len(buffer) == 1_000
 assert len(small) == 300
 newest = small.rows[0, (small.added - 1) % 300]
-assert same(newest, memory.rows[0, 999]), "the newest survives"
+assert same(newest, buffer.rows[0, 999]), "the newest survives"
 
 # %% [markdown]
 # ### 2. Build the actor and its target
@@ -168,7 +168,7 @@ assert same(critics.parameters, critics_target.parameters)
 
 # %% [markdown]
 # ## One update
-# All of it is kept in an `Agent`: six networks, two optimisers, a counter. From here on we use the agent's networks.
+# All of it is kept in an `Agent`: six networks, two optimizers, a counter. From here on we use the agent's networks.
 
 # %%
 agent = Agent.create([SEED], 2, [-1.0], [1.0], SETTINGS.hidden_sizes, 1e-3, 1e-3)
@@ -180,14 +180,14 @@ random = MemberStreams([SEED])
 
 # %%
 drawing(4)
-batch = sample_batch(memory, random, SETTINGS.batch_size)
+batch = sample_batch(buffer, random, SETTINGS.batch_size)
 for name, tensor in batch._asdict().items():
     print(f"{name:12} {tuple(tensor.shape)} {tensor.dtype}")
 
 # %%
 # Change this: the same seed draws the same rows, another seed others.
-again = sample_batch(memory, MemberStreams([SEED]), SETTINGS.batch_size)
-other = sample_batch(memory, MemberStreams([SEED + 1]), SETTINGS.batch_size)
+again = sample_batch(buffer, MemberStreams([SEED]), SETTINGS.batch_size)
+other = sample_batch(buffer, MemberStreams([SEED + 1]), SETTINGS.batch_size)
 
 # %%
 assert same(again.state, batch.state)
@@ -199,7 +199,7 @@ assert not same(other.state, batch.state)
 
 # %%
 drawing(5)
-next_action = next_action_of_target(agent.actor_target, batch.next_state)
+next_action = target_action(agent.actor_target, batch.next_state)
 print(tuple(next_action.shape), next_action[0, :4].flatten().tolist())
 
 # %%
@@ -208,7 +208,7 @@ disturbed = agent.copied()
 disturbed.actor.parameters.detach().add_(1.0)
 
 # %%
-assert same(next_action_of_target(disturbed.actor_target, batch.next_state), next_action)
+assert same(target_action(disturbed.actor_target, batch.next_state), next_action)
 
 # %% [markdown]
 # ### 6. Add clipped noise and clamp to the action range
@@ -216,13 +216,13 @@ assert same(next_action_of_target(disturbed.actor_target, batch.next_state), nex
 
 # %%
 drawing(6)
-smoothed_action = smooth_next_action(next_action, random, 0.2, 0.5, agent.actor.action_range)
+smoothed_action = smooth_target_action(next_action, random, 0.2, 0.5, agent.actor.action_range)
 print("moved by up to", (smoothed_action - next_action).abs().max().item())
 
 # %%
 # Change this: no noise at all, and a lot of it.
-quiet = smooth_next_action(next_action, MemberStreams([SEED]), 0.0, 0.5, agent.actor.action_range)
-loud = smooth_next_action(next_action, MemberStreams([SEED]), 5.0, 0.5, agent.actor.action_range)
+quiet = smooth_target_action(next_action, MemberStreams([SEED]), 0.0, 0.5, agent.actor.action_range)
+loud = smooth_target_action(next_action, MemberStreams([SEED]), 5.0, 0.5, agent.actor.action_range)
 
 # %%
 assert same(quiet, next_action)
@@ -235,15 +235,15 @@ assert loud.abs().max() <= 1
 
 # %%
 drawing(7)
-target_scores = score_by_targets(agent.critics_target, batch.next_state, smoothed_action)
-print(tuple(target_scores.shape), target_scores[:, 0, :3].tolist())
+target_q_values = q_values_of_targets(agent.critics_target, batch.next_state, smoothed_action)
+print(tuple(target_q_values.shape), target_q_values[:, 0, :3].tolist())
 
 # %%
 # Change this: how often is critic 1 the lower one?
-print("critic 1 is lower in", (target_scores[0] < target_scores[1]).float().mean().item(), "of the rows")
+print("critic 1 is lower in", (target_q_values[0] < target_q_values[1]).float().mean().item(), "of the rows")
 
 # %%
-assert not target_scores.requires_grad, "no gradient passes through a target"
+assert not target_q_values.requires_grad, "no gradient passes through a target"
 
 # %% [markdown]
 # ### 8. Keep the smaller Q-value
@@ -251,15 +251,15 @@ assert not target_scores.requires_grad, "no gradient passes through a target"
 
 # %%
 drawing(8)
-next_score = smaller_score(target_scores)
-print("the minimum", next_score.mean().item(), "the mean", target_scores.mean().item())
+next_q = min_q(target_q_values)
+print("the minimum", next_q.mean().item(), "the mean", target_q_values.mean().item())
 
 # %%
 # Change this: two Q-values by hand.
-print(smaller_score(torch.tensor([[[1.0, 5.0]], [[3.0, 2.0]]])))
+print(min_q(torch.tensor([[[1.0, 5.0]], [[3.0, 2.0]]])))
 
 # %%
-assert (next_score <= target_scores).all()
+assert (next_q <= target_q_values).all()
 
 # %% [markdown]
 # ### 9. Form the Bellman target
@@ -267,9 +267,9 @@ assert (next_score <= target_scores).all()
 
 # %%
 drawing(9)
-target_score = bellman_target(batch.reward, batch.terminated, next_score, SETTINGS.gamma)
+target_q = bellman_target(batch.reward, batch.terminated, next_q, SETTINGS.gamma)
 ended = batch.terminated.bool()
-print("ended rows:", int(ended.sum()), "their y:", target_score[ended].tolist())
+print("ended rows:", int(ended.sum()), "their y:", target_q[ended].tolist())
 
 # %%
 # Change this: a reward of -1, a future of -10, without and with termination.
@@ -279,7 +279,7 @@ print(by_hand)
 
 # %%
 assert torch.allclose(by_hand, torch.tensor([[-10.9, -1.0]]))
-assert same(target_score[ended], batch.reward[ended])
+assert same(target_q[ended], batch.reward[ended])
 
 # %% [markdown]
 # ### 10. Both critics evaluate the stored action
@@ -287,15 +287,15 @@ assert same(target_score[ended], batch.reward[ended])
 
 # %%
 drawing(10)
-scores = score_by_critics(agent.critics, batch.state, batch.action)
-print(tuple(scores.shape), "gradient flows:", scores.requires_grad)
+q_values = q_values_of_critics(agent.critics, batch.state, batch.action)
+print(tuple(q_values.shape), "gradient flows:", q_values.requires_grad)
 
 # %%
 # Change this: what would the critics predict for the opposite action?
-print((score_by_critics(agent.copied().critics, batch.state, -batch.action) - scores).abs().mean().item())
+print((q_values_of_critics(agent.copied().critics, batch.state, -batch.action) - q_values).abs().mean().item())
 
 # %%
-assert scores.requires_grad
+assert q_values.requires_grad
 
 # %% [markdown]
 # ### 11. Measure the loss of both critics
@@ -303,16 +303,16 @@ assert scores.requires_grad
 
 # %%
 drawing(11)
-loss = critic_loss(scores, target_score)
+loss = critic_loss(q_values, target_q)
 print("loss", loss.item())
 
 # %%
 # Change this: the fault of shape (B, 1) against (B,) compares every row with every other.
-wrong = (scores[0].detach().squeeze(0).unsqueeze(1) - target_score.squeeze(0)).square()
-print("shape", tuple(wrong.shape), "instead of", tuple(target_score.squeeze(0).shape))
+wrong = (q_values[0].detach().squeeze(0).unsqueeze(1) - target_q.squeeze(0)).square()
+print("shape", tuple(wrong.shape), "instead of", tuple(target_q.squeeze(0).shape))
 
 # %%
-halves = [(scores[twin] - target_score).square().mean() for twin in (0, 1)]
+halves = [(q_values[twin] - target_q).square().mean() for twin in (0, 1)]
 assert torch.allclose(loss, halves[0] + halves[1])
 
 # %% [markdown]
@@ -330,7 +330,7 @@ print("largest move of critic 1 and 2:", moved)
 # Change this: two hundred such steps on the same batch bring the loss down.
 student = before.copied()
 for _ in range(200):
-    practice = critic_loss(score_by_critics(student.critics, batch.state, batch.action), target_score)
+    practice = critic_loss(q_values_of_critics(student.critics, batch.state, batch.action), target_q)
     improve_critics_(student.critics, student.critics_optimizer, practice)
 print("loss", loss.item(), "->", practice.item())
 
@@ -414,7 +414,7 @@ def train(improve=update, steps=STEPS, seed=SEED):
     """A learner after so many env steps, and its returns along the way."""
     world = make_environment("Rail-v0")
     learner = Agent.create([seed], 2, [-1.0], [1.0], SETTINGS.hidden_sizes, 1e-3, 1e-3)
-    past, numbers, noise = make_replay_memory(1, steps, 2, 1), MemberStreams([seed]), np.random.default_rng(seed)
+    past, numbers, noise = make_replay_buffer(1, steps, 2, 1), MemberStreams([seed]), np.random.default_rng(seed)
     state, _ = world.reset(seed=seed)
     curve = []
     for step in range(steps):
@@ -477,13 +477,13 @@ plt.show()
 
 
 # %%
-def ddpg_update(agent, memory, random, settings):
+def ddpg_update(agent, buffer, random, settings):
     """TD3 without its three ideas."""
-    batch = sample_batch(memory, random, settings.batch_size)
-    next_action = next_action_of_target(agent.actor_target, batch.next_state)
-    next_score = score_by_targets(agent.critics_target, batch.next_state, next_action)[0]
-    target_score = bellman_target(batch.reward, batch.terminated, next_score, settings.gamma)
-    loss = critic_loss(score_by_critics(agent.critics, batch.state, batch.action), target_score)
+    batch = sample_batch(buffer, random, settings.batch_size)
+    next_action = target_action(agent.actor_target, batch.next_state)
+    next_q = q_values_of_targets(agent.critics_target, batch.next_state, next_action)[0]
+    target_q = bellman_target(batch.reward, batch.terminated, next_q, settings.gamma)
+    loss = critic_loss(q_values_of_critics(agent.critics, batch.state, batch.action), target_q)
     improve_critics_(agent.critics, agent.critics_optimizer, loss)
     agent.updates += 1
     improve_actor_(agent.actor, agent.critics, agent.actor_optimizer, batch.state)

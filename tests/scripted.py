@@ -110,7 +110,7 @@ if "Scripted-v0" not in gym.registry:
 
 
 class FormulaPolicy(Policy):
-    """An action that follows from the state by a formula, the same in every vectorisation."""
+    """An action that follows from the state by a formula, the same in every vectorization."""
 
     def __init__(self):
         super().__init__([], LOW, HIGH, (3,), (2,))
@@ -140,13 +140,13 @@ def needs(package: str) -> None:
 SMALL = {
     "hidden_sizes": (8, 8),
     "batch_size": 8,
-    "memory_size": 1000,
-    "random_steps": 20,
+    "buffer_size": 1000,
+    "learning_starts": 20,
     "threads": 1,
     "eval_episodes": 2,
     "device": "cpu",
 }
 SMALL_OPTIONS = [
-    *("--td3.hidden-sizes", "8", "8", "--td3.batch-size", "8", "--td3.memory-size", "1000"),
-    *("--td3.random-steps", "20", "--threads", "1", "--eval-episodes", "2", "--device", "cpu"),
+    *("--td3.hidden-sizes", "8", "8", "--td3.batch-size", "8", "--td3.buffer-size", "1000"),
+    *("--td3.learning-starts", "20", "--threads", "1", "--eval-episodes", "2", "--device", "cpu"),
 ]

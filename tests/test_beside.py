@@ -11,7 +11,7 @@ import torch
 
 from td3 import training
 from td3.config import resolve
-from td3.environments import EnvironmentPool, Placing, make_environment
+from td3.environments import ProcessVectorEnv, WorkerBackend, make_environment
 from td3.evaluate import EvaluationWorkers, Evaluator
 from td3.policy import Policy
 from td3.training import train_run
@@ -68,7 +68,7 @@ def test_a_run_with_everything_in_processes_equals_the_run_in_one(tmp_path: Path
         steps=1_500,
         seeds=2,
         envs=2,
-        random_steps=300,
+        learning_starts=300,
         batch_size=16,
         hidden_sizes=(16, 16),
         eval_every=500,
@@ -78,9 +78,9 @@ def test_a_run_with_everything_in_processes_equals_the_run_in_one(tmp_path: Path
 
     def beside(make, config, threads, device):
         workers = EvaluationWorkers(make, config.member_seeds, config.eval_episodes, 2)
-        return EnvironmentPool(make, config.seeds * config.envs, 2), workers, Placing("processes", 2)
+        return ProcessVectorEnv(make, config.seeds * config.envs, 2), workers, WorkerBackend("processes", 2)
 
-    monkeypatch.setattr("td3.training.place_environments", beside)
+    monkeypatch.setattr("td3.training.make_vector_envs", beside)
     spread = train_run(config(out=tmp_path / "spread"))
     for seed in (0, 1):
         for name in FILES:
@@ -101,9 +101,11 @@ def test_a_run_with_everything_in_processes_equals_the_run_in_one(tmp_path: Path
 def test_training_and_evaluation_share_the_cores(monkeypatch, seeds, threads, device, stepping, evaluating):
     """Each kind has a core for every process, beside this one; None: in this one."""
     made = {}
-    monkeypatch.setattr(training, "fastest", lambda make, count: Placing())
+    monkeypatch.setattr(training, "fastest_workers", lambda make, count: WorkerBackend())
     monkeypatch.setattr(
-        training, "place", lambda make, count, placing, patience: made.setdefault("stepping", placing.workers or None)
+        training,
+        "place",
+        lambda make, count, worker_backend, patience: made.setdefault("stepping", worker_backend.workers or None),
     )
     monkeypatch.setattr(training, "Evaluator", lambda *arguments: made.setdefault("evaluating", None))
     monkeypatch.setattr(
@@ -111,7 +113,7 @@ def test_training_and_evaluation_share_the_cores(monkeypatch, seeds, threads, de
         "EvaluationWorkers",
         lambda make, seeds, episodes, workers, gamma, patience: made.setdefault("evaluating", workers),
     )
-    place = inspect.unwrap(training.place_environments)  # its types are those of the real thing
+    place = inspect.unwrap(training.make_vector_envs)  # its types are those of the real thing
     place(lambda: None, resolve("Pendulum-v1", seeds=seeds), threads, torch.device(device))
     assert made == {"stepping": stepping, "evaluating": evaluating}
 
@@ -123,7 +125,7 @@ def test_where_environments_are_stepped_is_as_asked_for_and_changes_no_number(tm
         "Pendulum-v1",
         steps=600,
         envs=3,
-        random_steps=100,
+        learning_starts=100,
         batch_size=16,
         hidden_sizes=(16, 16),
         eval_every=300,

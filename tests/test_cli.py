@@ -137,7 +137,7 @@ def test_an_unknown_preset_is_refused(capsys):
     [
         ("--td3.batchsize", "--td3.batch-size"),
         ("--batch-size", "--td3.batch-size"),
-        ("--td3.random_step", "--td3.random-steps"),
+        ("--td3.random_step", "--td3.learning-starts"),
         ("--stepz", "--steps"),
         ("--td3.gama=0.9", "--td3.gamma"),
     ],
@@ -156,7 +156,7 @@ def test_an_unknown_option_is_told_the_nearest(capsys, typed, meant):
         (["--td3.hidden-sizes", "64", "x"], "--td3.hidden-sizes"),
         (["--td3.tau", "2"], "tau must be within [0, 1], but 2.0 was given."),
         (["--td3.batch-size", "0"], "batch_size must be a whole number of at least 1, but 0 was given."),
-        (["--td3.memory-size", "100"], "batch_size (256) must not exceed memory_size (100)"),
+        (["--td3.buffer-size", "100"], "batch_size (256) must not exceed buffer_size (100)"),
         (["--seeds", "0"], "seeds must be a whole number from 1 to 10,000, but 0 was given."),
         (["--steps", "-5"], "steps must be a whole number of at least 1, but -5 was given."),
         (["another"], "another"),
@@ -173,7 +173,7 @@ def test_a_command_without_its_object_is_refused(capsys, command):
     assert f"`td3 {command} --help` says more" in sentence
 
 
-def test_a_refusal_in_colours_becomes_one_plain_sentence():
+def test_a_refusal_in_colors_becomes_one_plain_sentence():
     red, end = "\x1b[31m", "\x1b[0m"
     side = f"{red}│{end}"
     box = f"{red}╭─ Title ─╮{end}\n{side} one half {side}\n{side} of it    {side}\n{side} ──── {side}\nmore\n"
@@ -187,18 +187,18 @@ def test_a_gpu_that_is_not_there_is_refused(capsys, monkeypatch):
 
 
 def test_a_memory_that_does_not_fit_is_refused(capsys, tmp_path):
-    huge = ["--steps", "1000000000000", "--td3.memory-size", "1000000000000", "--device", "cpu"]
+    huge = ["--steps", "1000000000000", "--td3.buffer-size", "1000000000000", "--device", "cpu"]
     sentence = refused(capsys, "train", "Pendulum-v1", *huge, "--out", str(tmp_path / "run"))
-    asked = r"the replay memory needs 36000\.0 GB for 1 x 1,000,000,000,000 transitions"
+    asked = r"the replay buffer needs 36000\.0 GB for 1 x 1,000,000,000,000 transitions"
     assert re.match(
-        rf"{asked}, and this machine has [\d.]+ GB free: lower --td3.memory-size to at most [\d,]+", sentence
+        rf"{asked}, and this machine has [\d.]+ GB free: lower --td3.buffer-size to at most [\d,]+", sentence
     )
     assert not (tmp_path / "run").exists()
 
 
 def test_a_huge_memory_is_no_trouble_for_a_short_run(monkeypatch, tmp_path):
     monkeypatch.setattr(resources, "available_memory", lambda: 10_000_000)
-    options = [*SMALL_OPTIONS, "--td3.memory-size", "1000000000", "--steps", "25", "--out", str(tmp_path / "run")]
+    options = [*SMALL_OPTIONS, "--td3.buffer-size", "1000000000", "--steps", "25", "--out", str(tmp_path / "run")]
     assert main(["train", "Scripted-v0", *options]) == 0
 
 
@@ -365,12 +365,12 @@ def test_underscores_are_as_good_as_dashes(tmp_path):
     ids=" ".join,
 )
 def test_the_paper_preset_sees_the_environment_wherever_it_stands(words):
-    assert _train_defaults(_translated(words)).td3.random_steps == 10_000
+    assert _train_defaults(_translated(words)).td3.learning_starts == 10_000
 
 
 def test_the_paper_preset_sees_the_steps(tmp_path):
-    assert _train_defaults(["Ant-v5", "--preset", "paper", "--steps", "1_234"]).td3.memory_size == 1_234
-    assert _train_defaults(["Ant-v5", "--preset", "paper"]).td3.memory_size == 1_000_000
+    assert _train_defaults(["Ant-v5", "--preset", "paper", "--steps", "1_234"]).td3.buffer_size == 1_234
+    assert _train_defaults(["Ant-v5", "--preset", "paper"]).td3.buffer_size == 1_000_000
 
 
 def test_the_help_shows_the_numbers_of_the_preset(capsys):
@@ -431,7 +431,7 @@ def test_a_video_that_cannot_be_made_is_refused_before_the_training(capsys, monk
     assert not (tmp_path / "run").exists()
 
 
-def test_ctrl_c_ends_with_130_and_what_was_learnt(capsys, monkeypatch, tmp_path):
+def test_ctrl_c_ends_with_130_and_what_was_learned(capsys, monkeypatch, tmp_path):
     from td3.report.progress import ProgressDisplay
 
     def interrupt(self, env_steps):
@@ -443,7 +443,7 @@ def test_ctrl_c_ends_with_130_and_what_was_learnt(capsys, monkeypatch, tmp_path)
     words = ["train", "Scripted-v0", "--steps", "1000", *SMALL_OPTIONS, "--out", str(tmp_path / "run")]
     assert main(words) == 130
     output, errors = capsys.readouterr()
-    assert "Stopped at 30 env steps; what was learnt is saved." in output
+    assert "Stopped at 30 env steps; what was learned is saved." in output
     assert errors == ""
     assert td3.load(tmp_path / "run", which="last").facts["env_steps"] == 30
 

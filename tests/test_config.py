@@ -30,15 +30,15 @@ BAD_TD3 = [
     ("batch_size", -5),
     ("batch_size", 2.5),
     ("batch_size", True),
-    ("memory_size", 0),
-    ("memory_size", "many"),
-    ("random_steps", -1),
-    ("random_steps", None),
+    ("buffer_size", 0),
+    ("buffer_size", "many"),
+    ("learning_starts", -1),
+    ("learning_starts", None),
     ("exploration_noise", -0.1),
     ("exploration_noise", 1.5),
     ("exploration_noise", math.nan),
-    ("target_noise", -0.1),
-    ("target_noise", math.inf),
+    ("target_policy_noise", -0.1),
+    ("target_policy_noise", math.inf),
     ("target_noise_clip", -0.5),
     ("target_noise_clip", math.nan),
     ("policy_delay", 0),
@@ -51,11 +51,11 @@ BAD_TD3 = [
     ("tau", -0.1),
     ("tau", 1.1),
     ("tau", [0.005]),
-    ("updates_per_step", 0.0),
-    ("updates_per_step", math.inf),
-    ("updates_per_step", 1e308),
-    ("update_when", "sometimes"),
-    ("picture_features", 0),
+    ("utd_ratio", 0.0),
+    ("utd_ratio", math.inf),
+    ("utd_ratio", 1e308),
+    ("train_freq", "sometimes"),
+    ("image_features", 0),
     ("random_shift", -1),
 ]
 BAD_TRAIN = [
@@ -75,7 +75,7 @@ BAD_TRAIN = [
     ("pixels", 1),
     ("frames", 0),
     ("frames", 17),
-    ("picture_size", 15),
+    ("image_size", 15),
     ("action_repeat", 0),
     ("eval_every", -1),
     ("eval_episodes", 0),
@@ -87,7 +87,7 @@ BAD_TRAIN = [
     ("max_staleness", 0),
     ("threads", -1),
     ("tf32", 1),
-    ("memory_on", "disk"),
+    ("buffer_device", "disk"),
     ("env_kwargs", {"render_mode": "human"}),
     ("normalize_observations", "yes"),
     ("td3", None),
@@ -124,9 +124,9 @@ def test_the_ends_of_an_interval_are_allowed(name, given):
 
 
 def test_a_batch_larger_than_the_memory_is_refused():
-    with pytest.raises(ConfigError, match=r"batch_size \(256\) must not exceed memory_size \(100\)"):
-        TD3Config(memory_size=100)
-    assert TD3Config(memory_size=256).memory_size == 256
+    with pytest.raises(ConfigError, match=r"batch_size \(256\) must not exceed buffer_size \(100\)"):
+        TD3Config(buffer_size=100)
+    assert TD3Config(buffer_size=256).buffer_size == 256
 
 
 def test_a_list_of_sizes_and_a_text_as_path_are_welcome():
@@ -142,21 +142,21 @@ def test_the_preset_author_has_the_numbers_of_the_authors_code():
         critic_learning_rate=3e-4,
         optimizer="adam",
         batch_size=256,
-        memory_size=1_000_000,
-        random_steps=25_000,
+        buffer_size=1_000_000,
+        learning_starts=25_000,
         exploration_noise=0.1,
-        target_noise=0.2,
+        target_policy_noise=0.2,
         target_noise_clip=0.5,
         policy_delay=2,
         gamma=0.99,
         tau=0.005,
-        updates_per_step=1.0,
-        update_when="step",
+        utd_ratio=1.0,
+        train_freq="step",
     )
 
 
 @pytest.mark.parametrize(
-    ("env", "random_steps"),
+    ("env", "learning_starts"),
     [
         ("HalfCheetah-v5", 10_000),
         ("Ant-v5", 10_000),
@@ -165,35 +165,35 @@ def test_the_preset_author_has_the_numbers_of_the_authors_code():
         ("Reacher-v5", 1_000),
     ],
 )
-def test_the_preset_paper_has_more_random_steps_for_long_legs(env, random_steps):
-    assert preset_config("paper", env, 1_000_000).random_steps == random_steps
+def test_the_preset_paper_has_more_random_steps_for_long_legs(env, learning_starts):
+    assert preset_config("paper", env, 1_000_000).learning_starts == learning_starts
 
 
-@pytest.mark.parametrize(("steps", "memory_size"), [(1_000_000, 1_000_000), (50_000, 50_000), (20, 100)])
-def test_the_preset_paper_remembers_the_whole_run(steps, memory_size):
+@pytest.mark.parametrize(("steps", "buffer_size"), [(1_000_000, 1_000_000), (50_000, 50_000), (20, 100)])
+def test_the_preset_paper_remembers_the_whole_run(steps, buffer_size):
     preset = preset_config("paper", "Hopper-v5", steps)
-    assert preset.memory_size == memory_size
-    assert (preset.hidden_sizes, preset.batch_size, preset.update_when) == ((400, 300), 100, "episode")
+    assert preset.buffer_size == buffer_size
+    assert (preset.hidden_sizes, preset.batch_size, preset.train_freq) == ((400, 300), 100, "episode")
     assert preset.actor_learning_rate == preset.critic_learning_rate == 1e-3
 
 
 def test_the_preset_course_has_the_numbers_of_the_lesson():
     preset = preset_config("course", "Ant-v5", 1_000_000)
-    assert (preset.hidden_sizes, preset.batch_size, preset.update_when) == ((400, 300), 100, "episode")
-    assert (preset.memory_size, preset.random_steps) == (20_000, 10_000)
+    assert (preset.hidden_sizes, preset.batch_size, preset.train_freq) == ((400, 300), 100, "episode")
+    assert (preset.buffer_size, preset.learning_starts) == (20_000, 10_000)
 
 
 def test_the_preset_bullet_has_the_tuned_numbers():
     preset = preset_config("bullet", "Walker2DBulletEnv-v0", 1_000_000)
     assert (preset.actor_learning_rate, preset.critic_learning_rate) == (7e-4, 7e-4)
-    assert (preset.memory_size, preset.random_steps, preset.gamma) == (200_000, 10_000, 0.98)
-    assert (preset.hidden_sizes, preset.batch_size, preset.update_when) == ((400, 300), 256, "step")
+    assert (preset.buffer_size, preset.learning_starts, preset.gamma) == (200_000, 10_000, 0.98)
+    assert (preset.hidden_sizes, preset.batch_size, preset.train_freq) == ((400, 300), 256, "step")
 
 
 def test_given_fields_go_on_top_of_the_preset():
     config = resolve("Ant-v5", "paper", steps=5_000, seeds=3, batch_size=32)
     assert (config.steps, config.seeds, config.preset) == (5_000, 3, "paper")
-    assert (config.td3.batch_size, config.td3.memory_size, config.td3.random_steps) == (32, 5_000, 500)
+    assert (config.td3.batch_size, config.td3.buffer_size, config.td3.learning_starts) == (32, 5_000, 500)
 
 
 def test_an_unknown_preset_lists_those_there_are():
@@ -218,30 +218,30 @@ def test_a_wrong_number_of_steps_is_refused_with_every_preset(preset, given):
 @pytest.mark.parametrize("preset", ["author", "paper", "course", "bullet"])
 @pytest.mark.parametrize("steps", [1, 9, 10, 1_234, 100_000, 249_999, 250_000, 10**6])
 def test_the_warm_up_of_a_preset_is_at_most_a_tenth_of_the_run(preset, steps):
-    usual = preset_config(preset, "Ant-v5", 10**9).random_steps
-    assert resolve("Ant-v5", preset, steps=steps).td3.random_steps == min(usual, steps // 10)
+    usual = preset_config(preset, "Ant-v5", 10**9).learning_starts
+    assert resolve("Ant-v5", preset, steps=steps).td3.learning_starts == min(usual, steps // 10)
     assert usual == {"author": 25_000}.get(preset, 10_000)
 
 
 def test_a_run_of_250_000_steps_has_the_presets_warm_up_without_a_word():
     config = resolve("Ant-v5", steps=250_000)
-    assert (config.td3.random_steps, config.warm_up_note()) == (25_000, "")
+    assert (config.td3.learning_starts, config.warm_up_note()) == (25_000, "")
 
 
 def test_a_shorter_warm_up_is_told_in_one_sentence():
     sentence = "Warm-up: 1,000 random steps (a tenth of this short run; the preset has 25,000)."
     assert resolve("Ant-v5", steps=10_000).warm_up_note() == sentence
-    assert resolve("Ant-v5", steps=10_000, random_steps=2_000).warm_up_note() == ""
+    assert resolve("Ant-v5", steps=10_000, learning_starts=2_000).warm_up_note() == ""
     assert replace(resolve("Ant-v5", steps=10_000), steps=20_000).warm_up_note() == "", "extended"
 
 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"steps": 1_000, "random_steps": 1_000}, "the run has 1,000 env steps and the first 1,000 are random"),
-        ({"random_steps": 10**17}, "Lower --td3.random-steps or raise --steps."),
+        ({"steps": 1_000, "learning_starts": 1_000}, "the run has 1,000 env steps and the first 1,000 are random"),
+        ({"learning_starts": 10**17}, "Lower --td3.learning-starts or raise --steps."),
         ({"steps": 8, "envs": 8}, "8 environments take them all at once"),
-        ({"steps": 1_000, "updates_per_step": 1e-9}, "makes 1e-09 updates for each"),
+        ({"steps": 1_000, "utd_ratio": 1e-9}, "makes 1e-09 updates for each"),
     ],
 )
 def test_a_run_that_would_never_update_is_refused(given, said):
@@ -253,11 +253,11 @@ def test_a_run_that_would_never_update_is_refused(given, said):
 
 
 def test_a_number_beyond_64_bits_is_refused():
-    with pytest.raises(ConfigError, match=r"^random_steps must be at most 1,000,000,000,000,000,000, but 1000"):
-        resolve("Pendulum-v1", random_steps=10**26)
+    with pytest.raises(ConfigError, match=r"^learning_starts must be at most 1,000,000,000,000,000,000, but 1000"):
+        resolve("Pendulum-v1", learning_starts=10**26)
 
 
-@pytest.mark.parametrize("given", [{"steps": 1_001, "random_steps": 1_000}, {"steps": 2}, {"steps": 9, "envs": 8}])
+@pytest.mark.parametrize("given", [{"steps": 1_001, "learning_starts": 1_000}, {"steps": 2}, {"steps": 9, "envs": 8}])
 def test_one_update_is_enough(given):
     config = resolve("Pendulum-v1", **given)
     config.require_updates()
@@ -265,7 +265,7 @@ def test_one_update_is_enough(given):
 
 
 def test_updates_at_the_end_of_episodes_happen_in_the_warm_up_too():
-    config = resolve("Pendulum-v1", "paper", steps=1_000, random_steps=5_000)
+    config = resolve("Pendulum-v1", "paper", steps=1_000, learning_starts=5_000)
     config.require_updates()
     assert config.warnings() == []
 
@@ -289,7 +289,7 @@ def test_a_configuration_survives_json(preset):
 
 def test_the_first_published_run_can_still_be_read():
     published = Path(__file__).parents[1] / "results" / "halfcheetah_v5" / "config.json"
-    assert TrainConfig.from_json(json.loads(published.read_text())).memory_on == "auto"
+    assert TrainConfig.from_json(json.loads(published.read_text())).buffer_device == "auto"
 
 
 def damaged(change) -> dict:

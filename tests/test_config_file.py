@@ -26,7 +26,7 @@ def test_words_go_over_the_file(toml):
     parsed = _parsed("train", ["Ant-v5", "--config", str(toml), "--td3.gamma", "0.8", "--steps", "300", "--seed", "3"])
     assert (parsed.env, parsed.steps, parsed.seed) == ("Ant-v5", 300, 3)
     assert (parsed.td3.gamma, parsed.td3.hidden_sizes) == (0.8, (32, 16))
-    assert (parsed.td3.random_steps, parsed.td3.memory_size) == (30, 300)  # the paper's for 300 steps
+    assert (parsed.td3.learning_starts, parsed.td3.buffer_size) == (30, 300)  # the paper's for 300 steps
     assert _parsed("train", ["--preset", "author", f"--config={toml}"]).td3.batch_size == 256
 
 

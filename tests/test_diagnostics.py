@@ -8,7 +8,7 @@ import pytest
 import torch
 from scripted import SMALL
 
-from td3.algorithm import Agent, make_replay_memory
+from td3.algorithm import Agent, make_replay_buffer
 from td3.algorithm.networks import layer_views
 from td3.algorithm.streams import derive_seed
 from td3.config import resolve
@@ -24,9 +24,9 @@ def new_agent(seeds=(0,), hidden=(16, 8)) -> Agent:
 
 
 def filled(members: int = 1, count: int = 400, capacity: int = 1_000, state_scale: float = 1.0, noise: float = 0.1):
-    """A memory of random states in which every member did what its newborn actor says, plus noise."""
+    """A buffer of random states in which every member did what its newly initialized actor says, plus noise."""
     random = np.random.default_rng(0)
-    memory = make_replay_memory(members, capacity, STATES, 2)
+    buffer = make_replay_buffer(members, capacity, STATES, 2)
     rows = np.empty((members, count, 2 * STATES + 4), np.float32)
     for member in range(members):
         own = np.random.default_rng(member)
@@ -38,12 +38,12 @@ def filled(members: int = 1, count: int = 400, capacity: int = 1_000, state_scal
         rows[member] = np.concatenate(
             (states[:, :STATES], actions, states[:, STATES:], random.normal(2, 0, (count, 1)), np.zeros((count, 1))), 1
         )
-    memory.add_(torch.from_numpy(rows))
-    return memory
+    buffer.add_(torch.from_numpy(rows))
+    return buffer
 
 
-def only(agent, memory, **more):
-    (row,) = examine(agent, memory, [0], 5_000, **more)
+def only(agent, buffer, **more):
+    (row,) = examine(agent, buffer, [0], 5_000, **more)
     return row
 
 
@@ -85,10 +85,10 @@ def test_dead_units_are_counted_in_actor_and_critics():
 
 
 def test_the_gradient_is_the_one_that_the_actors_step_would_use():
-    agent, memory = new_agent(), filled(count=ROWS)
-    row = only(agent, memory)
+    agent, buffer = new_agent(), filled(count=ROWS)
+    row = only(agent, buffer)
     ages = np.random.default_rng(derive_seed(0, "diagnostics", 5_000)).integers(ROWS, size=ROWS)
-    state = memory.gather(torch.from_numpy((ROWS - 1 - ages)[None])).state
+    state = buffer.gather(torch.from_numpy((ROWS - 1 - ages)[None])).state
     loss = -agent.critics.first_frozen(state, agent.actor(state)).mean()
     (gradient,) = torch.autograd.grad(loss, agent.actor.parameters)
     assert row["actor_gradient"] == pytest.approx(float(gradient.square().mean().sqrt()), rel=1e-4)
@@ -108,53 +108,53 @@ def test_histograms_span_the_action_range_of_each_dimension():
 
 
 def test_looking_changes_nothing_and_gives_the_same_every_time():
-    agent, memory = new_agent((0, 1)), filled(2)
+    agent, buffer = new_agent((0, 1)), filled(2)
     before = {name: tensor.clone() for name, tensor in agent.tensors().items()}
-    first, second = (examine(agent, memory, [0, 1], 5_000) for _ in range(2))
+    first, second = (examine(agent, buffer, [0, 1], 5_000) for _ in range(2))
     assert first == second
     assert all(torch.equal(tensor, before[name]) for name, tensor in agent.tensors().items())
-    assert examine(agent, memory, [0, 1], 10_000) != first
+    assert examine(agent, buffer, [0, 1], 10_000) != first
 
 
 def test_a_member_looks_the_same_alone():
     together = examine(new_agent((0, 1)), filled(2), [0, 1], 5_000)
-    memory = filled(2)
-    alone = examine(new_agent((1,)), memory.member(1), [1], 5_000)
+    buffer = filled(2)
+    alone = examine(new_agent((1,)), buffer.member(1), [1], 5_000)
     assert together[1] == alone[0]
 
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_the_numbers_do_not_depend_on_threads(threads):
-    agent, memory = Agent.create((0,), STATES, LOW, HIGH, (256, 256), 3e-4, 3e-4), filled()
+    agent, buffer = Agent.create((0,), STATES, LOW, HIGH, (256, 256), 3e-4, 3e-4), filled()
     used = torch.get_num_threads()
     try:
         torch.set_num_threads(1)
-        alone = examine(agent, memory, [0], 5_000)
+        alone = examine(agent, buffer, [0], 5_000)
         torch.set_num_threads(threads)
-        assert examine(agent, memory, [0], 5_000) == alone
+        assert examine(agent, buffer, [0], 5_000) == alone
     finally:
         torch.set_num_threads(used)
 
 
 def test_an_empty_memory_has_no_figures():
-    row = only(new_agent(), make_replay_memory(1, 10, STATES, 2))
+    row = only(new_agent(), make_replay_buffer(1, 10, STATES, 2))
     assert np.isnan(row["saturation"])
     assert row["policy_actions"] == "[]"
 
 
 def test_rows_that_have_not_arrived_are_not_looked_at():
-    memory = filled(count=300, capacity=300)
-    memory.rows[:, -4:] = float("nan")
-    assert np.isfinite(only(new_agent(), memory, waiting=4)["reward_scale"])
-    assert np.isnan(only(new_agent(), memory, waiting=0)["exploration"])
+    buffer = filled(count=300, capacity=300)
+    buffer.rows[:, -4:] = float("nan")
+    assert np.isfinite(only(new_agent(), buffer, waiting=4)["reward_scale"])
+    assert np.isnan(only(new_agent(), buffer, waiting=0)["exploration"])
 
 
 def test_a_full_ring_is_read_from_its_newest_row():
-    memory = filled(count=300, capacity=300)
-    newest = memory.rows[:, :ROWS].clone()
+    buffer = filled(count=300, capacity=300)
+    newest = buffer.rows[:, :ROWS].clone()
     newest[..., STATES : STATES + 2] = 123.0
-    memory.add_(newest)
-    played = json.loads(only(new_agent(), memory)["played_actions"])
+    buffer.add_(newest)
+    played = json.loads(only(new_agent(), buffer)["played_actions"])
     assert played[-1] == 2 * ROWS
 
 
@@ -185,10 +185,10 @@ def test_time_is_booked_on_what_was_done():
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_a_gpu_gives_nearly_the_same_figures():
-    agent, memory = new_agent((0, 1)), filled(2)
-    there = make_replay_memory(2, 1_000, STATES, 2, "cuda")
-    there.add_(memory.rows[:, :400].cuda())
-    here, on_gpu = examine(agent, memory, [0, 1], 5_000), examine(agent.copied("cuda"), there, [0, 1], 5_000)
+    agent, buffer = new_agent((0, 1)), filled(2)
+    there = make_replay_buffer(2, 1_000, STATES, 2, "cuda")
+    there.add_(buffer.rows[:, :400].cuda())
+    here, on_gpu = examine(agent, buffer, [0, 1], 5_000), examine(agent.copied("cuda"), there, [0, 1], 5_000)
     for row, other in zip(here, on_gpu, strict=True):
         for name, value in row.items():
             assert other[name] == (pytest.approx(value, rel=1e-3) if isinstance(value, float) else value)
@@ -201,8 +201,8 @@ def test_an_engine_whose_newest_rows_still_travel_gives_the_same_diagnostics(tmp
 
     plain = trained("plain")
 
-    def graphs(agent, memory, config, threads):
-        return GraphEngine(agent, memory, config.member_seeds, config.td3, config.envs)
+    def graphs(agent, buffer, config, threads):
+        return GraphEngine(agent, buffer, config.member_seeds, config.td3, config.envs)
 
     monkeypatch.setattr("td3.training.make_engine", graphs)
     recorded = trained("recorded")

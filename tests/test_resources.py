@@ -58,8 +58,8 @@ def test_a_memory_that_does_not_fit_is_refused_with_what_to_change(monkeypatch):
     with pytest.raises(ConfigError) as caught:
         resources.require_memory(8_000_000_000, 4_000_000, 2, CPU)
     assert str(caught.value) == (
-        "the replay memory needs 8.0 GB for 2 x 4,000,000 transitions, and this machine has 2.0 GB free: "
-        "lower --td3.memory-size to at most 900,000, or train fewer seeds."
+        "the replay buffer needs 8.0 GB for 2 x 4,000,000 transitions, and this machine has 2.0 GB free: "
+        "lower --td3.buffer-size to at most 900,000, or train fewer seeds."
     )
     resources.require_memory(8_000_000_000 * 900_000 // 4_000_000, 900_000, 2, CPU)
 
@@ -81,12 +81,12 @@ def offers(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("gpu", "host", "wish", "in_host_memory"),
+    ("gpu", "host", "wish", "in_host_ram"),
     [(10, 10, "auto", False), (1, 10, "auto", True), (1, None, "auto", True), (10, 10, "host", True)],
 )
-def test_a_gpus_memory_lies_on_it_if_it_fits_and_else_in_the_machine(offers, gpu, host, wish, in_host_memory):
+def test_a_gpus_memory_lies_on_it_if_it_fits_and_else_in_the_machine(offers, gpu, host, wish, in_host_ram):
     offers(gpu, host)
-    assert resources.require_memory(8_000_000_000, 4_000_000, 2, GPU, wish) is in_host_memory
+    assert resources.require_memory(8_000_000_000, 4_000_000, 2, GPU, wish) is in_host_ram
 
 
 @pytest.mark.parametrize(
@@ -102,8 +102,8 @@ def test_what_fits_nowhere_is_refused(offers, wish, places, fitting):
     with pytest.raises(ConfigError) as caught:
         resources.require_memory(8_000_000_000, 4_000_000, 2, GPU, wish)
     assert str(caught.value) == (
-        f"the replay memory needs 8.0 GB for 2 x 4,000,000 transitions, and {places}: "
-        f"lower --td3.memory-size to at most {fitting}, or train fewer seeds."
+        f"the replay buffer needs 8.0 GB for 2 x 4,000,000 transitions, and {places}: "
+        f"lower --td3.buffer-size to at most {fitting}, or train fewer seeds."
     )
 
 

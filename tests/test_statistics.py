@@ -30,8 +30,8 @@ def test_the_interquartile_mean_leaves_a_quarter_out_on_each_side():
 
 
 def test_the_interquartile_mean_is_taken_column_by_column():
-    scores = np.array([[4.0, 0.0], [1.0, 10.0], [2.0, 20.0], [3.0, 90.0]])
-    assert interquartile_mean(scores).tolist() == [2.5, 15.0]
+    q_values = np.array([[4.0, 0.0], [1.0, 10.0], [2.0, 20.0], [3.0, 90.0]])
+    assert interquartile_mean(q_values).tolist() == [2.5, 15.0]
 
 
 @given(numbers)
@@ -40,10 +40,10 @@ def test_the_interquartile_mean_of_shuffled_seeds_is_the_same(values):
     assert interquartile_mean(shuffled) == interquartile_mean(np.array(values))
 
 
-@pytest.mark.parametrize("scores", [[1.0, np.nan, 3.0], [[1.0, 2.0], [np.nan, 4.0]]])
-def test_a_seed_without_a_number_is_no_best_seed(scores):
+@pytest.mark.parametrize("q_values", [[1.0, np.nan, 3.0], [[1.0, 2.0], [np.nan, 4.0]]])
+def test_a_seed_without_a_number_is_no_best_seed(q_values):
     with pytest.raises(ValueError, match="a score is NaN"):
-        interquartile_mean(np.array(scores))
+        interquartile_mean(np.array(q_values))
 
 
 def test_the_end_of_a_run_is_its_last_tenth_in_env_steps():
@@ -164,16 +164,16 @@ def test_a_bootstrap_interval_of_two_seeds_by_hand():
 
 
 def test_a_bootstrap_interval_of_many_seeds_is_as_wide_as_theory_says():
-    scores = np.random.default_rng(5).normal(100, 15, 400)
-    low, high = bootstrap_interval(scores)
-    assert high - low == pytest.approx(2 * 1.96 * scores.std() / 20, rel=0.05)
-    assert low < scores.mean() < high
+    q_values = np.random.default_rng(5).normal(100, 15, 400)
+    low, high = bootstrap_interval(q_values)
+    assert high - low == pytest.approx(2 * 1.96 * q_values.std() / 20, rel=0.05)
+    assert low < q_values.mean() < high
 
 
 def test_the_ends_of_an_interval_hardly_depend_on_the_random_stream():
-    scores = np.random.default_rng(6).normal(size=(10, 1))
-    ends = [np.quantile(resampled([scores], mean, stream=stream), 0.025) for stream in range(20)]
-    low, high = bootstrap_interval(scores)
+    q_values = np.random.default_rng(6).normal(size=(10, 1))
+    ends = [np.quantile(resampled([q_values], mean, stream=stream), 0.025) for stream in range(20)]
+    low, high = bootstrap_interval(q_values)
     assert np.std(ends) < 0.03 * (high - low)[0]
 
 
@@ -186,8 +186,8 @@ def test_tasks_are_resampled_among_themselves():
 
 
 def test_the_same_scores_give_the_same_interval():
-    scores = np.random.default_rng(1).normal(size=(7, 3))
-    first, second = (bootstrap_interval(scores, interquartile_mean) for _ in range(2))
+    q_values = np.random.default_rng(1).normal(size=(7, 3))
+    first, second = (bootstrap_interval(q_values, interquartile_mean) for _ in range(2))
     np.testing.assert_array_equal(first, second)
 
 

@@ -13,10 +13,10 @@ from scripted import SMALL
 from stable_baselines3.common.monitor import Monitor, get_monitor_files
 
 import td3
-from td3.checkpoints import Checkpoints
 from td3.config import preset_config, resolve
 from td3.environments import make_environment
 from td3.errors import ConfigError, EnvironmentFault
+from td3.run.checkpoints import Checkpoints
 from td3.training import Silence, StopSignals, is_milestone, train_run
 
 
@@ -39,34 +39,34 @@ def episode_lengths(run: td3.Run, seed: int) -> list[int]:
 
 
 @pytest.mark.parametrize("envs", [1, 4])
-@pytest.mark.parametrize(("updates_per_step", "expected"), [(1.0, 60), (0.5, 30), (2.0, 120)])
-def test_after_the_random_steps_every_step_brings_its_updates(tmp_path, envs, updates_per_step, expected):
-    run = trained_with(tmp_path, steps=80, envs=envs, updates_per_step=updates_per_step)
+@pytest.mark.parametrize(("utd_ratio", "expected"), [(1.0, 60), (0.5, 30), (2.0, 120)])
+def test_after_the_random_steps_every_step_brings_its_updates(tmp_path, envs, utd_ratio, expected):
+    run = trained_with(tmp_path, steps=80, envs=envs, utd_ratio=utd_ratio)
     assert updates(run) == expected
 
 
 def test_without_random_steps_no_update_is_lost(tmp_path):
-    assert updates(trained_with(tmp_path, steps=30, random_steps=0)) == 30
+    assert updates(trained_with(tmp_path, steps=30, learning_starts=0)) == 30
 
 
 def test_a_run_of_random_steps_alone_is_refused_before_anything_is_written(tmp_path):
     with pytest.raises(ConfigError, match="no update would happen: the run has 20 env steps and the first 20 are"):
-        trained_with(tmp_path, steps=20, random_steps=20)
+        trained_with(tmp_path, steps=20, learning_starts=20)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(("steps", "envs"), [(2, 1), (9, 8), (31, 1)])
 def test_a_run_that_is_not_refused_updates(tmp_path, steps, envs):
-    usual = preset_config("author", "Scripted-v0", steps).random_steps
-    assert updates(trained_with(tmp_path, steps=steps, envs=envs, random_steps=usual)) >= 1
+    usual = preset_config("author", "Scripted-v0", steps).learning_starts
+    assert updates(trained_with(tmp_path, steps=steps, envs=envs, learning_starts=usual)) >= 1
 
 
 def test_an_extended_run_keeps_its_warm_up(tmp_path):
-    few = {name: value for name, value in SMALL.items() if name != "random_steps"}
+    few = {name: value for name, value in SMALL.items() if name != "learning_starts"}
     path = td3.train("Scripted-v0", steps=40, out=tmp_path / "run", **few).path
-    assert json.loads((path / "config.json").read_text())["td3"]["random_steps"] == 4
+    assert json.loads((path / "config.json").read_text())["td3"]["learning_starts"] == 4
     run = td3.resume(path, steps=80)
-    assert run.config.td3.random_steps == 4
+    assert run.config.td3.learning_starts == 4
     assert updates(run) == 76
 
 
@@ -79,7 +79,7 @@ def test_several_environments_may_overshoot_the_steps_by_less_than_a_round(tmp_p
 @pytest.mark.parametrize("seeds", [1, 3])
 @pytest.mark.parametrize("envs", [1, 2])
 def test_the_episode_schedule_updates_as_often_as_the_finished_episodes_had_steps(tmp_path, seeds, envs):
-    run = trained_with(tmp_path, steps=40, seeds=seeds, envs=envs, update_when="episode")
+    run = trained_with(tmp_path, steps=40, seeds=seeds, envs=envs, train_freq="episode")
     counts = [updates(run, seed) for seed in run.seeds]
     assert counts == [sum(episode_lengths(run, seed)) for seed in run.seeds]
     assert all(40 - 5 * envs <= count <= 40 for count in counts)
@@ -141,7 +141,7 @@ def test_a_monitored_return_is_the_sum_of_its_rewards(tmp_path):
 
 
 def test_metrics_have_a_row_every_thousand_steps_and_at_the_end(tmp_path):
-    run = trained_with(tmp_path, env="Steady-v0", steps=2_200, random_steps=1_500, hidden_sizes=(4,))
+    run = trained_with(tmp_path, env="Steady-v0", steps=2_200, learning_starts=1_500, hidden_sizes=(4,))
     table = rows(run, 0, "metrics.csv")
     assert [int(row["env_steps"]) for row in table] == [1_000, 2_000, 2_200]
     assert [int(row["updates"]) for row in table] == [0, 500, 700]
@@ -221,7 +221,9 @@ class Witness(Silence):
 def test_an_observer_is_told_everything_in_order(tmp_path):
     witness = Witness()
     train_run(
-        resolve("Scripted-v0", steps=4, seeds=2, **{**SMALL, "random_steps": 0, "eval_every": 2}, out=tmp_path / "r"),
+        resolve(
+            "Scripted-v0", steps=4, seeds=2, **{**SMALL, "learning_starts": 0, "eval_every": 2}, out=tmp_path / "r"
+        ),
         witness,
     )
     assert witness.told == [
@@ -237,7 +239,7 @@ def test_an_observer_is_told_everything_in_order(tmp_path):
     ]
 
 
-def test_an_interrupted_run_keeps_what_was_learnt(tmp_path):
+def test_an_interrupted_run_keeps_what_was_learned(tmp_path):
     config = resolve("Scripted-v0", steps=1_000, seeds=2, **SMALL, out=tmp_path / "run")
     with pytest.raises(KeyboardInterrupt):
         train_run(config, Witness(interrupt_at=50))
@@ -264,7 +266,7 @@ def test_an_environment_that_breaks_ends_the_run_as_failed(tmp_path, env, said):
 def test_ctrl_c_and_a_polite_kill_save_and_end_without_a_traceback(tmp_path, number):
     command = [
         *(sys.executable, "-m", "td3", "train", "Pendulum-v1", "--steps", "10000000", "--eval-every", "300"),
-        *("--eval-episodes", "1", "--td3.random-steps", "200", "--td3.batch-size", "8", "--td3.hidden-sizes", "8"),
+        *("--eval-episodes", "1", "--td3.learning-starts", "200", "--td3.batch-size", "8", "--td3.hidden-sizes", "8"),
         *("--threads", "1", "--device", "cpu", "--out", str(tmp_path / "run")),
     ]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
@@ -280,7 +282,7 @@ def test_ctrl_c_and_a_polite_kill_save_and_end_without_a_traceback(tmp_path, num
         process.kill()
     assert process.returncode == 130
     assert errors == ""
-    assert "what was learnt is saved" in rest
+    assert "what was learned is saved" in rest
     status = json.loads((tmp_path / "run" / "status.json").read_text())
     assert status["status"] == "interrupted"
     assert td3.load(tmp_path / "run", which="last").facts["env_steps"] == status["env_steps"] >= 300

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from td3.config import TD3Config, TrainConfig
-    from td3.run import Run, load
+    from td3.run.directory import Run, load
     from td3.training import resume, train
 
 __version__ = "0.1.0"
@@ -21,8 +21,8 @@ __all__ = ["Run", "TD3Config", "TrainConfig", "load", "resume", "train"]
 _HOMES = {
     "train": "td3.training",
     "resume": "td3.training",
-    "load": "td3.run",
-    "Run": "td3.run",
+    "load": "td3.run.directory",
+    "Run": "td3.run.directory",
     "TD3Config": "td3.config",
     "TrainConfig": "td3.config",
 }

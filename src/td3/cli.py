@@ -76,7 +76,7 @@ Trust = Annotated[
 
 @dataclass(frozen=True)
 class TrainCommand(TrainConfig):
-    """Train TD3: `td3 train HalfCheetah-v5 --steps 100000 --seeds 3 --td3.random-steps 10000`."""
+    """Train TD3: `td3 train HalfCheetah-v5 --steps 100000 --seeds 3 --td3.learning-starts 10000`."""
 
     env: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENV")] = tyro.MISSING
     env_kwargs: EnvKwargs = field(default_factory=dict)
@@ -213,7 +213,7 @@ class LadderCommand:
     """Standard deviation of noise on Rail's rewards, for one rung."""
     out: Path | None = None
     """The picture (.png or .svg) of one rung, or the page (.html) of all; by default under runs/ladder."""
-    picture: Path | None = None
+    image: Path | None = None
     """With `all`: also the curves and the overestimation as one picture (.png or .svg)."""
     json: bool = False
     """Print the figures as one JSON object instead of words."""
@@ -299,7 +299,7 @@ class TuneCommand:
     normalize_observations: bool = False
     """Learn from observations less their running mean, over their running standard deviation, within +-10."""
     fields: tuple[str, ...] = (
-        *("learning_rate", "gamma", "hidden_sizes", "batch_size", "exploration_noise", "tau", "random_share"),
+        *("learning_rate", "gamma", "hidden_sizes", "batch_size", "exploration_noise", "tau", "learning_starts_share"),
     )
     """What to search."""
     eval_every: int | None = None
@@ -307,7 +307,7 @@ class TuneCommand:
     eval_episodes: int = 10
     """Noise-free episodes of an evaluation."""
     device: Device = "auto"
-    """Where the networks and the memory live; auto takes a GPU if there is one."""
+    """Where the networks and the buffer live; auto takes a GPU if there is one."""
     threads: int = 0
     """CPU threads for the updates; 0 takes what the machine allows."""
     out: Path | None = None
@@ -384,7 +384,7 @@ def _train_config(command: TrainCommand) -> TrainConfig:
 
 def resume_command(command: ResumeCommand) -> int:
     """Go on with a run, with a live display."""
-    from td3.checkpoints import Checkpoints
+    from td3.run.checkpoints import Checkpoints
     from td3.training import resume_run
 
     checkpoint, _ = Checkpoints(command.run).newest() if command.track else (None, [])
@@ -401,15 +401,15 @@ def _trained(
     """Do it, and say what came of it."""
     import numpy as np
 
-    from td3.checkpoints import Checkpoints
     from td3.evaluate import Evaluation
     from td3.report.live import Together
     from td3.report.next_steps import next_steps
-    from td3.report.progress import PatientConsole, ProgressDisplay, describe
+    from td3.report.progress import ProgressDisplay, RetryingConsole, describe
     from td3.report.tracking import WeightsAndBiases, wandb_mode
-    from td3.run import Run
+    from td3.run.checkpoints import Checkpoints
+    from td3.run.directory import Run
 
-    display = ProgressDisplay(PatientConsole(stderr=command.json, highlight=False))
+    display = ProgressDisplay(RetryingConsole(stderr=command.json, highlight=False))
     observer = Together(display, [WeightsAndBiases(command.wandb_project, first_step)] if command.track else [])
     interrupted = False
     try:
@@ -440,10 +440,10 @@ def _trained(
     }
     say = display.say
     if interrupted:
-        say(f"Stopped at {display.env_steps:,} env steps; what was learnt is saved.")
+        say(f"Stopped at {display.env_steps:,} env steps; what was learned is saved.")
         checkpoint, _ = Checkpoints(display.path).newest()
         if checkpoint is None:
-            say("There is no checkpoint, so it cannot be gone on with.")
+            say("There is no checkpoint, so it cannot be resumed.")
         else:
             say(f"To go on:        td3 resume {display.path}    (from env step {checkpoint.env_steps:,})")
     say(f"Before training: return {describe(first)}")
@@ -471,14 +471,14 @@ def evaluate_command(command: EvaluateCommand) -> int:
     from td3.environments import make_environment
     from td3.evaluate import Evaluator, held_out
     from td3.report.progress import describe
-    from td3.run import Run
+    from td3.run.directory import Run
 
     run, purpose = Run(command.run), held_out(command.episode_seed)
-    making = run.making(command.trust, f"td3 evaluate {command.run}")
+    env_arguments = run.env_arguments(command.trust, f"td3 evaluate {command.run}")
     means, episodes = {}, {}
     for seed in run.seeds:
         agent = run.agent(seed, command.which)
-        make = partial(make_environment, **making)
+        make = partial(make_environment, **env_arguments)
         evaluator = Evaluator(make, [seed], command.episodes, purpose=purpose)
         evaluation = evaluator(agent.policy)
         evaluator.close()
@@ -603,7 +603,7 @@ def ladder_command(command: LadderCommand) -> int:
 def export_command(command: ExportCommand) -> int:
     """Export an agent and say how far each file is from it."""
     from td3.export import export_run
-    from td3.run import Run
+    from td3.run.directory import Run
 
     export = export_run(Run(command.run), command.out, command.seed, command.which, command.sb3, command.trust)
     if command.json:
@@ -611,8 +611,8 @@ def export_command(command: ExportCommand) -> int:
         return 0
     for name, difference in export.files.items():
         print(f"{export.path / name}: differs from the agent by {difference:.1e} of half the action range at most")
-    if "sb3.zip" in export.files and export.normalised:
-        print(f"{export.path / 'sb3.zip'}: what normalises observations is in its first layers, its clip at 10 is not")
+    if "sb3.zip" in export.files and export.normalized:
+        print(f"{export.path / 'sb3.zip'}: what normalizes observations is in its first layers, its clip at 10 is not")
     print(f"Model card: {export.path / 'README.md'}")
     print(f"Next: python {export.path / 'infer.py'}")
     return 0
@@ -621,7 +621,7 @@ def export_command(command: ExportCommand) -> int:
 def push_command(command: PushCommand) -> int:
     """Export and upload."""
     from td3.export import push_run
-    from td3.run import Run
+    from td3.run.directory import Run
 
     run = Run(command.run)
     address, export = push_run(
@@ -743,15 +743,15 @@ def explain_command(command: ExplainCommand) -> int:
 
 def reproduce_command(command: ReproduceCommand) -> int:
     """List stored results, or train rows again and compare them."""
-    from td3.report.progress import PatientConsole, ProgressDisplay
+    from td3.report.progress import ProgressDisplay, RetryingConsole
     from td3.reproduce.command import listing, reproduce
-    from td3.run import Run, read_facts
+    from td3.run.directory import Run, read_facts
     from td3.training import resume_run, train_run
 
     def train(config: TrainConfig, out: Path) -> Run:
         if read_facts(out / "status.json").get("status") == "finished":
             return Run(out)
-        display = ProgressDisplay(PatientConsole(stderr=command.json, highlight=False))
+        display = ProgressDisplay(RetryingConsole(stderr=command.json, highlight=False))
         try:
             resumed = (out / "config.json").exists()
             return resume_run(out, observer=display) if resumed else train_run(replace(config, out=out), display)
@@ -891,7 +891,7 @@ def _options(kind: Any, prefix: str = "--") -> list[str]:
 
 def _first_part(box: str) -> str:
     """What the argument parser says in its frame, down to the first rule, on one line."""
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", box)  # in a terminal it comes in colours
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", box)  # in a terminal it comes in colors
     lines = [line.strip("│ ") for line in plain.splitlines()[1:]]
     end = next((number for number, line in enumerate(lines) if set(line) <= set("─╰╯")), len(lines))
     said = re.sub(
@@ -958,7 +958,7 @@ def _defaults_of_file(path: Path, words: Sequence[str]) -> TrainCommand:
         given["steps"] = int(_value_of("--steps", words))  # type: ignore[arg-type]  # None is no number either
     config = read_config(path, **{name: value for name, value in given.items() if value is not None})
     if ":" in config.env and given["env"] is None:  # a module that is typed may be imported
-        from td3.run import require_trust
+        from td3.run.directory import require_trust
 
         require_trust(config, path, "--trust" in words, f"td3 train --config {path}")
     return TrainCommand(**{f.name: getattr(config, f.name) for f in fields(TrainConfig)}, config=path)

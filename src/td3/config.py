@@ -13,18 +13,18 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from td3.errors import ConfigError
-from td3.files import read_plain
+from td3.files import read_regular_file
 
 Preset = Literal["author", "paper", "course", "bullet"]
 Device = Literal["auto", "cpu", "cuda"]
-MemoryPlace = Literal["auto", "gpu", "host"]
+BufferDevice = Literal["auto", "gpu", "host"]
 Workers = Literal["auto", "none", "threads", "processes", "ray"]
 
 LARGEST_CONFIG = 1 << 20
 """Bytes of a file of settings beyond which it is not read."""
 ADDED_LATER = (
-    *("save_every", "env_timeout", "memory_on", "workers", "ray_address", "max_staleness"),
-    *("env_kwargs", "normalize_observations", "pixels", "frames", "picture_size", "action_repeat"),
+    *("save_every", "env_timeout", "buffer_device", "workers", "ray_address", "max_staleness"),
+    *("env_kwargs", "normalize_observations", "pixels", "frames", "image_size", "action_repeat"),
 )
 """Fields of a run that the first version did not have: its runs are read as if they had the default."""
 MOST_ENVIRONMENTS = 10_000
@@ -42,20 +42,20 @@ class TD3Config:
     hidden_sizes: tuple[int, ...] = (256, 256)
     """Units of each hidden layer, of the actor and of each critic."""
     actor_learning_rate: float = 3e-4
-    """Step size of the actor's optimiser."""
+    """Step size of the actor's optimizer."""
     critic_learning_rate: float = 3e-4
-    """Step size of the critics' optimiser."""
+    """Step size of the critics' optimizer."""
     optimizer: Literal["adam", "sgd"] = "adam"
     """Adam in all published code; plain gradient descent for the lesson that says so."""
     batch_size: int = 256
     """Transitions per update."""
-    memory_size: int = 1_000_000
+    buffer_size: int = 1_000_000
     """Transitions kept, the newest ones."""
-    random_steps: int = 25_000
+    learning_starts: int = 25_000
     """Env steps with uniformly random actions before the actor is asked; by default at most a tenth of the run."""
     exploration_noise: float = 0.1
     """Standard deviation of the noise on actions while training."""
-    target_noise: float = 0.2
+    target_policy_noise: float = 0.2
     """Standard deviation of the noise on the target's action (step 6)."""
     target_noise_clip: float = 0.5
     """Bound of that noise."""
@@ -65,14 +65,14 @@ class TD3Config:
     """Discount of the future, per env step."""
     tau: float = 0.005
     """Share by which a target moves towards its network (steps 14 and 15)."""
-    updates_per_step: float = 1.0
+    utd_ratio: float = 1.0
     """Updates per env step, however many environments run side by side."""
-    update_when: Literal["step", "episode"] = "step"
+    train_freq: Literal["step", "episode"] = "step"
     """Updates after every env step once the random steps are over; or, as in 2018, at the end of every episode."""
-    picture_features: int = 50
+    image_features: int = 50
     """Of pictures: numbers that the encoder makes of one for the actor and the critics (SAC-AE, DrQ: 50)."""
     random_shift: int = 4
-    """Of pictures: pixels by which one is moved at random when it is learnt from, a twentieth of its side at most;
+    """Of pictures: pixels by which one is moved at random when it is learned from, a twentieth of its side at most;
     0 leaves it in its place (DrQ: 4 of 84)."""
 
     def __post_init__(self) -> None:
@@ -80,10 +80,10 @@ class TD3Config:
         _require(self, _TD3_RULES)
         # A list is welcome, but equal settings must make equal configurations.
         object.__setattr__(self, "hidden_sizes", tuple(self.hidden_sizes))
-        if self.batch_size > self.memory_size:
+        if self.batch_size > self.buffer_size:
             raise ConfigError(
-                f"batch_size ({self.batch_size}) must not exceed memory_size ({self.memory_size}): "
-                "make the batch smaller or the memory larger."
+                f"batch_size ({self.batch_size}) must not exceed buffer_size ({self.buffer_size}): "
+                "make the batch smaller or the buffer larger."
             )
 
 
@@ -102,19 +102,19 @@ class TrainConfig:
     preset: Preset = "author"
     """Where the defaults under td3 come from."""
     device: Device = "auto"
-    """Where the networks and the memory live; auto takes a GPU if there is one."""
+    """Where the networks and the buffer live; auto takes a GPU if there is one."""
     out: Path | None = None
     """The run's directory; by default runs/ENV/DATE-TIME."""
     envs: int = 1
-    """Environments of each seed, all feeding its one memory."""
+    """Environments of each seed, all feeding its one buffer."""
     workers: Workers = "auto"
     """Where environments are stepped: none is here, ray a cluster; auto tries none, threads and processes."""
     pixels: bool = False
     """Learn from what the environment draws, instead of from its observations."""
     frames: int = 3
     """With --pixels: pictures that an observation consists of, the newest last; one alone shows no motion."""
-    picture_size: int = 84
-    """With --pixels: pixels of a side of the grey picture."""
+    image_size: int = 84
+    """With --pixels: pixels of a side of the gray picture."""
     action_repeat: int = 1
     """Steps of the environment that each action is done for; together they count as one env step."""
     eval_every: int = 5_000
@@ -128,13 +128,13 @@ class TrainConfig:
     ray_address: str | None = None
     """With workers ray: HOST:PORT of a cluster; without it, one is started on this machine for the run."""
     max_staleness: int = 1_000
-    """With workers ray: updates that weights may be old when a transition they acted reaches the memory."""
+    """With workers ray: updates that weights may be old when a transition they acted reaches the buffer."""
     threads: int = 0
     """CPU threads for the updates; 0 takes what the machine allows."""
     tf32: bool = False
     """On a GPU, multiply matrices in TF32: faster, with 10 bits of mantissa instead of 23."""
-    memory_on: MemoryPlace = "auto"
-    """Where a GPU's replay memory lies: on the GPU if it fits, else in the host's RAM; or as you say."""
+    buffer_device: BufferDevice = "auto"
+    """Where a GPU's replay buffer lies: on the GPU if it fits, else in the host's RAM; or as you say."""
     env_kwargs: dict[str, Any] = field(default_factory=dict)
     """What the environment is made with, as KEY=VALUE (continuous=true gravity=-5.0) or one JSON object."""
     normalize_observations: bool = False
@@ -147,10 +147,10 @@ class TrainConfig:
         if isinstance(self.out, str):
             object.__setattr__(self, "out", Path(self.out))
         _require(self, _TRAIN_RULES)
-        if self.workers == "ray" and self.td3.update_when == "episode":
+        if self.workers == "ray" and self.td3.train_freq == "episode":
             raise ConfigError(
-                "workers ray has many episodes under way at once and updates after every env step, but update_when is "
-                "'episode' (presets paper and course): give --td3.update-when step, or other workers."
+                "workers ray has many episodes under way at once and updates after every env step, but train_freq is "
+                "'episode' (presets paper and course): give --td3.train-freq step, or other workers."
             )
         for name in ("envs", "eval_episodes"):
             if (count := self.seeds * getattr(self, name)) > MOST_ENVIRONMENTS:
@@ -167,9 +167,9 @@ class TrainConfig:
         return tuple(range(self.seed, self.seed + self.seeds))
 
     @property
-    def making(self) -> dict[str, Any]:
+    def env_arguments(self) -> dict[str, Any]:
         """What `make_environment` is to be called with."""
-        pixels = {"pixels": True, "frames": self.frames, "picture_size": self.picture_size} if self.pixels else {}
+        pixels = {"pixels": True, "frames": self.frames, "image_size": self.image_size} if self.pixels else {}
         repeat = {"action_repeat": self.action_repeat} if self.action_repeat > 1 else {}
         return {"env": self.env, "env_kwargs": self.env_kwargs, **pixels, **repeat}
 
@@ -188,23 +188,23 @@ class TrainConfig:
     def _no_update(self) -> str:
         """Why the networks would never be updated, and what to change; nothing where they are."""
         settings, rounds = self.td3, -(-self.steps // self.envs)
-        if settings.update_when == "episode":
+        if settings.train_freq == "episode":
             return ""  # as many as the first episode has steps, whether its actions are random or not
         length = f"the run has {self.steps:,} env steps"
-        if settings.random_steps >= rounds * self.envs:
+        if settings.learning_starts >= rounds * self.envs:
             return (
-                f"{length} and the first {settings.random_steps:,} are random. Lower --td3.random-steps or "
+                f"{length} and the first {settings.learning_starts:,} are random. Lower --td3.learning-starts or "
                 "raise --steps."
             )
         if rounds == 1:
             return f"{length}, and {self.envs:,} environments take them all at once. Raise --steps or lower --envs."
-        if int((rounds * self.envs - settings.random_steps) * settings.updates_per_step) == 0:
-            return f"{length} and makes {settings.updates_per_step:g} updates for each. Raise --td3.updates-per-step."
+        if int((rounds * self.envs - settings.learning_starts) * settings.utd_ratio) == 0:
+            return f"{length} and makes {settings.utd_ratio:g} updates for each. Raise --td3.utd-ratio."
         return ""
 
     def warm_up_note(self) -> str:
         """One sentence where the preset's random steps were reduced for a short run."""
-        usual, steps = preset_config(self.preset, self.env, LARGEST).random_steps, self.td3.random_steps
+        usual, steps = preset_config(self.preset, self.env, LARGEST).learning_starts, self.td3.learning_starts
         if steps != self.steps // WARM_UP_PART or steps >= usual:
             return ""
         return f"Warm-up: {steps:,} random steps (a tenth of this short run; the preset has {usual:,})."
@@ -241,32 +241,32 @@ def preset_config(name: str, env: str, steps: int) -> TD3Config:
             actor_learning_rate=1e-3,
             critic_learning_rate=1e-3,
             batch_size=100,
-            memory_size=max(steps, 100),  # the whole history
-            random_steps=10_000 if long_legs else 1_000,
-            update_when="episode",
+            buffer_size=max(steps, 100),  # the whole history
+            learning_starts=10_000 if long_legs else 1_000,
+            train_freq="episode",
         ),
         "course": TD3Config(
             hidden_sizes=(400, 300),
             actor_learning_rate=1e-3,
             critic_learning_rate=1e-3,
             batch_size=100,
-            memory_size=20_000,
-            random_steps=10_000,
-            update_when="episode",
+            buffer_size=20_000,
+            learning_starts=10_000,
+            train_freq="episode",
         ),
         "bullet": TD3Config(
             hidden_sizes=(400, 300),
             actor_learning_rate=7e-4,
             critic_learning_rate=7e-4,
-            memory_size=200_000,
-            random_steps=10_000,
+            buffer_size=200_000,
+            learning_starts=10_000,
             gamma=0.98,
         ),
     }
     if name not in presets:
         raise ConfigError(f"there is no preset {name!r}: choose one of {', '.join(presets)}.")
     preset = presets[name]
-    return replace(preset, random_steps=min(preset.random_steps, steps // WARM_UP_PART))
+    return replace(preset, learning_starts=min(preset.learning_starts, steps // WARM_UP_PART))
 
 
 def resolve(env: str, preset: str = "author", **given: Any) -> TrainConfig:
@@ -295,7 +295,7 @@ def resolve(env: str, preset: str = "author", **given: Any) -> TrainConfig:
 def read_config(path: Path, **given: Any) -> TrainConfig:
     """The configuration in a TOML or JSON file, with `given` put over it; what neither says comes from the preset."""
     try:
-        text = read_plain(path, LARGEST_CONFIG).decode()
+        text = read_regular_file(path, LARGEST_CONFIG).decode()
         values = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
     except OSError as error:
         raise ConfigError(f"--config {path} cannot be read: {error.strerror}.") from None
@@ -381,17 +381,17 @@ _TD3_RULES: tuple[Rule, ...] = (
     ("critic_learning_rate", "above 0 and at most 100", _up_to(100)),
     ("optimizer", "adam or sgd", lambda given: given in ("adam", "sgd")),
     ("batch_size", "a whole number of at least 1", _whole(1)),
-    ("memory_size", "a whole number of at least 1", _whole(1)),
-    ("random_steps", "a whole number of at least 0", _whole(0)),
+    ("buffer_size", "a whole number of at least 1", _whole(1)),
+    ("learning_starts", "a whole number of at least 0", _whole(0)),
     ("exploration_noise", "within [0, 1], a share of half the action range", _within(0.0, 1.0)),
-    ("target_noise", "a number of at least 0", _within(0.0, 1e9)),
+    ("target_policy_noise", "a number of at least 0", _within(0.0, 1e9)),
     ("target_noise_clip", "a number of at least 0", _within(0.0, 1e9)),
     ("policy_delay", "a whole number from 1 to 1,000,000", lambda given: _whole(1)(given) and given <= 1_000_000),
     ("gamma", "within [0, 1]", _within(0.0, 1.0)),
     ("tau", "within [0, 1]", _within(0.0, 1.0)),
-    ("updates_per_step", "above 0 and at most 1,000", _up_to(1_000)),
-    ("update_when", "step or episode", lambda given: given in ("step", "episode")),
-    ("picture_features", "a whole number of at least 1", _whole(1)),
+    ("utd_ratio", "above 0 and at most 1,000", _up_to(1_000)),
+    ("train_freq", "step or episode", lambda given: given in ("step", "episode")),
+    ("image_features", "a whole number of at least 1", _whole(1)),
     ("random_shift", "a whole number of at least 0", _whole(0)),
 )
 
@@ -406,7 +406,7 @@ _TRAIN_RULES: tuple[Rule, ...] = (
     ("envs", "a whole number of at least 1", _whole(1)),
     ("pixels", "True or False", lambda given: isinstance(given, bool)),
     ("frames", "a whole number from 1 to 16", lambda given: _whole(1)(given) and given <= 16),
-    ("picture_size", "a whole number from 16 to 256", lambda given: _whole(16)(given) and given <= 256),
+    ("image_size", "a whole number from 16 to 256", lambda given: _whole(16)(given) and given <= 256),
     ("action_repeat", "a whole number of at least 1", _whole(1)),
     ("eval_every", "a whole number of at least 0", _whole(0)),
     ("eval_episodes", "a whole number of at least 1", _whole(1)),
@@ -417,7 +417,7 @@ _TRAIN_RULES: tuple[Rule, ...] = (
     ("max_staleness", "a whole number of at least 1", _whole(1)),
     ("threads", "a whole number from 0 to 10,000", lambda given: _whole(0)(given) and given <= 10_000),
     ("tf32", "True or False", lambda given: isinstance(given, bool)),
-    ("memory_on", f"one of {', '.join(get_args(MemoryPlace))}", _one_of(MemoryPlace)),
+    ("buffer_device", f"one of {', '.join(get_args(BufferDevice))}", _one_of(BufferDevice)),
     ("env_kwargs", "plain values by name, and not render_mode, which each command chooses", _are_kwargs),
     ("normalize_observations", "True or False", lambda given: isinstance(given, bool)),
     ("td3", "a TD3Config", lambda given: isinstance(given, TD3Config)),

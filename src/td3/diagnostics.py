@@ -1,6 +1,6 @@
 """How a learner looks from inside, once an evaluation: what the report shows and the doctor judges.
 
-Everything here is a function of the agent, its memory, its seed and the env step: nothing is kept between calls,
+Everything here is a function of the agent, its buffer, its seed and the env step: nothing is kept between calls,
 nothing that learns is touched, and a member's numbers do not depend on its company. On a GPU it is a few dozen small
 kernels and one copy, beside the graphs.
 """
@@ -16,13 +16,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from td3.algorithm import Agent, ReplayMemory
+from td3.algorithm import Agent, ReplayBuffer
 from td3.algorithm.networks import StackedMLP, layer_views
 from td3.algorithm.streams import derive_seed
 from td3.policy import Array
 
 ROWS = 256
-"""Transitions looked at: so many from anywhere in the memory, and as many of the newest."""
+"""Transitions looked at: so many from anywhere in the buffer, and as many of the newest."""
 BINS = 20
 """Bars of a histogram of actions, over the whole action range."""
 EDGE = 0.99
@@ -41,10 +41,10 @@ FIGURES = (
 
 
 def examine(
-    agent: Agent, memory: ReplayMemory, seeds: Sequence[int], env_steps: int, waiting: int = 0
+    agent: Agent, buffer: ReplayBuffer, seeds: Sequence[int], env_steps: int, waiting: int = 0
 ) -> list[dict[str, Any]]:
-    """One row of figures for each member; `waiting` of the newest transitions may not have reached the memory yet."""
-    own = [memory.member(index) for index in range(len(seeds))]
+    """One row of figures for each member; `waiting` of the newest transitions may not have reached the buffer yet."""
+    own = [buffer.member(index) for index in range(len(seeds))]
     stored = [len(one) - waiting for one in own]
     if min(stored) < 1:
         nothing = {**dict.fromkeys(FIGURES, float("nan")), "policy_actions": "[]", "played_actions": "[]"}
@@ -59,9 +59,9 @@ def examine(
         ]
     )
     placed = np.stack([one.places_of(waiting + of_one) for one, of_one in zip(own, ages, strict=True)])
-    places = torch.from_numpy(placed).to(memory.rows.device)
-    if memory.rows.is_cuda and agent.critics.encoder is None:
-        found = _figures(agent, memory, places)
+    places = torch.from_numpy(placed).to(buffer.rows.device)
+    if buffer.rows.is_cuda and agent.critics.encoder is None:
+        found = _figures(agent, buffer, places)
     else:  # one by one: a product over several members may round differently from that of one alone
         each = range(len(seeds))
         found = torch.cat([_figures(agent.member(i), own[i], places[i : i + 1]) for i in each])
@@ -74,8 +74,8 @@ def _as_row(values: list[float]) -> dict[str, Any]:
     return {**dict(zip(FIGURES, figures, strict=True)), **histograms}
 
 
-def _figures(agent: Agent, memory: ReplayMemory, places: Tensor) -> Float[Tensor, "member figure"]:
-    batch = memory.gather(places)
+def _figures(agent: Agent, buffer: ReplayBuffer, places: Tensor) -> Float[Tensor, "member figure"]:
+    batch = buffer.gather(places)
     batch = batch._replace(state=agent.features(batch.state))
     state, action_range = batch.state[:, :ROWS], agent.actor.action_range
     weights = agent.actor.parameters.detach().requires_grad_()
@@ -83,8 +83,8 @@ def _figures(agent: Agent, memory: ReplayMemory, places: Tensor) -> Float[Tensor
         squashed, actor_hidden = _forward(weights, agent.actor.network, state, torch.tanh)
         action = action_range.middle + action_range.half * squashed
         critics = agent.critics.parameters.detach()
-        scores, critic_hidden = _forward(critics, agent.critics.network, torch.cat((state, action), -1))
-        (gradient,) = torch.autograd.grad(-scores[0].mean((-1, -2)).sum(), weights)
+        q_values, critic_hidden = _forward(critics, agent.critics.network, torch.cat((state, action), -1))
+        (gradient,) = torch.autograd.grad(-q_values[0].mean((-1, -2)).sum(), weights)
     with torch.no_grad():
         newest_state, played = batch.state[:, ROWS:], batch.action[:, ROWS:]
         meant, _ = _forward(weights, agent.actor.network, newest_state, torch.tanh)
@@ -145,13 +145,13 @@ def value_against_return(agent: Agent, visits: Array) -> list[dict[str, float]]:
     expected = []
     for member in range(agent.members):
         learner = agent.member(member)
-        both = learner.normalised(torch.cat((states[member, :, :width], states[member, :, width:]))[None].to(device))
+        both = learner.normalized(torch.cat((states[member, :, :width], states[member, :, width:]))[None].to(device))
         with torch.no_grad():
             both = learner.features(both)
             squashed, _ = _forward(learner.actor.parameters, learner.actor.network, both, torch.tanh)
             action = learner.actor.action_range.middle + learner.actor.action_range.half * squashed
-            scores, _ = _forward(learner.critics.parameters, learner.critics.network, torch.cat((both, action), -1))
-        expected.append(scores[0, 0, :, 0].double())
+            q_values, _ = _forward(learner.critics.parameters, learner.critics.network, torch.cat((both, action), -1))
+        expected.append(q_values[0, 0, :, 0].double())
     # Fetched together: each fetch would wait for all that the GPU is at.
     fetched, rows = torch.stack(expected).cpu().numpy().reshape(agent.members, 2, -1), []
     for (first, last), visit in zip(fetched, visits, strict=True):

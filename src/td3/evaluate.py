@@ -15,9 +15,9 @@ import gymnasium as gym
 import numpy as np
 
 from td3.config import MOST_ENVIRONMENTS
-from td3.environments import EnvironmentPool, EnvironmentRow, Placing, place, single_threaded_children
-from td3.environments.placing import construct_all
-from td3.environments.pool import belong_to, parents_signals_blocked
+from td3.environments import InProcessVectorEnv, ProcessVectorEnv, WorkerBackend, place, single_threaded_children
+from td3.environments.processes import belong_to, parents_signals_blocked
+from td3.environments.workers import construct_all
 from td3.errors import ConfigError, EnvironmentFault
 from td3.policy import Array, Policy
 
@@ -54,8 +54,8 @@ class Evaluator:
     ) -> None:
         """With `processes`, the environments are stepped in so many, under the time limit of `patience` seconds."""
         self._seeds, self._gamma = evaluation_seeds(seeds, episodes, purpose), gamma
-        placing = Placing("processes", processes) if processes else Placing()
-        self.environments = place(make, len(seeds) * episodes, placing, patience)
+        worker_backend = WorkerBackend("processes", processes) if processes else WorkerBackend()
+        self.environments = place(make, len(seeds) * episodes, worker_backend, patience)
         self._finished: list[tuple[int, Evaluation]] = []
 
     def __call__(self, policy: Policy, skipped: Collection[int] = ()) -> Evaluation:
@@ -83,7 +83,7 @@ class EvaluationWorkers:
     """Evaluations that may be under way; then training waits, so that snapshots do not pile up."""
     MOST_DEATHS = 3
     PATIENCE_SECONDS = 60.0
-    """How long training waits for an evaluation before the processes no longer stand back."""
+    """How long training waits for an evaluation before the processes no longer run at idle priority."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class EvaluationWorkers:
         self._seeds, self._gamma = evaluation_seeds(seeds, episodes), gamma
         self._begun: list[tuple[int, Policy, Collection[int], list[Future[Evaluation]]]] = []
         self._deaths = 0
-        self._stand_back = True
+        self._idle_priority = True
         self._start()
 
     def _start(self) -> None:
@@ -106,7 +106,7 @@ class EvaluationWorkers:
             self._workers,
             _Context(),
             initializer=_prepare_worker,
-            initargs=(self._make, self._episodes, os.getpid(), self._stand_back, self._patience),
+            initargs=(self._make, self._episodes, os.getpid(), self._idle_priority, self._patience),
         )
         with single_threaded_children(), parents_signals_blocked():
             for _ in range(self._workers):
@@ -134,13 +134,13 @@ class EvaluationWorkers:
             if not (wait or len(self._begun) > self.MOST_WAITING or all(job.done() for job in jobs)):
                 return
             try:
-                parts = [job.result(self.PATIENCE_SECONDS if self._stand_back else None) for job in jobs]
+                parts = [job.result(self.PATIENCE_SECONDS if self._idle_priority else None) for job in jobs]
             except BrokenProcessPool:
                 self._begin_again()
                 continue
             except TimeoutError:
-                # Somebody else keeps the cores busy, and who stands back for everybody never has a turn.
-                self._stand_back = False
+                # Somebody else keeps the cores busy, and who runs at idle priority for everybody never has a turn.
+                self._idle_priority = False
                 self._play_again(wait=False)
                 continue
             self._begun.pop(0)
@@ -191,7 +191,7 @@ def evaluation_seeds(seeds: Sequence[int], episodes: int, purpose: str = "evalua
 
 
 def play_again_after_a_fault(
-    environments: EnvironmentRow | EnvironmentPool,
+    environments: InProcessVectorEnv | ProcessVectorEnv,
     policy: Policy,
     seeds: list[list[int]],
     gamma: float,
@@ -211,7 +211,7 @@ def play_again_after_a_fault(
 
 
 def play(
-    environments: EnvironmentRow | EnvironmentPool,
+    environments: InProcessVectorEnv | ProcessVectorEnv,
     policy: Policy,
     seeds: list[list[int]],
     gamma: float = 0.99,
@@ -237,7 +237,7 @@ def play(
         with np.errstate(invalid="ignore"):
             total = states.sum(dtype=np.float64) + rewards.sum()
         if not np.isfinite(total):
-            raise EnvironmentFault("an environment gave NaN or infinity in an evaluation: mend it.")
+            raise EnvironmentFault("an environment gave NaN or infinity in an evaluation: fix the environment.")
         returns += rewards
         lengths[playing] += 1
         discounted += discount * rewards
@@ -271,7 +271,7 @@ class _Context(SpawnContext):
 class _Worker:
     """What a worker process keeps between its evaluations."""
 
-    environments: EnvironmentRow | None = None
+    environments: InProcessVectorEnv | None = None
     make: Callable[[], gym.Env[Any, Any]]
     episodes: int
     patience: float | None = None
@@ -283,10 +283,10 @@ class _Worker:
 
 
 def _prepare_worker(
-    make: Callable[[], gym.Env[Any, Any]], episodes: int, parent: int, stand_back: bool, patience: float
+    make: Callable[[], gym.Env[Any, Any]], episodes: int, parent: int, idle_priority: bool, patience: float
 ) -> None:
     belong_to(parent)
-    if stand_back:
+    if idle_priority:
         # Use a core only while nobody else wants it: a round of training must not wait for an evaluation's process.
         with contextlib.suppress(AttributeError, OSError):  # Linux knows this; elsewhere they share
             os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
@@ -309,7 +309,7 @@ def _play_in_worker(policy: Policy, seeds: list[list[int]], gamma: float) -> Eva
     _watch()
     try:
         if _Worker.environments is None:
-            _Worker.environments = EnvironmentRow(construct_all(_Worker.make, _Worker.episodes), _Worker.make)
+            _Worker.environments = InProcessVectorEnv(construct_all(_Worker.make, _Worker.episodes), _Worker.make)
         return play_again_after_a_fault(_Worker.environments, policy, seeds, gamma)
     finally:
         faulthandler.cancel_dump_traceback_later()

@@ -23,14 +23,14 @@ USED_IN_A_RUN = (
 """What td3 reads or writes in a run, by how the name begins after a dot; all else in that folder is a user's own."""
 
 
-class Written(NamedTuple):
+class FileDigest(NamedTuple):
     """What a file must still be when it is read again."""
 
     bytes: int
     sha256: str
 
 
-def write_atomically(path: Path, content: bytes) -> Written:
+def write_atomically(path: Path, content: bytes) -> FileDigest:
     """Replace a file in one move, its bytes and then its name safely on disk; on any error the old file stays."""
     temporary = path.with_name(f".{path.name}.part")
     try:
@@ -48,7 +48,7 @@ def write_atomically(path: Path, content: bytes) -> Written:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
-    return Written(len(content), hashlib.sha256(content).hexdigest())
+    return FileDigest(len(content), hashlib.sha256(content).hexdigest())
 
 
 def sync_folder(folder: Path) -> None:
@@ -135,7 +135,7 @@ def check_run_folder(run: Path) -> None:
                     raise RunError(f"{entry.path} is neither a file nor a folder: remove it from the run.")
 
 
-def read_plain(path: Path, most: int) -> bytes:
+def read_regular_file(path: Path, most: int) -> bytes:
     """A regular file's bytes; raises OSError for what cannot be read or is none, ValueError if it is larger."""
     with open(path, "rb", opener=_descriptor) as file:
         size = os.fstat(file.fileno()).st_size
@@ -144,10 +144,10 @@ def read_plain(path: Path, most: int) -> bytes:
         return file.read(size)
 
 
-def read_as_written(path: Path, written: Written) -> bytes:
+def read_verified(path: Path, written: FileDigest) -> bytes:
     """The file's bytes; raises ValueError for anything but what was written, without reading more than that."""
     try:
-        content = read_plain(path, written.bytes)
+        content = read_regular_file(path, written.bytes)
     except OSError as error:
         raise ValueError(f"{path.name} cannot be read ({error.strerror})") from None
     if len(content) != written.bytes:
@@ -160,7 +160,7 @@ def read_as_written(path: Path, written: Written) -> bytes:
 def read_json(path: Path, most: int) -> Any:
     """A small JSON file; raises OSError if it cannot be read, ValueError if it is too large or is not JSON."""
     try:
-        return json.loads(read_plain(path, most).decode())
+        return json.loads(read_regular_file(path, most).decode())
     except RecursionError:
         raise ValueError(f"{path.name} is nested too deeply") from None
 

@@ -7,18 +7,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from td3.errors import UserError
-from td3.pictures import PictureReader
+from td3.pixels.layout import NumpyEncoder
 
 Array = NDArray[Any]
 CLIP = 10.0
-"""Normalised observations stay within this many standard deviations (as in `td3.algorithm.normaliser`)."""
+"""Normalized observations stay within this many standard deviations (as in `td3.algorithm.normalizer`)."""
 
 
 class Policy:
     """state -> action, without noise, for one actor or for a stack of them (one per member).
 
     The arrays may be views of an actor that is still learning: then the policy is always up to date. An actor that
-    learnt from normalised states has a `normaliser`: the mean taken from each of them, and the scale that follows.
+    learned from normalized states has a `normalizer`: the mean taken from each of them, and the scale that follows.
     """
 
     def __init__(
@@ -28,14 +28,14 @@ class Policy:
         action_high: Sequence[float],
         observation_shape: Sequence[int],
         action_shape: Sequence[int],
-        normaliser: tuple[Array, Array] | None = None,
-        encoder: PictureReader | None = None,
+        normalizer: tuple[Array, Array] | None = None,
+        encoder: NumpyEncoder | None = None,
     ) -> None:
         self.layers = [(weight, bias[..., None, :]) for weight, bias in layers]
         self.low, self.high = (np.asarray(bound, np.float32) for bound in (action_low, action_high))
         self._middle, self._half = (self.low + self.high) / 2, (self.high - self.low) / 2
         self.observation_shape, self.action_shape = tuple(observation_shape), tuple(action_shape)
-        self.normaliser, self.encoder = normaliser, encoder
+        self.normalizer, self.encoder = normalizer, encoder
 
     def __call__(self, states: Array) -> Array:
         """Actions `[*members, count, action]` for states `[*members, count, state]`."""
@@ -48,18 +48,18 @@ class Policy:
         return np.asarray(self._middle + self._half * np.tanh(hidden @ weight + bias))
 
     def seen(self, states: Array) -> Array:
-        """What the networks read of states `[*members, count, state]`: these, normalised, or a picture's features."""
+        """What the networks read of states `[*members, count, state]`: these, normalized, or a picture's features."""
         if self.encoder is not None:
             return self.encoder(states)
-        if self.normaliser is None:
+        if self.normalizer is None:
             return states
-        mean, scale = (array[..., None, :] for array in self.normaliser)
+        mean, scale = (array[..., None, :] for array in self.normalizer)
         return np.asarray(np.clip((states - mean) * scale, -CLIP, CLIP))
 
     def member(self, index: int) -> "Policy":
         """The policy of one member of a stack."""
         layers = [(weight[index], bias[index, ..., 0, :]) for weight, bias in self.layers]
-        mean_and_scale = None if self.normaliser is None else (self.normaliser[0][index], self.normaliser[1][index])
+        mean_and_scale = None if self.normalizer is None else (self.normalizer[0][index], self.normalizer[1][index])
         encoder = self.encoder and self.encoder.member(index)
         bounds = self.low.tolist(), self.high.tolist()
         return Policy(layers, *bounds, self.observation_shape, self.action_shape, mean_and_scale, encoder)

@@ -59,14 +59,14 @@ def require_network_memory(
 
 def require_memory(
     needed: int,
-    memory_size: int,
+    buffer_size: int,
     members: int,
     device: torch.device,
     wish: str = "auto",
     advice: str = "",
     reserved: int = 0,
 ) -> bool:
-    """Whether the replay memory of a GPU goes into this machine's RAM: where it does not fit on the GPU, or on a wish.
+    """Whether the replay buffer of a GPU goes into this machine's RAM: where it does not fit on the GPU, or on a wish.
 
     Refuses what fits nowhere, before anything is allocated; `advice` replaces the usual one, and `reserved` bytes are
     kept free for what else the run needs.
@@ -80,11 +80,11 @@ def require_memory(
         if free is None or needed + reserved <= 0.9 * free:
             return device.type == "cuda" and place == "this machine"
     most = max(free for free in offers.values() if free is not None)
-    fitting = max(0, int(memory_size * (0.9 * most - reserved) / needed))
+    fitting = max(0, int(buffer_size * (0.9 * most - reserved) / needed))
     places = " and ".join(f"{place} has {gigabytes(free)} free" for place, free in offers.items() if free is not None)
     raise ConfigError(
-        f"the replay memory needs {gigabytes(needed)} for {members} x {memory_size:,} transitions, and {places}: "
-        + (advice or f"lower --td3.memory-size to at most {fitting:,}, or train fewer seeds.")
+        f"the replay buffer needs {gigabytes(needed)} for {members} x {buffer_size:,} transitions, and {places}: "
+        + (advice or f"lower --td3.buffer-size to at most {fitting:,}, or train fewer seeds.")
     )
 
 

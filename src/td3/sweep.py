@@ -21,13 +21,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from td3.cluster import connected, look_also_in, module_folders, require_cluster
+from td3.collect import connected, look_also_in, module_folders, require_cluster
 from td3.config import TrainConfig, preset_config
 from td3.errors import ConfigError, RunError, UserError
-from td3.files import outside, read_plain, write_atomically
+from td3.files import outside, read_regular_file, write_atomically
 from td3.report.page import write_report
 from td3.report.records import RunRecords, combine, read_run
-from td3.run import LARGEST_JSON, Run, read_facts
+from td3.run.directory import LARGEST_JSON, Run, read_facts
 from td3.statistics import interquartile_mean, iqm_interval
 from td3.training import resume_run, train_run
 
@@ -188,7 +188,7 @@ def _require_same(run: SweepRun) -> None:
     differing = [name for name in wanted if name not in free and found[name] != wanted[name]]
     if "td3" in differing:
         usual = asdict(preset_config(run.config.preset, run.config.env, run.config.steps))
-        grown = {"random_steps", *(["memory_size"] if run.config.preset == "paper" else [])}
+        grown = {"learning_starts", *(["buffer_size"] if run.config.preset == "paper" else [])}
 
         def began_shorter(name: str) -> bool:
             """Whether this is a preset's number that grows with the run: an extended run keeps what it began with."""
@@ -220,7 +220,7 @@ def _mark(out: Path) -> str:
 
 def _read(path: Path) -> str:
     try:
-        return read_plain(path, LARGEST_JSON).decode()
+        return read_regular_file(path, LARGEST_JSON).decode()
     except (OSError, ValueError):
         return ""
 
@@ -236,7 +236,7 @@ def _outcome(run: SweepRun, reason: str) -> Outcome:
     assert run.config.out is not None
     status = str(read_facts(run.config.out / "status.json").get("status", "not begun"))
     try:
-        score = float(read_run(run.config.out).scores[0])
+        score = float(read_run(run.config.out).q_values[0])
     except UserError as error:
         score = float("nan")
         reason = reason or (str(error) if _finished(run.config) else "")
@@ -253,13 +253,13 @@ def _gather(outcomes: Sequence[Outcome], out: Path) -> list[dict[str, Any]]:
         # A finished run whose files cannot be read has no score: it is told with its reason, and the others count.
         done = [member for member in members if _finished(member.run.config) and np.isfinite(member.score)]
         row: dict[str, Any] = {"task": task, "setting": setting, "seeds": len(done)}
-        scores = np.array([member.score for member in done])
+        q_values = np.array([member.score for member in done])
         if done:
-            low, high = iqm_interval(scores)
-            spread = float(scores.std(ddof=1)) if len(scores) > 1 else 0.0
-            figures = (float(interquartile_mean(scores)), float(low), float(high), float(scores.mean()), spread)
+            low, high = iqm_interval(q_values)
+            spread = float(q_values.std(ddof=1)) if len(q_values) > 1 else 0.0
+            figures = (float(interquartile_mean(q_values)), float(low), float(high), float(q_values.mean()), spread)
             row |= dict(zip(("iqm", "low", "high", "mean", "std"), figures, strict=True))
-            row |= {"low": None, "high": None} if len(scores) == 1 else {}  # one seed says nothing about others
+            row |= {"low": None, "high": None} if len(q_values) == 1 else {}  # one seed says nothing about others
             row["env_steps"] = done[0].run.config.steps
             together.append(_together(members, done))
         table.append({**row, "unfinished": len(members) - len(done)})

@@ -1,7 +1,7 @@
 """The loop: act, update, step, store; evaluate and write on a schedule of env steps.
 
 One order of events, whatever the engine: the action comes from the actor as the last update left it; while the
-environments do it, the update draws from the memory as it was before that step.
+environments do it, the update draws from the buffer as it was before that step.
 """
 
 import contextlib
@@ -25,40 +25,41 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from td3.agent_file import save_agent
-from td3.algorithm import Agent, NormalisedMemory, ReplayMemory, make_replay_memory, native
-from td3.algorithm.encoder import EncoderPlan
-from td3.algorithm.frame_memory import FrameMemory, frame_memory_bytes
+from td3.algorithm import Agent, NormalizedReplayBuffer, ReplayBuffer, make_replay_buffer
 from td3.algorithm.optimizer import NonFinite
-from td3.checkpoints import Checkpoint, Checkpoints, check_facts, fill_memory
-from td3.cluster import RayCollector, require_cluster
-from td3.collect import Collector, Episode
+from td3.backends import cpu
+from td3.collect import RayCollector, require_cluster
+from td3.collect.collector import Collector, Episode
 from td3.config import TD3Config, TrainConfig, resolve
 from td3.diagnostics import TimeBudget, examine, value_against_return
-from td3.engine import TOLERANCE, TOLERANCE_TF32, EagerEngine, GraphEngine, acting_policy, disagreement, live_policy
+from td3.engine import TOLERANCE, TOLERANCE_TF32, EagerEngine, GraphEngine, acting_policy, live_policy, max_difference
 from td3.engine.losses import LossSums
 from td3.environments import (
-    EnvironmentPool,
-    EnvironmentRow,
-    Placing,
+    InProcessVectorEnv,
+    ProcessVectorEnv,
     TaskSpaces,
-    as_asked,
+    WorkerBackend,
     check_environment,
-    fastest,
+    fastest_workers,
     make_environment,
     place,
+    requested_workers,
 )
 from td3.environments.guarded import opened
-from td3.environments.own import Maker, understood
+from td3.environments.spec import EnvFactory, parse_env
 from td3.errors import ConfigError, Diverged, EnvironmentFault, RunError
 from td3.evaluate import Evaluation, EvaluationWorkers, Evaluator
 from td3.files import check_run_folder
 from td3.libraries import library_variables
-from td3.pictures import convolutions_for, encoder_shapes, layout_of
+from td3.pixels.encoder import EncoderPlan
+from td3.pixels.frame_buffer import FrameReplayBuffer, frame_buffer_bytes
+from td3.pixels.layout import convolutions_for, encoder_shapes, layout_of
 from td3.policy import Array
 from td3.report.live import Companions
 from td3.resources import available_threads, gigabytes, require_memory, require_network_memory
-from td3.run import (
+from td3.run.agent_file import save_agent
+from td3.run.checkpoints import Checkpoint, Checkpoints, check_facts, fill_buffer
+from td3.run.directory import (
     DIAGNOSTICS,
     METRICS,
     MemberWriter,
@@ -93,7 +94,7 @@ SAVE_INTERVAL = 5.0
 MOST_WRITING = 8
 """Seeds whose files are written at a time."""
 SNAPSHOTS = 10
-"""Actors kept along the way, besides the newborn: enough for a film of the learning."""
+"""Actors kept along the way, besides the newly initialized: enough for a film of the learning."""
 
 
 @runtime_checkable
@@ -165,33 +166,33 @@ def train(env: Any, *, preset: str = "author", **settings: Any) -> Run:
 
     Instead of a name, `env` may be a class of environments or a function that makes one.
     """
-    given = understood(env)
+    given = parse_env(env)
     if given.env_kwargs:
         settings["env_kwargs"] = given.env_kwargs | settings.get("env_kwargs", {})
     config = resolve(given.env, preset, **settings)
     config.require_updates()
     for warning in config.warnings():
         warnings.warn(warning, stacklevel=2)
-    return train_run(config, maker=given.maker)
+    return train_run(config, factory=given.factory)
 
 
 @library_variables()
 @sigterm_as_interrupt()
-def train_run(config: TrainConfig, observer: Observer | None = None, maker: Maker | None = None) -> Run:
-    """Train as configured; Ctrl-C saves what was learnt, and then goes on up as KeyboardInterrupt.
+def train_run(config: TrainConfig, observer: Observer | None = None, factory: EnvFactory | None = None) -> Run:
+    """Train as configured; Ctrl-C saves what was learned, and then goes on up as KeyboardInterrupt.
 
     `maker` makes the environment where its name alone cannot.
     """
-    making = _making(config, maker)
-    spaces = _look_at(config, making)
-    in_host_memory = _require_room(config, spaces)
+    env_arguments = _env_arguments(config, factory)
+    spaces = _probe_environment(config, env_arguments)
+    in_host_ram = _require_room(config, spaces)
     path = new_directory(config)
     config = replace(config, out=path)
     with locked(path):
         require_no_run(path)  # another process may have been faster
         write_facts(path / "versions.json", versions())
         write_facts(path / "config.json", config.to_json())
-        _train(config, making, spaces, in_host_memory, observer or Silence(), None)
+        _train(config, env_arguments, spaces, in_host_ram, observer or Silence(), None)
     return Run(path)
 
 
@@ -201,9 +202,9 @@ def resume(path: Path | str, *, steps: int | None = None, env: Any = None, trust
     `env` is needed where the run was trained on a function of yours: the same one again. A run whose environment is
     named `module:Class` is resumed with that class as `env`, or with `trust`, which has the module imported.
     """
-    given = None if env is None else understood(env)
-    if given is None or given.maker is not None:
-        return resume_run(Path(path), steps, maker=given and given.maker, trust=trust)
+    given = None if env is None else parse_env(env)
+    if given is None or given.factory is not None:
+        return resume_run(Path(path), steps, factory=given and given.factory, trust=trust)
     return resume_run(Path(path), steps, trust=trust, env=given.env)
 
 
@@ -213,7 +214,7 @@ def resume_run(
     path: Path,
     steps: int | None = None,
     observer: Observer | None = None,
-    maker: Maker | None = None,
+    factory: EnvFactory | None = None,
     *,
     trust: bool = False,
     env: str | None = None,
@@ -229,7 +230,7 @@ def resume_run(
         config = _config_to_resume(path, Run(path).config, steps)
         if env is not None and env != config.env:
             raise RunError(f"{path} is a run of {config.env}, and {env} was given: give the environment that it has.")
-        require_trust(config, path, trust or env is not None or maker is not None, f"td3 resume {path}")
+        require_trust(config, path, trust or env is not None or factory is not None, f"td3 resume {path}")
         checkpoint, refused = checkpoints.newest()
         while checkpoint is not None:
             try:
@@ -252,7 +253,7 @@ def resume_run(
         if checkpoint is None and (lost := _progress(path, config)):
             why = refused[0] if refused else "it has no checkpoint"
             raise RunError(
-                f"{path} cannot be gone on with: {why}, and to begin again would overwrite what it learnt in {lost:,} "
+                f"{path} cannot be resumed: {why}, and to begin again would overwrite what it learned in {lost:,} "
                 f"env steps. To train it anew:  td3 train --config {path / 'config.json'} --out ANOTHER"
             )
         for sentence in refused:
@@ -260,12 +261,12 @@ def resume_run(
             observer.warned(f"{sentence}; going on from {place}.")
         if checkpoint is not None:
             _compare_versions(checkpoint.facts.get("versions", {}), observer)
-        making = _making(config, maker)
-        spaces = _look_at(config, making)
-        in_host_memory = _require_room(config, spaces, checkpoint, resumed=True)
+        env_arguments = _env_arguments(config, factory)
+        spaces = _probe_environment(config, env_arguments)
+        in_host_ram = _require_room(config, spaces, checkpoint, resumed=True)
         # Before the first checkpoint of an extension: a run that is killed until then still knows how long it is to be.
         write_facts(path / "config.json", config.to_json())
-        _train(config, making, spaces, in_host_memory, observer, checkpoint)
+        _train(config, env_arguments, spaces, in_host_ram, observer, checkpoint)
     return Run(path)
 
 
@@ -282,15 +283,15 @@ def _config_to_resume(path: Path, config: TrainConfig, steps: int | None) -> Tra
         return config
     if steps < config.steps:
         raise RunError(f"{path} is a run of {config.steps:,} env steps: --steps {steps} is fewer.")
-    if config.preset == "paper" and config.td3.memory_size == max(config.steps, 100):
+    if config.preset == "paper" and config.td3.buffer_size == max(config.steps, 100):
         # That preset keeps the whole history, however long.
-        config = replace(config, td3=replace(config.td3, memory_size=steps))
+        config = replace(config, td3=replace(config.td3, buffer_size=steps))
     return replace(config, steps=steps)
 
 
 def _require_same_run(config: TrainConfig, saved: TrainConfig) -> None:
     """Raise ValueError if a checkpoint was written with other settings than config.json has; a run may grow longer."""
-    grown = replace(saved.td3, memory_size=config.td3.memory_size) if config.preset == "paper" else saved.td3
+    grown = replace(saved.td3, buffer_size=config.td3.buffer_size) if config.preset == "paper" else saved.td3
     saved = replace(saved, out=config.out, steps=config.steps, td3=grown)
     differing = [f.name for f in fields(saved) if getattr(saved, f.name) != getattr(config, f.name)]
     if differing:
@@ -298,7 +299,7 @@ def _require_same_run(config: TrainConfig, saved: TrainConfig) -> None:
 
 
 def _check_rows(config: TrainConfig, checkpoint: Checkpoint) -> None:
-    """Raise ValueError if rows of the run's tables, or of the memory, are no longer what the checkpoint knows."""
+    """Raise ValueError if rows of the run's tables, or of the buffer, are no longer what the checkpoint knows."""
     assert config.out is not None
     check_facts(checkpoint, config, MemberWriter.FILES)
     for seed in config.member_seeds:
@@ -315,14 +316,14 @@ def _compare_versions(before: Mapping[str, str], observer: Observer) -> None:
         observer.warned(f"{'; '.join(changed)}: the run goes on, but not as it would have.")
 
 
-def _making(config: TrainConfig, maker: Maker | None) -> dict[str, Any]:
-    return config.making if maker is None else {**config.making, "env": maker}
+def _env_arguments(config: TrainConfig, factory: EnvFactory | None) -> dict[str, Any]:
+    return config.env_arguments if factory is None else {**config.env_arguments, "env": factory}
 
 
-def _look_at(config: TrainConfig, making: Mapping[str, Any]) -> TaskSpaces:
+def _probe_environment(config: TrainConfig, env_arguments: Mapping[str, Any]) -> TaskSpaces:
     if config.workers == "ray":
         require_cluster(config.ray_address)
-    with opened(partial(make_environment, **making)) as probe:
+    with opened(partial(make_environment, **env_arguments)) as probe:
         spaces = check_environment(probe, config.env)
     if spaces.frames and config.workers == "ray":
         raise ConfigError(f"{config.env} gives pictures, and collectors of Ray send numbers: use other --workers.")
@@ -337,14 +338,14 @@ def _look_at(config: TrainConfig, making: Mapping[str, Any]) -> TaskSpaces:
 def _require_room(
     config: TrainConfig, spaces: TaskSpaces, checkpoint: Checkpoint | None = None, *, resumed: bool = False
 ) -> bool:
-    """Refuse a run that would fill the memory or the disk; says whether a GPU's replay memory goes into host RAM."""
-    memory_size, device = min(config.td3.memory_size, _longest(config)), choose_device(config.device)
-    needed = config.seeds * memory_bytes(spaces, memory_size)
+    """Refuse a run that would fill the memory or the disk; says whether a GPU's replay buffer goes into host RAM."""
+    buffer_size, device = min(config.td3.buffer_size, _longest(config)), choose_device(config.device)
+    needed = config.seeds * buffer_bytes(spaces, buffer_size)
     networks = config.seeds * network_bytes(spaces, config.td3)
     advice = "free some, or resume it on a machine that has more." if resumed else ""
     require_network_memory(networks, config.td3.hidden_sizes, config.td3.batch_size, config.seeds, device, advice)
-    in_host_memory = require_memory(
-        needed, memory_size, config.seeds, device, config.memory_on, advice, reserved=networks
+    in_host_ram = require_memory(
+        needed, buffer_size, config.seeds, device, config.buffer_device, advice, reserved=networks
     )
     out = (config.out or Path("runs")).absolute()
     try:
@@ -359,23 +360,23 @@ def _require_room(
         if resumed:
             raise ConfigError(f"{room}, or move the run to another disk and resume it there.")
         raise ConfigError(
-            f"{room}, give another --out, lower --td3.memory-size, or train without checkpoints by --save-every 0."
+            f"{room}, give another --out, lower --td3.buffer-size, or train without checkpoints by --save-every 0."
         )
-    return in_host_memory
+    return in_host_ram
 
 
 def _train(
     config: TrainConfig,
-    making: Mapping[str, Any],
+    env_arguments: Mapping[str, Any],
     spaces: TaskSpaces,
-    in_host_memory: bool,
+    in_host_ram: bool,
     observer: Observer,
     checkpoint: Checkpoint | None,
 ) -> None:
-    make, memory_size = partial(make_environment, **making), min(config.td3.memory_size, _longest(config))
+    make, buffer_size = partial(make_environment, **env_arguments), min(config.td3.buffer_size, _longest(config))
     try:
         with backend_flags(config.tf32):
-            training = Training(config, spaces, make, choose_device(config.device), memory_size, in_host_memory)
+            training = Training(config, spaces, make, choose_device(config.device), buffer_size, in_host_ram)
             companions = Companions(observer, 0 if checkpoint is None else checkpoint.env_steps)
             try:
                 training.run(companions, checkpoint)
@@ -384,7 +385,7 @@ def _train(
                 companions.close()
     except torch.OutOfMemoryError:
         raise ConfigError(
-            "the GPU has no memory left: train fewer seeds, lower --td3.memory-size, or use --device cpu."
+            "the GPU has no memory left: train fewer seeds, lower --td3.buffer-size, or use --device cpu."
         ) from None
 
 
@@ -402,33 +403,33 @@ def encoder_plan(spaces: TaskSpaces, settings: TD3Config) -> EncoderPlan | None:
         return None
     shift = min(settings.random_shift, min(layout.height, layout.width) // 20)
     layers = convolutions_for(layout)
-    shapes = encoder_shapes(layout, layers, settings.picture_features)
+    shapes = encoder_shapes(layout, layers, settings.image_features)
     return EncoderPlan(*layout, shapes, tuple(stride for *_, stride in layers), shift)
 
 
-def make_memory(
-    members: int, memory_size: int, spaces: TaskSpaces, device: torch.device, in_host_memory: bool
-) -> ReplayMemory:
-    """The replay memory of a task: of vectors, or of pictures, whose frames are kept once."""
+def make_buffer(
+    members: int, buffer_size: int, spaces: TaskSpaces, device: torch.device, in_host_ram: bool
+) -> ReplayBuffer:
+    """The replay buffer of a task: of vectors, or of pictures, whose frames are kept once."""
     if spaces.frames:
         frame = spaces.frames, spaces.state_size // spaces.frames
-        return FrameMemory(members, memory_size, *frame, spaces.action_size, device, in_host_memory=in_host_memory)
+        return FrameReplayBuffer(members, buffer_size, *frame, spaces.action_size, device, in_host_ram=in_host_ram)
     sizes = spaces.state_size, spaces.action_size
-    return make_replay_memory(members, memory_size, *sizes, device, in_host_memory=in_host_memory)
+    return make_replay_buffer(members, buffer_size, *sizes, device, in_host_ram=in_host_ram)
 
 
-def memory_bytes(spaces: TaskSpaces, memory_size: int) -> int:
-    """What the replay memory of one seed takes."""
+def buffer_bytes(spaces: TaskSpaces, buffer_size: int) -> int:
+    """What the replay buffer of one seed takes."""
     if not spaces.frames:
-        return memory_size * 4 * (2 * spaces.state_size + spaces.action_size + 2)
+        return buffer_size * 4 * (2 * spaces.state_size + spaces.action_size + 2)
     frame_size = spaces.state_size // spaces.frames
-    return frame_memory_bytes(memory_size, spaces.frames, frame_size, spaces.action_size)
+    return frame_buffer_bytes(buffer_size, spaces.frames, frame_size, spaces.action_size)
 
 
 def network_bytes(spaces: TaskSpaces, settings: TD3Config) -> int:
     """About what the networks of one seed take: weights, targets, gradients, moments, and activations of a batch."""
     plan, hidden = encoder_plan(spaces, settings), settings.hidden_sizes
-    inputs = settings.picture_features if plan else spaces.state_size
+    inputs = settings.image_features if plan else spaces.state_size
     actor, critic = (inputs, *hidden, spaces.action_size), (inputs + spaces.action_size, *hidden, 1)
     weights = sum((a + 1) * b for sizes in (actor, critic, critic) for a, b in pairwise(sizes))
     weights += sum(math.prod(shape) for shape in plan.shapes) if plan else 0
@@ -441,23 +442,23 @@ def network_bytes(spaces: TaskSpaces, settings: TD3Config) -> int:
 class Engine(Protocol):
     """How updates and actions are executed."""
 
-    runs_beside: bool
+    asynchronous: bool
     """Whether `update` returns at once and the updates run beside this thread, as a GPU's do."""
 
     def update(self, counts: Sequence[int]) -> None:
         """Run so many updates of each member that is not frozen."""
 
-    def ask(self, states: Array) -> None:
+    def act_async(self, states: Array) -> None:
         """Have the actors, as they are now, choose actions for states `[member, count, state]`."""
 
-    def answer(self) -> Array:
+    def act_wait(self) -> Array:
         """The actions asked for, `[member, count, action]`."""
 
     def prepare(self) -> None:
         """Do what can be done ahead, while the environments step."""
 
     def store(self, rows: Array) -> None:
-        """Put new rows into the memory; updates begun before do not see them."""
+        """Put new rows into the buffer; updates begun before do not see them."""
 
     def mean_losses(self, updates: Sequence[int]) -> list[dict[str, float]]:
         """Each member's means over all updates since the previous call."""
@@ -466,8 +467,8 @@ class Engine(Protocol):
     def losses(self) -> LossSums:
         """What the updates since the last call of `mean_losses` said of themselves."""
 
-    def settle(self) -> None:
-        """Have every stored row really in the memory."""
+    def flush(self) -> None:
+        """Have every stored row really in the buffer."""
 
     frozen: dict[int, str]
     """Members that are not updated any more, with the reason."""
@@ -478,8 +479,8 @@ class Engine(Protocol):
     def freeze(self, member: int, reason: str) -> None:
         """Never update this member again."""
 
-    def restored(self) -> None:
-        """The agent and the memory were set to another moment: go on from there."""
+    def seek(self) -> None:
+        """The agent and the buffer were set to another moment: go on from there."""
 
     def use_threads(self) -> None:
         """Set the number of threads that updates use in this process."""
@@ -488,31 +489,31 @@ class Engine(Protocol):
         """Let go of threads and devices."""
 
 
-def make_engine(agent: Agent, memory: ReplayMemory, config: TrainConfig, threads: int) -> Engine:
+def make_engine(agent: Agent, buffer: ReplayBuffer, config: TrainConfig, threads: int) -> Engine:
     """Graphs on a GPU, tapes on a CPU; plain execution for pictures, for members out of step, or by a failed check.
 
     Make and use it within `backend_flags`.
     """
     seeds, settings = config.member_seeds, config.td3
-    pictures = agent.critics.encoder is not None
-    by_graph = memory.rows.is_cuda and settings.update_when == "step" and not pictures
+    images = agent.critics.encoder is not None
+    by_graph = buffer.rows.is_cuda and settings.train_freq == "step" and not images
 
-    def engine(agent: Agent, memory: ReplayMemory) -> GraphEngine | EagerEngine:
+    def engine(agent: Agent, buffer: ReplayBuffer) -> GraphEngine | EagerEngine:
         if by_graph:
-            return GraphEngine(agent, memory, seeds, settings, config.envs)
-        return EagerEngine(agent, memory, seeds, settings, threads)
+            return GraphEngine(agent, buffer, seeds, settings, config.envs)
+        return EagerEngine(agent, buffer, seeds, settings, threads)
 
-    if by_graph or not (pictures or memory.rows.is_cuda):
+    if by_graph or not (images or buffer.rows.is_cuda):
         way, allowed = ("CUDA graphs", TOLERANCE_TF32 if config.tf32 else TOLERANCE) if by_graph else ("tapes", 0.0)
-        drift = disagreement(agent, seeds, settings, engine)
+        drift = max_difference(agent, seeds, settings, engine)
         if drift <= allowed:
-            return engine(agent, memory)
+            return engine(agent, buffer)
         warnings.warn(
             f"updates by {way} differ from plain ones by {drift:.1e} (allowed: {allowed:.0e}); "
             "this run executes them plainly, which is slower.",
             stacklevel=2,
         )
-    return EagerEngine(agent, memory, seeds, settings, threads, taped=False)
+    return EagerEngine(agent, buffer, seeds, settings, threads, recorded=False)
 
 
 @contextlib.contextmanager
@@ -528,38 +529,40 @@ def backend_flags(tf32: bool = False) -> Iterator[None]:
         matmul.allow_tf32, cudnn.allow_tf32, cudnn.deterministic = before
 
 
-def place_environments(
+def make_vector_envs(
     make: Callable[[], gym.Env[Any, Any]], config: TrainConfig, threads: int, device: torch.device
-) -> tuple[EnvironmentRow | EnvironmentPool, Evaluator | EvaluationWorkers, Placing]:
+) -> tuple[InProcessVectorEnv | ProcessVectorEnv, Evaluator | EvaluationWorkers, WorkerBackend]:
     """Environments of training and of evaluation: in this process, in threads, or in others."""
     count = config.seeds * config.envs
     evaluation = (make, config.member_seeds, config.eval_episodes)
     evaluator: Evaluator | EvaluationWorkers
     if device.type == "cpu" or threads < 4:
-        placing = fastest(make, count) if config.workers == "auto" else as_asked(config.workers, count)
+        worker_backend = (
+            fastest_workers(make, count) if config.workers == "auto" else requested_workers(config.workers, count)
+        )
         # What is kept out of this process in training is kept out of it in evaluation.
-        processes = placing.workers if placing.kind == "processes" else 0
+        processes = worker_backend.workers if worker_backend.kind == "processes" else 0
         evaluator = Evaluator(*evaluation, config.td3.gamma, processes, config.env_timeout)
     else:
         # Beside a GPU with cores to spare. One or two environments, stepped here, take less time than the GPU's update.
         # More are spread over as few workers as finish a round as early as a worker on every core but this process's
         # would. Evaluation, at the paper's protocol two env steps for each of training's, takes what they leave of
-        # every core: its processes stand back (docs/performance.md, "On one GPU").
+        # every core: its processes run at idle priority (docs/performance.md, "On one GPU").
         deep = -(-count // (threads - 1))
         stepping = 0 if count <= 2 else -(-count // deep)
-        placing = Placing("processes", stepping) if stepping else Placing()
+        worker_backend = WorkerBackend("processes", stepping) if stepping else WorkerBackend()
         if config.workers != "auto":
-            placing = as_asked(config.workers, count)
+            worker_backend = requested_workers(config.workers, count)
         evaluating = min(2 * config.seeds, threads - 1)
         evaluator = EvaluationWorkers(*evaluation, evaluating, config.td3.gamma, config.env_timeout)
     with contextlib.ExitStack() as made:  # where the environments cannot be had, the evaluator is closed
         made.enter_context(contextlib.closing(evaluator))
-        environments = place(make, count, placing, config.env_timeout)
+        environments = place(make, count, worker_backend, config.env_timeout)
         made.pop_all()
-    return environments, evaluator, placing
+    return environments, evaluator, worker_backend
 
 
-def place_evaluator(
+def make_evaluator(
     make: Callable[[], gym.Env[Any, Any]], config: TrainConfig, threads: int, device: torch.device
 ) -> Evaluator | EvaluationWorkers:
     """Where training steps elsewhere: evaluation in this process, or, beside a GPU with cores to spare, in others."""
@@ -579,8 +582,8 @@ class Training:
         spaces: TaskSpaces,
         make: Callable[[], gym.Env[Any, Any]],
         device: torch.device,
-        memory_size: int,
-        in_host_memory: bool = False,
+        buffer_size: int,
+        in_host_ram: bool = False,
     ) -> None:
         self.config, self.spaces, self._versions = config, spaces, versions()  # looked up once: it takes milliseconds
         settings, seeds = config.td3, config.member_seeds
@@ -594,34 +597,34 @@ class Training:
             settings.critic_learning_rate,
             settings.optimizer,
             device,
-            normalised=config.normalize_observations,
+            normalized=config.normalize_observations,
             encoder_plan=encoder_plan(spaces, settings),
         )
-        self.memory = make_memory(len(seeds), memory_size, spaces, device, in_host_memory)
-        if self.agent.normaliser is not None:
-            self.memory = NormalisedMemory(self.memory, self.agent.normaliser)
-        self._place = f"{self.memory.rows.device}" + (", replay memory in the host's RAM" if in_host_memory else "")
+        self.buffer = make_buffer(len(seeds), buffer_size, spaces, device, in_host_ram)
+        if self.agent.normalizer is not None:
+            self.buffer = NormalizedReplayBuffer(self.buffer, self.agent.normalizer)
+        self._place = f"{self.buffer.rows.device}" + (", replay buffer in the host's RAM" if in_host_ram else "")
         threads = config.threads or available_threads()
         bounds = (spaces.action_low, spaces.action_high)
         self.remote: RayCollector | None = None
         with contextlib.ExitStack() as made:  # where a part cannot be had, those before it are closed
-            self.engine = make_engine(self.agent, self.memory, config, threads)
+            self.engine = make_engine(self.agent, self.buffer, config, threads)
             made.enter_context(contextlib.closing(self.engine))
             if config.workers == "ray":
-                self.evaluator = place_evaluator(make, config, threads, device)
+                self.evaluator = make_evaluator(make, config, threads, device)
                 made.enter_context(contextlib.closing(self.evaluator))
                 self.remote = made.enter_context(contextlib.closing(RayCollector(config, spaces, make)))
             else:
-                environments, self.evaluator, placing = place_environments(make, config, threads, device)
+                environments, self.evaluator, worker_backend = make_vector_envs(make, config, threads, device)
                 made.enter_context(contextlib.closing(self.evaluator))
                 made.enter_context(contextlib.closing(environments))
-                if placing.kind != "none":
-                    self._place += f", {placing}"
+                if worker_backend.kind != "none":
+                    self._place += f", {worker_backend}"
                 self.collector = Collector(environments, seeds, *bounds, settings.exploration_noise)
             self._made = made.pop_all()
         self.env_steps = 0
         self._frozen: dict[int, dict[str, Any]] = {}
-        self._alarmed: set[int] = set()
+        self._warned_seeds: set[int] = set()
         self._snapshots: dict[int, Agent] = {}
         self._saved: int | None = None
         self._examined: dict[int, list[dict[str, Any] | None]] = {}  # None: frozen
@@ -641,7 +644,7 @@ class Training:
         self.writers: list[MemberWriter] = []
         try:
             if checkpoint is None:
-                self._checkpoints.start_anew()
+                self._checkpoints.start_new()
                 self.writers = [MemberWriter(self.path / f"seed_{seed}", config.env) for seed in config.member_seeds]
             else:
                 try:
@@ -650,8 +653,8 @@ class Training:
                     raise RunError(f"{self.path} has a checkpoint that does not fit its run ({error}).") from error
             self._write_status("running")
             observer.started(config, self.path, self._place)
-            if self.memory.rows.device.type == "cpu" and native.why_not():
-                observer.noted(f"Updates are slower than they could be, because {native.why_not()}.")
+            if self.buffer.rows.device.type == "cpu" and cpu.why_not():
+                observer.noted(f"Updates are slower than they could be, because {cpu.why_not()}.")
             for member, facts in self._frozen.items():
                 observer.noted(f"Seed {config.member_seeds[member]} stays frozen: {facts['reason']}")
             if checkpoint is None and (note := config.warm_up_note()):
@@ -659,7 +662,7 @@ class Training:
             if config.env_kwargs:
                 observer.noted(f"Made with {json.dumps(config.env_kwargs)}.")
             if config.normalize_observations:
-                observer.noted("Observations are normalised by their running mean and standard deviation.")
+                observer.noted("Observations are normalized by their running mean and standard deviation.")
             if self.spaces.flattened:
                 observer.noted(f"Observations: {self.spaces.flattened}, flattened to {self.spaces.state_size} numbers.")
             if checkpoint is None:
@@ -681,13 +684,13 @@ class Training:
             raise
         except NonFinite as error:
             status["reason"] = self._diagnosis(str(error), range(self.agent.members))
-            raise Diverged(f"{status['reason']} {self._what_remains()}") from None
+            raise Diverged(f"{status['reason']} {self._resume_hint()}") from None
         except EnvironmentFault as error:
             status["reason"] = str(error)
-            raise EnvironmentFault(f"{error} {self._what_remains()}") from error
+            raise EnvironmentFault(f"{error} {self._resume_hint()}") from error
         except OSError as error:
             status["reason"] = f"{error.filename or self.path} cannot be written ({error.strerror})."
-            raise RunError(f"{status['reason']} {self._what_remains()}") from error
+            raise RunError(f"{status['reason']} {self._resume_hint()}") from error
         finally:
             # A disk that is full must not hide why the run ended.
             with contextlib.suppress(OSError):
@@ -713,7 +716,7 @@ class Training:
         self.engine.store(rows)
         lap("store")
         self.env_steps += rows.shape[1]
-        self.engine.update(self._owed_for_episodes(episodes))
+        self.engine.update(self._updates_due_for_episodes(episodes))
         self._freeze_failed(observer)
         lap("update")
         for episode in episodes:
@@ -733,20 +736,20 @@ class Training:
     def _collect_here(self) -> tuple[Array, list[Episode]]:
         """Act, update, step: rows of every environment once, and the episodes that ended."""
         before, lap = self.env_steps, self._time.lap
-        warm_up = before < self.config.td3.random_steps
+        warm_up = before < self.config.td3.learning_starts
         if not warm_up:
-            self.engine.ask(self.collector.member_states)
+            self.engine.act_async(self.collector.member_states)
         lap("act")
-        owed = self._owed_for_steps(before + self.collector.envs_per_member)
-        if self.engine.runs_beside:
+        owed = self._updates_due_for_steps(before + self.collector.envs_per_member)
+        if self.engine.asynchronous:
             # A GPU's update begins when the actions are on their way, and runs on while the environments step.
             self.engine.update(owed)
             lap("update")
-        actions = self.collector.act(None) if warm_up else self.collector.explore(self.engine.answer())
+        actions = self.collector.act(None) if warm_up else self.collector.explore(self.engine.act_wait())
         lap("act")
         self.collector.begin(actions)
         lap("env")
-        if not self.engine.runs_beside:
+        if not self.engine.asynchronous:
             # Environments in threads or processes step meanwhile.
             self.engine.update(owed)
             lap("update")
@@ -758,7 +761,7 @@ class Training:
         lap = self._time.lap
         remote.send(int(self.agent.updates.max()), lambda: acting_policy(self.agent))
         lap("act")
-        self.engine.update(self._owed_for_steps(self.env_steps + remote.envs_per_member))
+        self.engine.update(self._updates_due_for_steps(self.env_steps + remote.envs_per_member))
         lap("update")
         found = remote.take(int(self.agent.updates.max()))
         for sentence in remote.said:
@@ -819,10 +822,10 @@ class Training:
             return
         begun = time.monotonic()
         try:
-            self.engine.settle()
+            self.engine.flush()
             if not self.agent.active.any():
                 self.engine.check()  # raises; else seeds are frozen on a schedule of env steps, not of the clock
-            self._checkpoints.save(self.env_steps, *self._state(), self.memory)
+            self._checkpoints.save(self.env_steps, *self._state(), self.buffer)
             self._saved = self.env_steps
             self._write_status("running")
         except OSError as error:
@@ -839,7 +842,7 @@ class Training:
         facts = {
             "config": self.config.to_json(),
             "versions": self._versions,
-            "added": self.memory.added,
+            "added": self.buffer.added,
             "pending_evaluations": {str(env_steps): self._examined[env_steps] for env_steps in sorted(self._snapshots)},
             "positions": {str(s): w.position() for s, w in zip(self.config.member_seeds, self.writers, strict=True)},
             "seconds": round(self._seconds(), 3),
@@ -860,7 +863,7 @@ class Training:
             "logged_updates": self._logged_updates,
             "best_returns": self._best,
             "unlogged_episodes": np.array([e for episodes in self._episodes for e in episodes], np.float64),
-            **{f"memory.{name}": array for name, array in self.memory.state().items()},
+            **{f"buffer.{name}": array for name, array in self.buffer.state().items()},
             **{f"collector.{name}": array for name, array in self._collecting.state().items()},
         }
         for number, env_steps in enumerate(sorted(self._snapshots)):
@@ -880,7 +883,7 @@ class Training:
         longest = np.max(counts.get("collector.lengths", 0), initial=0)
         if longest > checkpoint.env_steps or any(np.any(count < 0) for count in counts.values()):
             raise ValueError("it has counted less than nothing, or a longer episode than the run")
-        self._checkpoints.go_on_from(checkpoint)
+        self._checkpoints.continue_from(checkpoint)
         for member, seed in enumerate(self.config.member_seeds):
             if why := facts.get("frozen", {}).get(str(seed)):
                 self._frozen[member] = {"env_steps": int(why["env_steps"]), "reason": str(why["reason"])}
@@ -888,13 +891,13 @@ class Training:
                 if not self.remote:
                     self.collector.deactivate(member)
         self._saved = self.env_steps = checkpoint.env_steps
-        fill_memory(self.memory, checkpoint, facts["added"])
+        fill_buffer(self.buffer, checkpoint, facts["added"])
         _load_tensors(self.agent, tensors, "agent.")
         self.agent.updates[:] = tensors["updates"]
         if "active" in tensors:
             self.agent.active.copy_(torch.from_numpy(tensors["active"]))
         self.engine.losses.sums.copy_(torch.from_numpy(tensors["loss_sums"]))
-        self.engine.restored()
+        self.engine.seek()
         self._logged_updates = tensors["logged_updates"].copy()
         self._best = tensors["best_returns"].copy()
         for member, episode_return, length, timed_out in tensors["unlogged_episodes"].reshape(-1, 4).tolist():
@@ -936,7 +939,7 @@ class Training:
     def _frozen_seeds(self) -> dict[str, dict[str, Any]]:
         return {str(self.config.member_seeds[member]): dict(facts) for member, facts in sorted(self._frozen.items())}
 
-    def _what_remains(self) -> str:
+    def _resume_hint(self) -> str:
         if self._saved is None:
             return "There is no checkpoint yet."
         if not self._checkpoints.has(self._saved):
@@ -952,17 +955,19 @@ class Training:
             "observations nearer to 1."
         )
 
-    def _sound_the_alarm(self, rows: Sequence[Mapping[str, Any]], observer: Observer) -> None:
+    def _warn_about_divergence(self, rows: Sequence[Mapping[str, Any]], observer: Observer) -> None:
         """Say once of a seed that its critics promise far more than its rewards can add up to."""
         active = self._active_members
         settled = [
-            m for m, row in enumerate(rows) if m in active and row["updates"] >= ALARM_AFTER and m not in self._alarmed
+            m
+            for m, row in enumerate(rows)
+            if m in active and row["updates"] >= ALARM_AFTER and m not in self._warned_seeds
         ]
         largest = self._largest_rewards() if settled else []
         for member in settled:
             possible, said = largest[member] / max(1e-3, 1 - self.config.td3.gamma), rows[member]["mean_q"]
             if abs(said) > 2 * possible > 0:
-                self._alarmed.add(member)
+                self._warned_seeds.add(member)
                 observer.warned(
                     f"seed {self.config.member_seeds[member]}: the critics say {said:.3g} on average, where rewards of "
                     f"at most {largest[member]:.3g} can add up to {possible:.3g}: learning diverges. Lower the "
@@ -970,29 +975,29 @@ class Training:
                 )
 
     def _largest_rewards(self) -> list[float]:
-        """Each seed's reward in the memory that is farthest from 0."""
-        self.engine.settle()
-        rewards = self.memory.rows[:, : len(self.memory), -2]
-        if not len(self.memory):
+        """Each seed's reward in the buffer that is farthest from 0."""
+        self.engine.flush()
+        rewards = self.buffer.rows[:, : len(self.buffer), -2]
+        if not len(self.buffer):
             return [0.0] * self.agent.members
         largest: list[float] = rewards.abs().amax(1).tolist()
         return largest
 
-    def _owed_for_steps(self, env_steps: int) -> list[int]:
-        """Updates due when so many env steps have been begun, less those done; none from an empty memory."""
+    def _updates_due_for_steps(self, env_steps: int) -> list[int]:
+        """Updates due when so many env steps have been begun, less those done; none from an empty buffer."""
         settings = self.config.td3
-        if settings.update_when != "step" or len(self.memory) == 0:
+        if settings.train_freq != "step" or len(self.buffer) == 0:
             return [0] * self.agent.members
-        due = int(max(0, env_steps - settings.random_steps) * settings.updates_per_step)
+        due = int(max(0, env_steps - settings.learning_starts) * settings.utd_ratio)
         owed: list[int] = (due - self.agent.updates).tolist()
         return owed
 
-    def _owed_for_episodes(self, episodes: Sequence[Episode]) -> list[int]:
+    def _updates_due_for_episodes(self, episodes: Sequence[Episode]) -> list[int]:
         """As many updates as the ended episodes had steps."""
         owed = [0] * self.agent.members
-        if self.config.td3.update_when == "episode":
+        if self.config.td3.train_freq == "episode":
             for episode in episodes:
-                owed[episode.member] += round(episode.length * self.config.td3.updates_per_step)
+                owed[episode.member] += round(episode.length * self.config.td3.utd_ratio)
         return owed
 
     def _write_on_schedule(self, before: int, observer: Observer) -> None:
@@ -1028,18 +1033,18 @@ class Training:
             )
             writer.metrics(rows[-1])
         observer.logged(self.env_steps, rows)
-        self._sound_the_alarm(rows, observer)
+        self._warn_about_divergence(rows, observer)
 
     def _evaluate(self, observer: Observer) -> None:
         self._check(observer)
         beside = isinstance(self.evaluator, EvaluationWorkers)
-        if self.agent.normaliser is not None:
-            self.engine.settle()  # rows that still wait count in what normalises, whichever the engine
+        if self.agent.normalizer is not None:
+            self.engine.flush()  # rows that still wait count in what normalizes, whichever the engine
         # What is evaluated while training goes on must be a copy.
-        snapshot = self.agent.copied() if beside or self.memory.rows.is_cuda else self.agent
+        snapshot = self.agent.copied() if beside or self.buffer.rows.is_cuda else self.agent
         self._snapshots[self.env_steps] = snapshot
         examined = examine(
-            self.agent, self.memory, self.config.member_seeds, self.env_steps, waiting=self._collecting.envs_per_member
+            self.agent, self.buffer, self.config.member_seeds, self.env_steps, waiting=self._collecting.envs_per_member
         )
         known = [None if member in self._frozen else row for member, row in enumerate(examined)]
         self._examined[self.env_steps] = known

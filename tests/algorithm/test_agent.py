@@ -5,20 +5,20 @@ import pytest
 import torch
 from jaxtyping import TypeCheckError
 
-from td3.algorithm import Agent, MemberStreams, make_replay_memory, update
+from td3.algorithm import Agent, MemberStreams, make_replay_buffer, update
 from td3.config import TD3Config
 
-SETTINGS = TD3Config(hidden_sizes=(16, 16), batch_size=8, memory_size=50)
+SETTINGS = TD3Config(hidden_sizes=(16, 16), batch_size=8, buffer_size=50)
 
 
 def make_agent(seeds, optimizer="adam", dtype=torch.float32):
     return Agent.create(seeds, 3, (-1.0, -2.0), (1.0, 3.0), (16, 16), 1e-3, 2e-3, optimizer, dtype=dtype)
 
 
-def make_memory(members, dtype=torch.float32):
-    memory = make_replay_memory(members, 50, 3, 2, dtype=dtype)
-    memory.add_(torch.randn(members, 50, 10, generator=torch.Generator().manual_seed(0), dtype=dtype))
-    return memory
+def make_buffer(members, dtype=torch.float32):
+    buffer = make_replay_buffer(members, 50, 3, 2, dtype=dtype)
+    buffer.add_(torch.randn(members, 50, 10, generator=torch.Generator().manual_seed(0), dtype=dtype))
+    return buffer
 
 
 def all_equal(one, other):
@@ -79,11 +79,11 @@ def test_a_member_is_a_view():
 
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
 def test_updating_a_member_updates_that_member_of_the_whole(optimizer):
-    agent, memory = make_agent((0, 1, 2), optimizer), make_memory(3)
+    agent, buffer = make_agent((0, 1, 2), optimizer), make_buffer(3)
     before = {name: tensor.clone() for name, tensor in agent.tensors().items()}
     member, streams = agent.member(1), MemberStreams((1,))
     for _ in range(4):
-        update(member, memory.member(1), streams, SETTINGS)
+        update(member, buffer.member(1), streams, SETTINGS)
     assert agent.updates.tolist() == [0, 4, 0]
     for name, tensor in agent.tensors().items():
         changed = (tensor != before[name]).flatten(0, -2) if not name.endswith("steps") else tensor != before[name]
@@ -94,12 +94,12 @@ def test_updating_a_member_updates_that_member_of_the_whole(optimizer):
 def test_a_member_learns_as_it_would_alone():
     # In double precision: the library that multiplies matrices may sum in another order where memory is laid out
     # otherwise, and nothing else may differ.
-    agent, memory = make_agent((0, 1, 2), dtype=torch.float64), make_memory(3, torch.float64)
+    agent, buffer = make_agent((0, 1, 2), dtype=torch.float64), make_buffer(3, torch.float64)
     member, alone = agent.member(1), make_agent((1,), dtype=torch.float64)
     for learner in (member, alone):
         streams = MemberStreams((1,), dtype=torch.float64)
         for _ in range(20):
-            update(learner, memory.member(1), streams, SETTINGS)
+            update(learner, buffer.member(1), streams, SETTINGS)
     for name, tensor in alone.tensors().items():
         torch.testing.assert_close(member.tensors()[name], tensor, rtol=1e-10, atol=1e-12)
 
@@ -114,10 +114,10 @@ def test_only_the_online_networks_of_a_member_ask_for_gradients():
 
 
 def test_a_copy_is_equal_and_shares_nothing():
-    agent, memory = make_agent((0, 1)), make_memory(2)
+    agent, buffer = make_agent((0, 1)), make_buffer(2)
     streams = MemberStreams((0, 1))
     for _ in range(5):
-        update(agent, memory, streams, SETTINGS)
+        update(agent, buffer, streams, SETTINGS)
     copy = agent.copied()
     assert all_equal(copy.tensors(), agent.tensors())
     assert copy.updates.tolist() == [5, 5]
@@ -137,7 +137,7 @@ def test_everything_is_made_in_the_type_that_was_asked_for(dtype):
     assert agent.actor(torch.zeros(1, 4, 3, dtype=dtype)).dtype == dtype
 
 
-def test_the_learning_rates_go_to_their_own_optimisers():
+def test_the_learning_rates_go_to_their_own_optimizers():
     agent = make_agent((0,))
     assert agent.actor_optimizer.learning_rate == 1e-3
     assert agent.critics_optimizer.learning_rate == 2e-3

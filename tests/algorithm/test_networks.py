@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn.functional import linear, relu
 
-from td3.algorithm.networks import Spare, StackedMLP, layer_views, parameter_count
+from td3.algorithm.networks import StackedMLP, Workspace, layer_views, parameter_count
 
 SIZES = (5, 16, 12, 3)
 STACKS = [(1,), (3,), (2, 1), (2, 3)]
@@ -83,18 +83,18 @@ def test_one_batch_after_another_gives_each_its_own_gradient():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_networks_may_share_what_they_do_not_keep(dtype):
-    def gradients(spare):
+    def gradients(workspace):
         learning, frozen = random_network((2,), dtype=dtype), random_network((1,), (5, 16, 12, 1), dtype)
-        passing = StackedMLP(SIZES, random_network((3,), dtype=dtype).parameters.detach())
-        for network in (learning, frozen, passing):
-            network.share(spare or Spare())
+        scratch = StackedMLP(SIZES, random_network((3,), dtype=dtype).parameters.detach())
+        for network in (learning, frozen, scratch):
+            network.share_workspace(workspace or Workspace())
         inputs = random_inputs(1, 7, 5).to(dtype).requires_grad_()
-        scores = frozen(inputs)
+        q_values = frozen(inputs)
         outputs = learning(inputs.expand(2, 7, 5))
-        passing(random_inputs(3, 7, 5, seed=5).to(dtype))
-        return torch.autograd.grad(outputs.square().sum() + scores.square().sum(), (learning.parameters, inputs))
+        scratch(random_inputs(3, 7, 5, seed=5).to(dtype))
+        return torch.autograd.grad(outputs.square().sum() + q_values.square().sum(), (learning.parameters, inputs))
 
-    for shared, apart in zip(gradients(Spare()), gradients(None), strict=True):
+    for shared, apart in zip(gradients(Workspace()), gradients(None), strict=True):
         assert torch.equal(shared, apart)
 
 
@@ -179,7 +179,7 @@ def test_layers_are_views():
 
 
 def test_newborn_weights_are_uniform_within_one_over_the_root_of_the_inputs():
-    network = StackedMLP.initialised((16, 400, 300, 2), [torch.Generator().manual_seed(seed) for seed in (0, 1)])
+    network = StackedMLP.initialized((16, 400, 300, 2), [torch.Generator().manual_seed(seed) for seed in (0, 1)])
     for (weight, bias), inputs in zip(network.layers(), (16, 400, 300), strict=True):
         bound = inputs**-0.5
         assert float(weight.abs().max()) <= bound
@@ -190,7 +190,7 @@ def test_newborn_weights_are_uniform_within_one_over_the_root_of_the_inputs():
 
 def test_newborn_weights_depend_on_their_own_generator_alone():
     def born(*seeds):
-        return StackedMLP.initialised(SIZES, [torch.Generator().manual_seed(seed) for seed in seeds]).parameters
+        return StackedMLP.initialized(SIZES, [torch.Generator().manual_seed(seed) for seed in seeds]).parameters
 
     assert torch.equal(born(3, 4, 5)[1], born(4)[0])
     assert not torch.any(born(3, 4)[0] == born(3, 4)[1])

@@ -1,4 +1,4 @@
-"""Our optimisers take the very steps that PyTorch's take, for all members at once or for each alone."""
+"""Our optimizers take the very steps that PyTorch's take, for all members at once or for each alone."""
 
 import pytest
 import torch

@@ -9,7 +9,7 @@ from td3.algorithm import STEPS
 from td3.algorithm.registry import step
 
 TITLES = {
-    1: "Make the replay memory",
+    1: "Make the replay buffer",
     2: "Build the actor and its target",
     3: "Build two critics and their targets",
     4: "Sample a batch of transitions",

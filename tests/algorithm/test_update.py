@@ -7,22 +7,22 @@ import numpy as np
 import pytest
 import torch
 
-from td3.algorithm import STEPS, Agent, MemberStreams, make_replay_memory
+from td3.algorithm import STEPS, Agent, MemberStreams, make_replay_buffer
 from td3.config import TD3Config
 
 updates = importlib.import_module("td3.algorithm.update")
 
-SETTINGS = TD3Config(hidden_sizes=(16, 16), batch_size=8, memory_size=50)
+SETTINGS = TD3Config(hidden_sizes=(16, 16), batch_size=8, buffer_size=50)
 NAMES = {number: STEPS[number].function.__name__ for number in range(4, 16)}
 
 
 def small_world(members=1, learning_rate=1e-3):
     agent = Agent.create(range(members), 3, (-1.0, -2.0), (1.0, 3.0), (16, 16), learning_rate, learning_rate)
-    memory = make_replay_memory(members, 50, 3, 2)
+    buffer = make_replay_buffer(members, 50, 3, 2)
     rows = torch.randn(members, 50, 10, generator=torch.Generator().manual_seed(0))
     rows[..., -1] = (rows[..., -1] > 1.5).float()
-    memory.add_(rows)
-    return agent, memory, MemberStreams(range(members))
+    buffer.add_(rows)
+    return agent, buffer, MemberStreams(range(members))
 
 
 @pytest.fixture
@@ -54,12 +54,12 @@ def test_the_steps_are_called_in_order_and_the_last_three_only_in_their_turn(cal
 
 
 def test_each_step_is_given_what_the_one_before_has_found(calls):
-    agent, memory, random = small_world()
-    updates.update(agent, memory, random, replace(SETTINGS, policy_delay=1))
+    agent, buffer, random = small_world()
+    updates.update(agent, buffer, random, replace(SETTINGS, policy_delay=1))
     given = {number: arguments for number, arguments, _ in calls}
     found = {number: result for number, _, result in calls}
     batch = found[4]
-    assert given[4] == (memory, random, 8)
+    assert given[4] == (buffer, random, 8)
     assert given[5][0] is agent.actor_target
     assert given[5][1] is batch.next_state
     assert given[6][0] is found[5]
@@ -96,17 +96,17 @@ def test_what_an_update_says_of_itself_is_what_its_steps_found(calls):
 
 
 def test_updates_are_counted():
-    agent, memory, random = small_world(2)
+    agent, buffer, random = small_world(2)
     for number in range(1, 4):
-        updates.update(agent, memory, random, SETTINGS)
+        updates.update(agent, buffer, random, SETTINGS)
         assert agent.updates.tolist() == [number, number]
     assert agent.updates.dtype == np.int64
 
 
 def test_many_updates_stay_finite_and_move_every_network():
-    agent, memory, random = small_world(2)
+    agent, buffer, random = small_world(2)
     before = {name: tensor.clone() for name, tensor in agent.tensors().items()}
-    losses = [updates.update(agent, memory, random, SETTINGS) for _ in range(100)]
+    losses = [updates.update(agent, buffer, random, SETTINGS) for _ in range(100)]
     assert all(bool(loss.critic.isfinite().all()) for loss in losses)
     for name, tensor in agent.tensors().items():
         assert bool(tensor.isfinite().all())
@@ -114,28 +114,28 @@ def test_many_updates_stay_finite_and_move_every_network():
 
 
 def test_the_critics_learn_a_reward_that_needs_no_future():
-    agent, memory, random = small_world(learning_rate=3e-3)
-    memory.rows[..., -2] = memory.rows[..., 0] + memory.rows[..., 3]
+    agent, buffer, random = small_world(learning_rate=3e-3)
+    buffer.rows[..., -2] = buffer.rows[..., 0] + buffer.rows[..., 3]
     settings = replace(SETTINGS, gamma=0.0, batch_size=50)
-    losses = [float(updates.update(agent, memory, random, settings).critic) for _ in range(300)]
+    losses = [float(updates.update(agent, buffer, random, settings).critic) for _ in range(300)]
     assert np.mean(losses[-50:]) < 0.1 * np.mean(losses[:50])
 
 
 def test_the_actor_learns_the_action_that_pays():
-    agent, memory, random = small_world(learning_rate=3e-3)
+    agent, buffer, random = small_world(learning_rate=3e-3)
     # One state, whose reward falls with the distance from (0.5, 2); every row is an end of its own.
     best, generator = torch.tensor([0.5, 2.0]), torch.Generator().manual_seed(1)
     actions = torch.rand(1, 50, 2, generator=generator) * torch.tensor([2.0, 5.0]) + torch.tensor([-1.0, -2.0])
-    memory.rows[..., :3] = 0.0
-    memory.rows[..., 3:5] = actions
-    memory.rows[..., -2] = -(actions - best).square().sum(-1)
-    memory.rows[..., -1] = 1.0
+    buffer.rows[..., :3] = 0.0
+    buffer.rows[..., 3:5] = actions
+    buffer.rows[..., -2] = -(actions - best).square().sum(-1)
+    buffer.rows[..., -1] = 1.0
 
     def distance():
         played = agent.actor(torch.zeros(1, 1, 3)).detach()
         return float((played - best).square().sum())
 
-    newborn = distance()
+    new_learner = distance()
     for _ in range(1_000):
-        updates.update(agent, memory, random, replace(SETTINGS, batch_size=50))
-    assert distance() < 0.1 * newborn
+        updates.update(agent, buffer, random, replace(SETTINGS, batch_size=50))
+    assert distance() < 0.1 * new_learner

@@ -161,9 +161,9 @@ def test_scaling_is_written_drawn_and_printed(capsys, small, few_points, tmp_pat
     assert figures["sweeps"]["memory"][0]["megabytes"] == pytest.approx(300 * 168 / 1e6)
     assert json.loads((tmp_path / "new" / "scaling.json").read_text()) == figures
     assert "| members (seeds) side by side |" in (tmp_path / "new" / "scaling.md").read_text()
-    picture = (tmp_path / "new" / "scaling.png").read_bytes()
-    assert picture.startswith(b"\x89PNG")
-    assert len(picture) < 150_000
+    image = (tmp_path / "new" / "scaling.png").read_bytes()
+    assert image.startswith(b"\x89PNG")
+    assert len(image) < 150_000
 
 
 def test_one_sweep_can_be_chosen_and_needs_no_plot(capsys, small, few_points, without):

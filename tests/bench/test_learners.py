@@ -21,11 +21,11 @@ def made(monkeypatch) -> list:
 
 
 def test_made_up_rows_look_like_transitions():
-    rows = learners.made_up_rows(1_000)
+    rows = learners.synthetic_rows(1_000)
     assert rows.shape == (1_000, 42)
     assert np.abs(rows[:, 17:23]).max() <= 1
     assert set(rows[:, -1]) == {0.0, 1.0}
-    assert np.array_equal(rows, learners.made_up_rows(1_000))
+    assert np.array_equal(rows, learners.synthetic_rows(1_000))
 
 
 @pytest.mark.parametrize("members", [1, 3])
@@ -33,22 +33,22 @@ def test_our_lane_updates_every_member(members, small, monkeypatch):
     agents = []
     create = learners.Agent.create
     monkeypatch.setattr(learners.Agent, "create", lambda *a, **k: agents.append(create(*a, **k)) or agents[-1])
-    lane = learners.our_updates(learners.made_up_memory(members, 500, CPU), 8, 16, 1)
-    lane.prepare()
+    case = learners.td3_updates(learners.synthetic_buffer(members, 500, CPU), 8, 16, 1)
+    case.prepare()
     noted = TD3Config().policy_delay  # one of each kind, before anything is measured
-    assert [lane.work() for _ in range(2)] == [members, members]
+    assert [case.work() for _ in range(2)] == [members, members]
     assert agents[0].updates.tolist() == [noted + 2] * members
 
 
 def test_the_authors_code_is_given_the_same_transitions(checkout, small, monkeypatch):
     modules = learners.import_checkout(checkout)
     monkeypatch.setattr(learners, "import_checkout", lambda path: modules)
-    lane = learners.author_updates(checkout, 32, CPU, 1)
-    lane.prepare()
-    assert lane.work() == 1
+    case = learners.author_updates(checkout, 32, CPU, 1)
+    case.prepare()
+    assert case.work() == 1
     sizes, device, buffer, batch_size = modules["TD3"].TD3.calls[-1]
     assert (sizes, device, batch_size) == ((17, 6, 1.0), CPU, 32)
-    rows = learners.made_up_rows(500)
+    rows = learners.synthetic_rows(500)
     assert buffer.size == 500
     assert np.array_equal(buffer.next_state[:500], rows[:, 23:40])
     assert np.array_equal(buffer.reward[:500, 0], rows[:, 40])
@@ -110,31 +110,31 @@ def test_a_checkout_of_2018_is_refused(checkout):
 
 
 def test_stable_baselines3_updates_from_the_same_transitions(small, made):
-    lane = learners.sb3_updates(32, 8, CPU, 1)
+    case = learners.sb3_updates(32, 8, CPU, 1)
     (learner,) = made
     before = learner.actor.mu[0].weight.detach().clone()
-    assert [lane.work() for _ in range(2)] == [1, 1]
+    assert [case.work() for _ in range(2)] == [1, 1]
     assert not torch.equal(before, learner.actor.mu[0].weight)
     assert [layer.out_features for layer in learner.actor.mu if hasattr(layer, "out_features")] == [8, 8, 6]
     assert learner.replay_buffer.size() == 500
-    assert np.array_equal(learner.replay_buffer.rewards[:, 0], learners.made_up_rows(500)[:, 40])
+    assert np.array_equal(learner.replay_buffer.rewards[:, 0], learners.synthetic_rows(500)[:, 40])
 
 
 def test_our_loop_makes_one_update_per_env_step(small):
-    loop = learners.OurLoop("Pendulum-v1", 2, 8, 16, CPU, 1)
+    loop = learners.Td3Loop("Pendulum-v1", 2, 8, 16, CPU, 1)
     training = loop._training
-    assert training.memory.added == 30
-    assert [loop.lane.work() for _ in range(3)] == [2, 2, 2]
-    assert training.memory.added == 36
+    assert training.buffer.added == 30
+    assert [loop.case.work() for _ in range(3)] == [2, 2, 2]
+    assert training.buffer.added == 36
     assert training.agent.updates.tolist() == [6]
     loop.close()
 
 
 def test_their_loop_is_warm_when_it_is_measured(small, made):
-    lane = learners.their_loop("stable_baselines3", "Pendulum-v1", 16, 8, CPU, 1)
+    case = learners.their_loop("stable_baselines3", "Pendulum-v1", 16, 8, CPU, 1)
     (learner,) = made
     assert learner.num_timesteps > learners.WARM_UP_STEPS
     updates = learner._n_updates
     assert updates > 0
-    assert lane.work() == learners.CHUNK
+    assert case.work() == learners.CHUNK
     assert learner._n_updates == updates + learners.CHUNK

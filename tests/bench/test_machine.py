@@ -5,7 +5,8 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from td3.algorithm import Agent, MemberStreams, ReplayMemory, native, update
+from td3.algorithm import Agent, MemberStreams, ReplayBuffer, update
+from td3.backends import cpu
 from td3.bench import machine
 from td3.config import TD3Config
 
@@ -29,10 +30,10 @@ def test_the_operations_of_the_smallest_networks_by_hand(delay, flops):
 
 
 def test_the_real_update_multiplies_what_was_counted(monkeypatch):
-    monkeypatch.setattr(native, "_load", lambda: (None, "PyTorch cannot count what our kernels do"))
+    monkeypatch.setattr(cpu, "_load", lambda: (None, "PyTorch cannot count what our kernels do"))
     settings = TD3Config(hidden_sizes=(64, 64), batch_size=32)
     agent = Agent.create([0], 17, [-1.0] * 6, [1.0] * 6, settings.hidden_sizes, 3e-4, 3e-4)
-    memory, streams = ReplayMemory(1, 100, 17, 6), MemberStreams([0])
+    memory, streams = ReplayBuffer(1, 100, 17, 6), MemberStreams([0])
     memory.add_(torch.randn(1, 100, 42))
     with FlopCounterMode(display=False) as counter:
         for _ in range(settings.policy_delay):
@@ -43,9 +44,9 @@ def test_the_real_update_multiplies_what_was_counted(monkeypatch):
 
 
 def test_a_lane_of_products_counts_its_operations():
-    lane = machine.sgemm_lane(CPU, 1)
-    lane.prepare()
-    assert lane.work() == machine.REPEATS * 2 * 256**3
+    case = machine.sgemm_case(CPU, 1)
+    case.prepare()
+    assert case.work() == machine.REPEATS * 2 * 256**3
 
 
 @pytest.mark.parametrize(("asked", "cores", "counts"), [(0, 2, [1, 2]), (0, 1, [1]), (3, 2, [3])])
@@ -65,7 +66,7 @@ def test_the_machine_is_described():
 @pytest.mark.parametrize(("state", "action", "expected"), [(17, 6, 168), (3, 1, 36), (348, 17, 2860)])
 def test_bytes_of_a_transition(state, action, expected):
     assert machine.transition_bytes(state, action) == expected == 4 * (2 * state + action + 2)
-    memory = ReplayMemory(3, 50, state, action)
+    memory = ReplayBuffer(3, 50, state, action)
     assert memory.rows.untyped_storage().nbytes() == 3 * 50 * expected
 
 
@@ -73,16 +74,16 @@ FILL = """
 import re
 from pathlib import Path
 import torch
-from td3.algorithm import ReplayMemory
+from td3.algorithm import ReplayBuffer
 
 def kilobytes(field):
     return int(re.search(field + r":\\s+(\\d+)", Path("/proc/self/status").read_text()).group(1))
 
-torch.set_num_threads(1)  # two would wait for each other where a neighbour has a core
+torch.set_num_threads(1)  # two would wait for each other where a neighbor has a core
 chunk = torch.ones(1, 1_000, 42)
-ReplayMemory(1, 2_000, 17, 6).add_(chunk)
+ReplayBuffer(1, 2_000, 17, 6).add_(chunk)
 before = kilobytes("VmRSS")
-memory = ReplayMemory(1, 1_000_000, 17, 6)
+memory = ReplayBuffer(1, 1_000_000, 17, 6)
 for _ in range(1_000):
     memory.add_(chunk)
 assert len(memory) == 1_000_000

@@ -1,6 +1,6 @@
 import pytest
 
-from td3.bench.timing import Lane, interleave, ratio, spread, summary, table
+from td3.bench.timing import Case, interleave, ratio, spread, summary, table
 
 
 class World:
@@ -12,7 +12,7 @@ class World:
     def clock(self) -> float:
         return self.now
 
-    def lane(self, name: str, cost: float, first_cost: float = 0.0, wait: float = 0.0, units: float = 1.0) -> Lane:
+    def case(self, name: str, cost: float, first_cost: float = 0.0, wait: float = 0.0, units: float = 1.0) -> Case:
         def prepare():
             self.diary.append(name)
             self.now += first_cost
@@ -24,46 +24,46 @@ class World:
         def finish():
             self.now += wait
 
-        return Lane(work, prepare, finish)
+        return Case(work, prepare, finish)
 
 
 def test_every_lane_gets_its_own_rate():
     world = World()
-    lanes = {"fast": world.lane("fast", 0.01), "slow": world.lane("slow", 0.04, units=2.0)}
-    rates = interleave(lanes, 5.0, 0.2, world.clock)
+    cases = {"fast": world.case("fast", 0.01), "slow": world.case("slow", 0.04, units=2.0)}
+    rates = interleave(cases, 5.0, 0.2, world.clock)
     assert rates["fast"] == pytest.approx([100.0] * len(rates["fast"]))
     assert rates["slow"] == pytest.approx([50.0] * len(rates["slow"]))
 
 
 def test_lanes_take_turns_and_each_round_starts_with_another():
     world = World()
-    interleave({name: world.lane(name, 0.125) for name in "abc"}, 4.5, 0.25, world.clock)
+    interleave({name: world.case(name, 0.125) for name in "abc"}, 4.5, 0.25, world.clock)
     assert "".join(world.diary) == "abcbcacababc"
 
 
 def test_getting_ready_and_the_first_call_are_not_counted():
     world = World()
-    rates = interleave({"a": world.lane("a", 0.01, first_cost=3.0)}, 1.0, 0.1, world.clock)
+    rates = interleave({"a": world.case("a", 0.01, first_cost=3.0)}, 1.0, 0.1, world.clock)
     assert rates["a"] == pytest.approx([100.0])
 
 
 def test_waiting_for_the_device_is_counted():
     world = World()
-    rates = interleave({"a": world.lane("a", 0.1, wait=1.0)}, 0.1, 1.0, world.clock)
+    rates = interleave({"a": world.case("a", 0.1, wait=1.0)}, 0.1, 1.0, world.clock)
     assert rates["a"][0] == pytest.approx(10 / 2.0, rel=0.1)
 
 
 def test_a_round_is_never_begun_that_would_not_fit():
     world = World()
-    lanes = {name: world.lane(name, 0.1) for name in "ab"}
-    rates = interleave(lanes, 10.0, 0.1, world.clock)
+    cases = {name: world.case(name, 0.1) for name in "ab"}
+    rates = interleave(cases, 10.0, 0.1, world.clock)
     assert world.now <= 10.0
     assert len(rates["a"]) == len(rates["b"]) > 10
 
 
 def test_there_is_at_least_one_round():
     world = World()
-    assert len(interleave({"a": world.lane("a", 5.0)}, 0.1, 0.1, world.clock)["a"]) == 1
+    assert len(interleave({"a": world.case("a", 5.0)}, 0.1, 0.1, world.clock)["a"]) == 1
 
 
 def test_a_ratio_pairs_what_ran_in_the_same_round():

@@ -61,7 +61,7 @@ SIZES = {
 WARM_UP = "6"
 """Random steps of the 60: the default's share. Only where the page, or a file for --config, has a number of its own."""
 FEWER = {
-    "td3 train": {"--seeds": "2", "--td3.random-steps": WARM_UP},
+    "td3 train": {"--seeds": "2", "--td3.learning-starts": WARM_UP},
     "td3 tune": {"--seeds": "2"},
     "td3 sweep": {"--seeds": "2"},
     "td3 ladder all": {"--seeds": "2"},
@@ -71,7 +71,7 @@ OWN_PROCESS = ("td3 watch",)
 """MuJoCo must be told how to draw before it is imported."""
 PYTHON_SIZES = {
     r"\bsteps=[\d_]+": "steps=60",
-    r"\brandom_steps=[\d_]+": f"random_steps={WARM_UP}",
+    r"\brandom_steps=[\d_]+": f"learning_starts={WARM_UP}",
     r"\bseeds=[\d_]+": "seeds=2",
     r"(td3\.train\(\"[\w-]+\")": r'\1, hidden_sizes=(8, 8), batch_size=8, eval_episodes=1, device="cpu"',
     r"\btotal_timesteps=[\d_]+": "total_timesteps=120",
@@ -80,7 +80,7 @@ PYTHON_SIZES = {
     r"\bn_eval_episodes=[\d_]+": "n_eval_episodes=1",
 }
 """The same for Python: pattern and what stands there instead."""
-GIVEN = {"observation": np.zeros(17)}
+FROM_PYTHON = {"observation": np.zeros(17)}
 """Names that a block takes from its reader."""
 QUOTED = "@step("
 """How a Python block begins that quotes the algorithm: not a program, but every line of it must be in the source."""
@@ -140,7 +140,7 @@ def smaller(command):
     for beginning, options in FEWER.items():
         if command.startswith(beginning):
             for option, value in options.items():
-                from_file = option == "--td3.random-steps" and "--config" in words
+                from_file = option == "--td3.learning-starts" and "--config" in words
                 words = replaced(words, option, value, add=beginning == "td3 ladder all" or from_file)
     return words
 
@@ -216,7 +216,7 @@ def run_python(text, name):
     for pattern, instead in PYTHON_SIZES.items():
         text = re.sub(pattern, instead, text)
     with updating(Path.cwd(), required="td3.train(" in text):
-        exec(compile(text, name, "exec"), dict(GIVEN))
+        exec(compile(text, name, "exec"), dict(FROM_PYTHON))
 
 
 def check_quoted(text):
@@ -287,9 +287,9 @@ def test_a_command_that_fails_is_noticed(tmp_path, monkeypatch):
 def test_a_command_that_cannot_learn_is_noticed(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match="no update would happen"):
-        run_command("td3 train Rail-v0 --steps 20000 --td3.random-steps 25000", tmp_path)
+        run_command("td3 train Rail-v0 --steps 20000 --td3.learning-starts 25000", tmp_path)
     with pytest.raises(ConfigError, match="no update would happen"):
-        run_python("import td3\ntd3.train('Rail-v0', steps=20_000, random_steps=25_000)", "here")
+        run_python("import td3\ntd3.train('Rail-v0', steps=20_000, learning_starts=25_000)", "here")
     with pytest.raises(AssertionError, match="exploration_noise is 0"):
         run_command("td3 train Rail-v0 --td3.exploration-noise 0", tmp_path)
     agent = tmp_path / "run" / "seed_0" / "last" / "agent.json"
@@ -301,10 +301,10 @@ def test_a_command_that_cannot_learn_is_noticed(tmp_path, monkeypatch):
 
 
 def test_only_a_warm_up_of_its_own_is_made_shorter():
-    assert "--td3.random-steps" not in smaller("td3 train X-v0 --steps 1000")
-    for command in ("td3 train X-v0 --td3.random-steps 1000", "td3 train --config mine.toml"):
+    assert "--td3.learning-starts" not in smaller("td3 train X-v0 --steps 1000")
+    for command in ("td3 train X-v0 --td3.learning-starts 1000", "td3 train --config mine.toml"):
         words = smaller(command)
-        assert words[words.index("--td3.random-steps") + 1] == WARM_UP
+        assert words[words.index("--td3.learning-starts") + 1] == WARM_UP
 
 
 def test_commands_are_taken_apart_as_a_shell_would():

@@ -2,19 +2,19 @@
 
 import torch
 
-from td3.algorithm import Agent, make_replay_memory
+from td3.algorithm import Agent, make_replay_buffer
 from td3.config import TD3Config
 from td3.engine import EagerEngine
 
-SETTINGS = TD3Config(hidden_sizes=(32, 32), batch_size=16, memory_size=200)
+SETTINGS = TD3Config(hidden_sizes=(32, 32), batch_size=16, buffer_size=200)
 
 
 def trained(threads, counts):
     seeds = [5, 6, 7]
     agent = Agent.create(seeds, 4, [-1.0], [1.0], SETTINGS.hidden_sizes, 1e-3, 1e-3)
-    memory = make_replay_memory(len(seeds), 200, 4, 1)
-    memory.add_(torch.randn(3, 200, 11, generator=torch.Generator().manual_seed(1)))
-    engine = EagerEngine(agent, memory, seeds, SETTINGS, threads)
+    buffer = make_replay_buffer(len(seeds), 200, 4, 1)
+    buffer.add_(torch.randn(3, 200, 11, generator=torch.Generator().manual_seed(1)))
+    engine = EagerEngine(agent, buffer, seeds, SETTINGS, threads)
     for _ in range(20):
         engine.update(counts)
     engine.close()

@@ -6,25 +6,25 @@ import time
 import pytest
 import torch
 
-from td3.algorithm import Agent, make_replay_memory
-from td3.algorithm.encoder import JointOptimizer
+from td3.algorithm import Agent, make_replay_buffer
 from td3.algorithm.optimizer import OPTIMIZERS, NonFinite
 from td3.config import TD3Config
 from td3.engine import EagerEngine, GraphEngine
+from td3.pixels.encoder import JointOptimizer
 
 SEEDS = [5, 6, 7]
 
 
 def settings_of(**fields):
-    return TD3Config(**{"hidden_sizes": (16, 16), "batch_size": 8, "memory_size": 100, **fields})
+    return TD3Config(**{"hidden_sizes": (16, 16), "batch_size": 8, "buffer_size": 100, **fields})
 
 
 def learners(settings, device="cpu"):
     sizes, rates = settings.hidden_sizes, (1e-3, 1e-3)
     agent = Agent.create(SEEDS, 4, [-1.0], [1.0], sizes, *rates, settings.optimizer, device)
-    memory = make_replay_memory(len(SEEDS), 100, 4, 1, device)
-    memory.add_(torch.randn(3, 100, 11, generator=torch.Generator().manual_seed(1)).to(device))
-    return agent, memory
+    buffer = make_replay_buffer(len(SEEDS), 100, 4, 1, device)
+    buffer.add_(torch.randn(3, 100, 11, generator=torch.Generator().manual_seed(1)).to(device))
+    return agent, buffer
 
 
 def tensors_of_member(agent, member):
@@ -40,17 +40,17 @@ def equal(some, others):
 
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
 @pytest.mark.parametrize("threads", [1, 3])
-@pytest.mark.parametrize("taped", [True, False])
-def test_one_member_is_frozen_and_the_others_learn_as_they_would_have(threads, taped, optimizer):
+@pytest.mark.parametrize("recorded", [True, False])
+def test_one_member_is_frozen_and_the_others_learn_as_they_would_have(threads, recorded, optimizer):
     settings = settings_of(optimizer=optimizer)
     found = []
     for bad in (True, False):
-        agent, memory = learners(settings)
-        engine = EagerEngine(agent, memory, SEEDS, settings, threads, taped)
+        agent, buffer = learners(settings)
+        engine = EagerEngine(agent, buffer, SEEDS, settings, threads, recorded)
         engine.update([6, 6, 6])
         before = tensors_of_member(agent, 1)
         if bad:
-            memory.rows[1, :, -2] = 1e30
+            buffer.rows[1, :, -2] = 1e30
         for _ in range(4):
             engine.update([2, 2, 2])
         engine.close()
@@ -66,10 +66,10 @@ def test_one_member_is_frozen_and_the_others_learn_as_they_would_have(threads, t
 
 def test_when_the_last_member_is_frozen_the_engine_raises():
     settings = settings_of()
-    agent, memory = learners(settings)
-    engine = EagerEngine(agent, memory, SEEDS, settings, 2)
+    agent, buffer = learners(settings)
+    engine = EagerEngine(agent, buffer, SEEDS, settings, 2)
     engine.freeze(0, "its environment failed")
-    memory.rows[1:, :, -2] = torch.nan
+    buffer.rows[1:, :, -2] = torch.nan
     with pytest.raises(NonFinite, match="too large or not a number"):
         engine.update([1, 1, 1])
     with pytest.raises(NonFinite):
@@ -80,8 +80,8 @@ def test_when_the_last_member_is_frozen_the_engine_raises():
 
 def test_an_actors_gradient_that_breaks_down_moves_neither_the_actor_nor_a_target():
     settings = settings_of(policy_delay=1)
-    agent, memory = learners(settings)
-    engine = EagerEngine(agent, memory, SEEDS, settings, 1)
+    agent, buffer = learners(settings)
+    engine = EagerEngine(agent, buffer, SEEDS, settings, 1)
     engine.update([3, 3, 3])
     agent.actor.parameters.data[1, -1] = torch.nan  # critics do not read it, their targets' actor is another network
     before = tensors_of_member(agent, 1)
@@ -112,8 +112,8 @@ def test_critics_and_encoder_step_together_or_not_at_all(kind, bad, where):
 
 def test_an_error_of_one_member_is_raised_when_the_others_have_ended():
     settings = settings_of()
-    agent, memory = learners(settings)
-    engine = EagerEngine(agent, memory, SEEDS, settings, 3)
+    agent, buffer = learners(settings)
+    engine = EagerEngine(agent, buffer, SEEDS, settings, 3)
     failed, ended = threading.Event(), []
 
     def fails():
@@ -141,16 +141,16 @@ def test_on_a_gpu_one_member_is_frozen_and_the_others_learn_as_they_would_have(b
     settings = settings_of(optimizer=optimizer)
     found = []
     for bad in (True, False):
-        agent, memory = learners(settings, "cuda")
+        agent, buffer = learners(settings, "cuda")
         if by == "graphs":
-            engine = GraphEngine(agent, memory, SEEDS, settings, 1)
+            engine = GraphEngine(agent, buffer, SEEDS, settings, 1)
         else:
-            engine = EagerEngine(agent, memory, SEEDS, settings, 1)
+            engine = EagerEngine(agent, buffer, SEEDS, settings, 1)
         engine.update([6, 6, 6])
         engine.check()
         before = tensors_of_member(agent, frozen)
         if bad:
-            memory.rows[frozen, :, -2] = 1e30
+            buffer.rows[frozen, :, -2] = 1e30
         for _ in range(3):
             engine.update([2, 2, 2])
         found.append((agent, before, engine))
@@ -173,9 +173,9 @@ def test_on_a_gpu_one_member_is_frozen_and_the_others_learn_as_they_would_have(b
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_on_a_gpu_the_engine_raises_when_all_members_are_frozen():
     settings = settings_of()
-    agent, memory = learners(settings, "cuda")
-    engine = GraphEngine(agent, memory, SEEDS, settings, 1)
-    memory.rows[..., -2] = torch.nan
+    agent, buffer = learners(settings, "cuda")
+    engine = GraphEngine(agent, buffer, SEEDS, settings, 1)
+    buffer.rows[..., -2] = torch.nan
     engine.update([2, 2, 2])
     with pytest.raises(NonFinite, match="a gradient is too large"):
         engine.check()

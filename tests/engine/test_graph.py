@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from td3.algorithm import Agent, MemberStreams, make_replay_memory
+from td3.algorithm import Agent, MemberStreams, make_replay_buffer
 from td3.config import TD3Config
-from td3.engine import TOLERANCE, EagerEngine, GraphEngine, disagreement
+from td3.engine import TOLERANCE, EagerEngine, GraphEngine, max_difference
 from td3.engine.graph import CursorStreams
 
 LOW, HIGH = [-1.0, -2.0], [1.0, 0.5]
@@ -16,7 +16,7 @@ STATE = 5
 def learners(members, settings, device="cpu"):
     seeds = list(range(3, 3 + members))
     agent = Agent.create(seeds, STATE, LOW, HIGH, settings.hidden_sizes, 1e-3, 1e-3, settings.optimizer, device)
-    return seeds, agent, make_replay_memory(members, settings.memory_size, STATE, len(LOW), device)
+    return seeds, agent, make_replay_buffer(members, settings.buffer_size, STATE, len(LOW), device)
 
 
 def rounds(count, members, environments, seed=0):
@@ -45,15 +45,15 @@ def largest_difference(one, other):
 
 
 def compare(members, environments, settings, updates, device="cpu"):
-    seeds, agent, memory = learners(members, settings, device)
+    seeds, agent, buffer = learners(members, settings, device)
     _, plain_agent, plain_memory = learners(members, settings, device)
-    engine = GraphEngine(agent, memory, seeds, settings, environments)
-    plain = EagerEngine(plain_agent, plain_memory, seeds, settings, 1, taped=False)
+    engine = GraphEngine(agent, buffer, seeds, settings, environments)
+    plain = EagerEngine(plain_agent, plain_memory, seeds, settings, 1, recorded=False)
     actions = drive(engine, updates + 5, members, environments)
     plain_actions = drive(plain, updates + 5, members, environments)
     assert list(agent.updates) == [updates] * members == list(plain_agent.updates)
-    assert torch.equal(memory.rows[:, : len(memory)], plain_memory.rows[:, : len(memory)])
-    assert int(memory.filled) == len(memory) == len(plain_memory)
+    assert torch.equal(buffer.rows[:, : len(buffer)], plain_memory.rows[:, : len(buffer)])
+    assert int(buffer.filled) == len(buffer) == len(plain_memory)
     np.testing.assert_allclose(actions, plain_actions, atol=1e-4)
     losses, plain_losses = (run.mean_losses([updates] * members) for run in (engine, plain))
     for mine, theirs in zip(losses, plain_losses, strict=True):
@@ -64,60 +64,60 @@ def compare(members, environments, settings, updates, device="cpu"):
 @pytest.mark.parametrize("updates", [200, pytest.param(1_000, marks=pytest.mark.long)])
 @pytest.mark.parametrize(("members", "environments"), [(1, 1), (3, 1), (2, 4)])
 def test_updates_by_the_graph_engine_equal_plain_ones(members, environments, updates):
-    settings = TD3Config(hidden_sizes=(32, 32), batch_size=16, memory_size=300)
+    settings = TD3Config(hidden_sizes=(32, 32), batch_size=16, buffer_size=300)
     assert compare(members, environments, settings, updates) <= 1e-4
 
 
 @pytest.mark.parametrize("policy_delay", [1, 2, 3])
 def test_every_policy_delay_is_recorded_rightly(policy_delay):
-    settings = TD3Config(hidden_sizes=(16,), batch_size=8, memory_size=64, policy_delay=policy_delay)
+    settings = TD3Config(hidden_sizes=(16,), batch_size=8, buffer_size=64, policy_delay=policy_delay)
     assert compare(2, 1, settings, 100) <= 1e-5
 
 
 def test_sgd_runs_as_graphs_too():
-    settings = TD3Config(hidden_sizes=(16,), batch_size=8, memory_size=64, optimizer="sgd")
+    settings = TD3Config(hidden_sizes=(16,), batch_size=8, buffer_size=64, optimizer="sgd")
     assert compare(2, 1, settings, 100) <= 1e-5
 
 
 def test_making_the_engine_changes_nothing():
-    settings = TD3Config(hidden_sizes=(16,), batch_size=8, memory_size=64)
-    seeds, agent, memory = learners(2, settings)
-    memory.add_(torch.randn(2, 10, memory.rows.shape[2]))
+    settings = TD3Config(hidden_sizes=(16,), batch_size=8, buffer_size=64)
+    seeds, agent, buffer = learners(2, settings)
+    buffer.add_(torch.randn(2, 10, buffer.rows.shape[2]))
     before = {name: tensor.clone() for name, tensor in agent.tensors().items()}
-    rows, filled = memory.rows[:, :10].clone(), int(memory.filled)
-    engine = GraphEngine(agent, memory, seeds, settings, 1)
+    rows, filled = buffer.rows[:, :10].clone(), int(buffer.filled)
+    engine = GraphEngine(agent, buffer, seeds, settings, 1)
     assert all(torch.equal(tensor, before[name]) for name, tensor in agent.tensors().items())
-    assert torch.equal(memory.rows[:, :10], rows)
-    assert int(memory.filled) == filled == 10
+    assert torch.equal(buffer.rows[:, :10], rows)
+    assert int(buffer.filled) == filled == 10
     assert np.isnan(engine.mean_losses([0, 0])[0]["critic_loss"])
 
 
 def test_an_update_sees_rows_that_were_stored_before_it():
-    settings = TD3Config(hidden_sizes=(16,), batch_size=8, memory_size=64)
-    seeds, agent, memory = learners(1, settings)
-    engine = GraphEngine(agent, memory, seeds, settings, 1)
+    settings = TD3Config(hidden_sizes=(16,), batch_size=8, buffer_size=64)
+    seeds, agent, buffer = learners(1, settings)
+    engine = GraphEngine(agent, buffer, seeds, settings, 1)
     _, rows = next(rounds(1, 1, 1))
     engine.store(rows)
     engine.update([1])
-    assert int(memory.filled) == 1
-    np.testing.assert_array_equal(memory.rows[0, 0].numpy(), rows[0, 0])
+    assert int(buffer.filled) == 1
+    np.testing.assert_array_equal(buffer.rows[0, 0].numpy(), rows[0, 0])
 
 
 def by_graph(seeds, settings):
-    return lambda agent, memory: GraphEngine(agent, memory, seeds, settings, 1)
+    return lambda agent, buffer: GraphEngine(agent, buffer, seeds, settings, 1)
 
 
 def test_the_self_check_finds_no_disagreement():
     settings = TD3Config(hidden_sizes=(32, 32), batch_size=16)
     seeds, agent, _ = learners(3, settings)
-    assert disagreement(agent, seeds, settings, by_graph(seeds, settings)) <= TOLERANCE
+    assert max_difference(agent, seeds, settings, by_graph(seeds, settings)) <= TOLERANCE
 
 
 def test_the_self_check_sees_a_graph_that_computes_something_else(monkeypatch):
     settings = TD3Config(hidden_sizes=(32, 32), batch_size=16)
     seeds, agent, _ = learners(1, settings)
     monkeypatch.setattr("td3.engine.graph.CursorStreams.normal", lambda self, count, size: torch.zeros(1, count, size))
-    assert disagreement(agent, seeds, settings, by_graph(seeds, settings)) > TOLERANCE
+    assert max_difference(agent, seeds, settings, by_graph(seeds, settings)) > TOLERANCE
 
 
 def compare_each(members, settings, updates, device="cpu"):
@@ -125,13 +125,13 @@ def compare_each(members, settings, updates, device="cpu"):
 
     Over many updates learning itself blows up any rounding: two right engines that run freely end far apart.
     """
-    seeds, agent, memory = learners(members, settings, device)
+    seeds, agent, buffer = learners(members, settings, device)
     _, plain_agent, plain_memory = learners(members, settings, device)
-    for _, rows in rounds(100, members, settings.memory_size // 100):
-        memory.add_(torch.from_numpy(rows).to(device))
+    for _, rows in rounds(100, members, settings.buffer_size // 100):
+        buffer.add_(torch.from_numpy(rows).to(device))
         plain_memory.add_(torch.from_numpy(rows).to(device))
-    engine = GraphEngine(agent, memory, seeds, settings, 1)
-    plain = EagerEngine(plain_agent, plain_memory, seeds, settings, 1, taped=False)
+    engine = GraphEngine(agent, buffer, seeds, settings, 1)
+    plain = EagerEngine(plain_agent, plain_memory, seeds, settings, 1, recorded=False)
     worst = torch.zeros((), device=device)
     for _ in range(updates):
         engine.update([1] * members)
@@ -148,7 +148,7 @@ def compare_each(members, settings, updates, device="cpu"):
 
 
 def test_each_of_many_updates_equals_a_plain_one():
-    settings = TD3Config(hidden_sizes=(32, 32), batch_size=16, memory_size=300)
+    settings = TD3Config(hidden_sizes=(32, 32), batch_size=16, buffer_size=300)
     assert compare_each(2, settings, 200) <= TOLERANCE
 
 
@@ -172,28 +172,28 @@ gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA dev
 @pytest.mark.gpu
 @gpu
 def test_each_of_1000_recorded_updates_on_a_gpu_equals_a_plain_one():
-    settings = TD3Config(hidden_sizes=(256, 256), batch_size=256, memory_size=2_000)
+    settings = TD3Config(hidden_sizes=(256, 256), batch_size=256, buffer_size=2_000)
     assert compare_each(3, settings, 1_000, "cuda") <= TOLERANCE
 
 
 @pytest.mark.gpu
 @gpu
 def test_a_lone_member_by_graph_and_plainly_is_the_same_to_the_last_bit():
-    settings = TD3Config(hidden_sizes=(256, 256), batch_size=256, memory_size=2_000)
+    settings = TD3Config(hidden_sizes=(256, 256), batch_size=256, buffer_size=2_000)
     assert compare(1, 1, settings, 300, "cuda") == 0
 
 
 @pytest.mark.gpu
 @gpu
 def test_a_memory_in_host_memory_gives_the_same_numbers():
-    settings = TD3Config(hidden_sizes=(64, 64), batch_size=64, memory_size=150)
+    settings = TD3Config(hidden_sizes=(64, 64), batch_size=64, buffer_size=150)
     results = []
-    for in_host_memory in (False, True):
+    for in_host_ram in (False, True):
         seeds, agent, _ = learners(3, settings, "cuda")
-        memory = make_replay_memory(3, 150, STATE, len(LOW), "cuda", in_host_memory=in_host_memory)
-        engine = GraphEngine(agent, memory, seeds, settings, 2)
+        buffer = make_replay_buffer(3, 150, STATE, len(LOW), "cuda", in_host_ram=in_host_ram)
+        engine = GraphEngine(agent, buffer, seeds, settings, 2)
         actions = drive(engine, 200, 3, 2)
-        results.append((actions, memory.rows.clone(), agent.tensors()))
+        results.append((actions, buffer.rows.clone(), agent.tensors()))
     (actions, rows, tensors), (host_actions, host_rows, host_tensors) = results
     np.testing.assert_array_equal(actions, host_actions)
     assert torch.equal(rows, host_rows)

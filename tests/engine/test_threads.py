@@ -57,7 +57,7 @@ def test_a_collapse_is_noticed_and_mended():
     assert tuner.threads == 1
 
 
-def test_threads_come_back_when_the_neighbour_has_left():
+def test_threads_come_back_when_the_neighbor_has_left():
     machine = Machine(threads_1=2.0, threads_2=50.0)
     tuner = tuned(machine)
     assert tuner.threads == 1
@@ -80,14 +80,14 @@ def test_the_number_of_threads_does_not_change_the_numbers(kernels):
     script = """
 import hashlib, torch
 from td3.libraries import library_variables
-from td3.algorithm import Agent, MemberStreams, make_replay_memory, update
+from td3.algorithm import Agent, MemberStreams, make_replay_buffer, update
 from td3.config import TD3Config
 digests, needed = set(), library_variables()
 needed.__enter__()
 for threads in (1, 2, 3):
     torch.set_num_threads(threads)
     agent = Agent.create([0], 17, [-1.0] * 6, [1.0] * 6, (256, 256), 3e-4, 3e-4)
-    memory = make_replay_memory(1, 2_000, 17, 6)
+    memory = make_replay_buffer(1, 2_000, 17, 6)
     memory.add_(torch.randn(1, 2_000, 42, generator=torch.Generator().manual_seed(0)))
     streams = MemberStreams([0])
     for _ in range(20):

@@ -23,14 +23,14 @@ FAMILIES = {
 def test_every_family_trains_and_is_read_again(env, tmp_path):
     package, env_kwargs, flattened = FAMILIES[env]
     needs(package)
-    fields = {**SMALL, "eval_every": 0, "eval_episodes": 1, "random_steps": 150, "env_kwargs": env_kwargs}
+    fields = {**SMALL, "eval_every": 0, "eval_episodes": 1, "learning_starts": 150, "env_kwargs": env_kwargs}
     # Episodes of 1,000 steps are for those who learn from them.
     fields["env_kwargs"] = {"max_episode_steps": 60, **env_kwargs}
     run = td3.train(env, steps=200, out=tmp_path / "run", **fields)
     assert run.config.env_kwargs == fields["env_kwargs"]
     agent = td3.load(run.path, which="last")
     assert agent.facts["flattened"] == flattened
-    environment = make_environment(**run.config.making)
+    environment = make_environment(**run.config.env_arguments)
     observation, _ = environment.reset(seed=0)
     assert environment.action_space.contains(agent.act(observation).astype(environment.action_space.dtype))
     environment.close()

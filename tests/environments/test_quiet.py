@@ -11,13 +11,13 @@ import pytest
 from scripted import needs
 
 from td3.environments import make_environment
-from td3.environments.quiet import without_noise
+from td3.environments.quiet import without_output
 
 NOISE = b"pybullet build time: today\nargv[0]=\n"
 
 
 def test_known_noise_is_left_out_and_all_else_is_passed_on(capfd):
-    with without_noise():
+    with without_output():
         os.write(1, NOISE + b"a word from C\nargv[0]=\nno end of line")
         os.write(2, b"pybullet build time: today\ncareful\n")
     os.write(1, b", and after\n")
@@ -25,7 +25,7 @@ def test_known_noise_is_left_out_and_all_else_is_passed_on(capfd):
 
 
 def test_what_python_prints_meanwhile_is_kept_in_order():
-    code = "from td3.environments.quiet import without_noise\nimport os\nprint(1)\nwith without_noise():\n print(2)\n"
+    code = "from td3.environments.quiet import without_output\nimport os\nprint(1)\nwith without_output():\n print(2)\n"
     code += " os.write(1, b'argv[0]=\\n')\n print(3)\nprint(4)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout == "1\n2\n3\n4\n"
@@ -33,7 +33,7 @@ def test_what_python_prints_meanwhile_is_kept_in_order():
 
 def test_what_is_raised_inside_comes_through_and_the_output_is_whole_again(capfd):
     def talk_and_fail():
-        with without_noise(), without_noise():
+        with without_output(), without_output():
             os.write(1, NOISE + b"kept\n")
             raise ValueError("mine")
 
@@ -46,7 +46,7 @@ def test_what_is_raised_inside_comes_through_and_the_output_is_whole_again(capfd
 def test_threads_do_not_lose_each_others_output(capfd):
     def talk(number):
         for turn in range(20):
-            with without_noise():
+            with without_output():
                 os.write(1, NOISE + f"{number} {turn}\n".encode())
 
     threads = [threading.Thread(target=talk, args=(number,)) for number in range(4)]
@@ -59,7 +59,7 @@ def test_threads_do_not_lose_each_others_output(capfd):
 
 
 def test_a_closed_output_is_no_trouble():
-    code = "import os; os.close(1)\nfrom td3.environments.quiet import without_noise\nwith without_noise(): pass"
+    code = "import os; os.close(1)\nfrom td3.environments.quiet import without_output\nwith without_output(): pass"
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
 
 
@@ -80,15 +80,15 @@ def test_pybullet_is_not_heard_when_made_reset_stepped_or_drawn(capfd):
 PROGRAM = """
 import sys
 from functools import partial
-from td3.environments import EnvironmentPool, make_environment
+from td3.environments import ProcessVectorEnv, make_environment
 
 if __name__ == "__main__":
-    pool = EnvironmentPool(partial(make_environment, "HopperBulletEnv-v0"), 1, 1)
+    pool = ProcessVectorEnv(partial(make_environment, "HopperBulletEnv-v0"), 1, 1)
     pool.reset(seed=1)
     pool.close()
     from td3.cli import main
-    small = "--steps 30 --td3.random-steps 20 --td3.hidden-sizes 8 8 --td3.batch-size 8 --eval-episodes 1 --device cpu"
-    sys.exit(main(["train", "HopperBulletEnv-v0", "--preset", "bullet", "--json", *small.split()]))
+    small = "--steps 30 --td3.learning-starts 20 --td3.hidden-sizes 8 8 --td3.batch-size 8 --eval-episodes 1"
+    sys.exit(main(["train", "HopperBulletEnv-v0", "--preset", "bullet", "--device", "cpu", "--json", *small.split()]))
 """
 
 

@@ -44,7 +44,7 @@ class Tab:
     def evaluate(self, script, *arguments):
         return self.page.evaluate(script, *arguments)
 
-    def picture(self):
+    def image(self):
         return self.page.locator("#stage").inner_html()
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from td3.algorithm import Agent, make_replay_memory
+from td3.algorithm import Agent, make_replay_buffer
 from td3.explain.breaks import RACES, broken_update, race_setup
 from td3.explain.page import read
 from td3.explain.rail_run import SETTINGS
@@ -16,7 +16,7 @@ CHANGES = ["", *RACES]
 UPDATES = 100
 
 
-class Given:
+class EnvSpec:
     """The rows and the noise that the page drew."""
 
     def __init__(self, drawn):
@@ -58,8 +58,8 @@ def test_a_hundred_updates_in_the_page_equal_pytorchs(blank, change):
     settings = SETTINGS
     made = blank.evaluate(TRAIN, [setup(settings), [change] if change else [], 5, UPDATES])
     rows = torch.tensor(made["rows"], dtype=torch.float64).reshape(1, -1, 7)
-    memory = make_replay_memory(1, rows.shape[1], 2, 1, dtype=torch.float64)
-    memory.add_(rows)
+    buffer = make_replay_buffer(1, rows.shape[1], 2, 1, dtype=torch.float64)
+    buffer.add_(rows)
     rates = settings.actor_learning_rate, settings.critic_learning_rate
     agent = Agent.create([0], 2, [-1.0], [1.0], settings.hidden_sizes, *rates, dtype=torch.float64)
     with torch.no_grad():
@@ -67,9 +67,9 @@ def test_a_hundred_updates_in_the_page_equal_pytorchs(blank, change):
             network.parameters.copy_(torch.tensor(made["before"][name], dtype=torch.float64)[None])
         for network in (agent.critics, agent.critics_target):
             network.parameters.copy_(torch.tensor(made["before"]["critics"], dtype=torch.float64)[:, None])
-    random, late = Given(made["drawn"]), torch.tensor(made["late"], dtype=torch.float64)
+    random, late = EnvSpec(made["drawn"]), torch.tensor(made["late"], dtype=torch.float64)
     for _ in range(UPDATES):
-        broken_update(agent, memory, random, settings, change, late)
+        broken_update(agent, buffer, random, settings, change, late)
     after = made["after"]
     pairs = [
         (agent.actor.parameters[0], after["actor"]),

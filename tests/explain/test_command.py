@@ -8,14 +8,14 @@ import td3
 from td3.cli import main
 from td3.explain.own_run import record_run
 
-FEW = {"random_steps": 30, "batch_size": 16, "eval_every": 40, "eval_episodes": 1}
+FEW = {"learning_starts": 30, "batch_size": 16, "eval_every": 40, "eval_episodes": 1}
 
 
 @pytest.fixture(scope="module")
 def small_run(tmp_path_factory):
     """Rail with networks that the page can compute by itself."""
     out = tmp_path_factory.mktemp("runs") / "small"
-    return td3.train("Rail-v0", steps=60, out=out, hidden_sizes=(12, 12), memory_size=300, **FEW)
+    return td3.train("Rail-v0", steps=60, out=out, hidden_sizes=(12, 12), buffer_size=300, **FEW)
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +100,7 @@ def test_a_readers_own_run_becomes_a_page_that_works(which, request, open_tab, t
     assert tab.page.locator("#caption").inner_text()
     assert tab.said == []
     tab.show(f"update={last}&step=13&t=1")
-    assert "Not in this update" not in tab.picture()
+    assert "Not in this update" not in tab.image()
     tab.context.close()
 
 

@@ -54,7 +54,7 @@ def test_the_row_at_which_the_page_opens_moves_visibly_inside_the_range():
     assert record["terminated"][shown[2]] == 1, "row 3 is the fall"
     ends = TRACE.arrays["timed_out"][record["rows"].astype(int)]
     assert ends[shown[3]] == 1, "row 4 is the time-out"
-    lower = record["target_scores"][0][shown] < record["target_scores"][1][shown]
+    lower = record["target_q_values"][0][shown] < record["target_q_values"][1][shown]
     assert 0 < lower.sum() < SHOWN, "now the one and now the other critic is lower"
 
 

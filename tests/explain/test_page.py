@@ -58,7 +58,7 @@ def test_no_errors_over_every_step_poke_and_break(tab):
     for number, poke in moments():
         tab.show(f"update={START}&step={number}&t=0.5&{poke}")
         assert tab.said == [], (number, poke)
-        assert "NaN" not in tab.picture(), (number, poke)
+        assert "NaN" not in tab.image(), (number, poke)
         assert "undefined" not in tab.page.locator("main").inner_html(), (number, poke)
 
 
@@ -85,7 +85,7 @@ def test_the_pages_own_update_agrees_with_pytorch(tab):
             """u => {
                 const R = explain.run(u, explain.POKES), list = (v) => Array.from(v), both = (p) => p.map(list);
                 return { rows: R.batch.rows, next_action: list(R.next_action), smoothed_action: list(R.smoothed),
-                    target_scores: both(R.target_scores), next_score: list(R.next_score), target_score: list(R.y),
+                    target_q_values: both(R.target_q_values), next_q: list(R.next_q), target_q: list(R.y),
                     scores: both(R.q), loss: R.loss, critics_gradient: both(R.criticGradients),
                     critics_after: both(R.criticsAfter), turn: R.turn, actor_loss: R.actorLoss,
                     actor_gradient: list(R.actorGradient), actor_after: list(R.actorAfter),
@@ -117,16 +117,18 @@ def rows_of(tab):
 def test_shown_numbers_are_the_recorded_ones(tab, update):
     trace, index = lesson_trace(), UPDATES.index(update)
     arrays, places = trace.arrays, trace.facts["shown"][index]
-    recorded = {name: arrays[f"{name}.{index}"] for name in ("rows", "next_action", "smoothed_action", "target_scores")}
-    recorded |= {name: arrays[f"{name}.{index}"] for name in ("next_score", "target_score", "scores")}
+    recorded = {
+        name: arrays[f"{name}.{index}"] for name in ("rows", "next_action", "smoothed_action", "target_q_values")
+    }
+    recorded |= {name: arrays[f"{name}.{index}"] for name in ("next_q", "target_q", "q_values")}
     batch = arrays["memory"][recorded["rows"].astype(int)]
     expected = {
         4: lambda j: [recorded["rows"][j], batch[j, 0], batch[j, 2], batch[j, 5], batch[j, 6]],
         5: lambda j: [batch[j, 3], batch[j, 4], recorded["next_action"][j, 0]],
-        7: lambda j: [recorded["smoothed_action"][j, 0], *recorded["target_scores"][:, j]],
-        8: lambda j: [*recorded["target_scores"][:, j], recorded["next_score"][j]],
-        9: lambda j: [batch[j, 5], batch[j, 6], recorded["next_score"][j], recorded["target_score"][j]],
-        10: lambda j: [batch[j, 2], *recorded["scores"][:, j], recorded["target_score"][j]],
+        7: lambda j: [recorded["smoothed_action"][j, 0], *recorded["target_q_values"][:, j]],
+        8: lambda j: [*recorded["target_q_values"][:, j], recorded["next_q"][j]],
+        9: lambda j: [batch[j, 5], batch[j, 6], recorded["next_q"][j], recorded["target_q"][j]],
+        10: lambda j: [batch[j, 2], *recorded["q_values"][:, j], recorded["target_q"][j]],
     }
     for number, row in expected.items():
         tab.show(f"update={update}&step={number}&t=1")
@@ -149,10 +151,10 @@ INVARIANTS = """hash => {
     check("within the range", R.smoothed.every((v) => v >= -1 && v <= 1));
     check("one question", R.second.every((v, j) => v === R.smoothed[j]));
     check("rows differ", k.sigma === 0 || k.clip === 0 || new Set(R.blur).size > 10);
-    check("min of both", R.next_score.every((v, j) => v === Math.min(R.target_scores[0][j], R.target_scores[1][j])));
+    check("min of both", R.next_q.every((v, j) => v === Math.min(R.target_q_values[0][j], R.target_q_values[1][j])));
     const row = R.shown[k.row];
     const dead = (j) => (k.dead && j === row ? 1 : B.terminated[j]);
-    check("Bellman", R.y.every((y, j) => near(y, B.reward[j] + k.gamma * (1 - dead(j)) * R.next_score[j])));
+    check("Bellman", R.y.every((y, j) => near(y, B.reward[j] + k.gamma * (1 - dead(j)) * R.next_q[j])));
     check("stored action", R.asked.every((v, j) => v === B.action[j]));
     const mse = R.q.map((q) => q.reduce((s, v, j) => s + (v - R.y[j]) ** 2, 0) / R.y.length);
     check("loss", near(R.loss, mse[0] + mse[1], 1e-9 * (1 + R.loss)));
@@ -242,10 +244,10 @@ def test_every_break_it_breaks_visibly_and_says_so(tab, number, name):
     whole = f"update={update}&step={number}&t=1{row}{extra}"
     wrong = f"{whole}&break={name}"
     tab.show(whole)
-    before = tab.picture()
+    before = tab.image()
     assert "Broken" not in tab.page.locator("#banner").inner_text()
     tab.show(wrong)
-    assert tab.picture() != before
+    assert tab.image() != before
     said = tab.page.locator("#banner")
     assert said.is_visible()
     label = dict(LESSONS[number].breaks)[name]
@@ -266,7 +268,7 @@ def test_the_picture_depends_on_the_moment_alone(tab, open_tab, page_file):
     tab.show(goal)
     fresh = open_tab(page_file)
     fresh.show(goal)
-    assert tab.picture() == fresh.picture()
+    assert tab.image() == fresh.image()
     assert tab.page.locator("#values").inner_html() == fresh.page.locator("#values").inner_html()
     fresh.context.close()
 
@@ -449,14 +451,14 @@ def test_dark_readers_get_a_dark_page_with_the_same_drawing(open_tab, page_file,
     moment = "update=1594&step=7&t=1"
     dark.show(moment)
     tab.show(moment)
-    assert dark.picture() == tab.picture()
-    colour = "() => getComputedStyle(document.body).backgroundColor"
-    assert dark.evaluate(colour) != tab.evaluate(colour)
+    assert dark.image() == tab.image()
+    color = "() => getComputedStyle(document.body).backgroundColor"
+    assert dark.evaluate(color) != tab.evaluate(color)
     dark.context.close()
 
 
-def luminance(colour):
-    parts = [int(value) / 255 for value in re.findall(r"\d+", colour)[:3]]
+def luminance(color):
+    parts = [int(value) / 255 for value in re.findall(r"\d+", color)[:3]]
     linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
@@ -472,12 +474,12 @@ def test_text_has_enough_contrast(open_tab, page_file, scheme):
         ("paper", "accent"),
         ("paper", "actor-ink"),
     ]
-    colours = seen.evaluate(
+    colors = seen.evaluate(
         """names => names.map((name) => { const e = document.createElement("i"); e.style.color = `var(--${name})`;
             document.body.append(e); const c = getComputedStyle(e).color; e.remove(); return c; })""",
         [name for pair in pairs for name in pair],
     )
-    for (name, ground), text, below in zip(pairs, colours[::2], colours[1::2], strict=True):
+    for (name, ground), text, below in zip(pairs, colors[::2], colors[1::2], strict=True):
         light, dark = sorted((luminance(text), luminance(below)), reverse=True)
         assert (light + 0.05) / (dark + 0.05) >= 4.5, (name, ground, text, below)
     bar = seen.evaluate("""() => { const svg = document.querySelector("#stage svg"), make = (tag, cls) => {
@@ -635,7 +637,7 @@ def test_the_questions_are_answered_on_the_page(tab):
     assert tab.page.locator("#questions details").count() == len(QUESTIONS)
     second = tab.page.locator("#questions details").nth(1)
     second.locator("summary").click()
-    assert QUESTIONS[1].answer in html.unescape(second.inner_text())
+    assert QUESTIONS[1].act_wait in html.unescape(second.inner_text())
     second.locator("a").click()
     assert tab.page.locator("#title").inner_text().startswith("6")
     tab.said.clear()

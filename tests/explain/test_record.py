@@ -8,7 +8,7 @@ import torch
 
 from td3.algorithm.registry import STEPS as ALL_STEPS
 from td3.explain.rail_run import SEED, SETTINGS, WINDOWS, rail
-from td3.explain.record import Recorder, newborn, practise, record_updates
+from td3.explain.record import Recorder, new_learner, record_updates, train_on
 from td3.explain.trace import Trace, lesson_trace
 
 FEW = 1_000 + 104
@@ -19,27 +19,27 @@ EARLY = tuple(number for number in lesson_trace().facts["updates"] if number <= 
 def watched():
     torch.set_num_threads(1)
     environments = rail()
-    agent, memory = newborn(SETTINGS, SEED, environments, FEW)
-    kept, ends = record_updates(agent, memory, environments, SETTINGS, SEED, FEW, EARLY)
-    return agent, memory, kept, ends
+    agent, buffer = new_learner(SETTINGS, SEED, environments, FEW)
+    kept, ends = record_updates(agent, buffer, environments, SETTINGS, SEED, FEW, EARLY)
+    return agent, buffer, kept, ends
 
 
 def test_a_watched_run_equals_an_unwatched_one_bit_for_bit(watched):
-    agent, memory, _, _ = watched
+    agent, buffer, _, _ = watched
     environments = rail()
-    other, other_memory = newborn(SETTINGS, SEED, environments, FEW)
-    practise(other, other_memory, environments, SETTINGS, SEED, FEW)
-    assert torch.equal(memory.rows, other_memory.rows)
-    assert int(agent.updates[0]) == FEW - SETTINGS.random_steps
+    other, other_memory = new_learner(SETTINGS, SEED, environments, FEW)
+    train_on(other, other_memory, environments, SETTINGS, SEED, FEW)
+    assert torch.equal(buffer.rows, other_memory.rows)
+    assert int(agent.updates[0]) == FEW - SETTINGS.learning_starts
     for name, tensor in agent.tensors().items():
         assert torch.equal(tensor, other.tensors()[name]), name
 
 
 def test_a_fresh_recording_agrees_with_the_one_that_is_shipped(watched):
     # Later updates may drift apart between kinds of processors, whose sums round differently.
-    _, memory, kept, ends = watched
+    _, buffer, kept, ends = watched
     shipped = lesson_trace()
-    assert np.allclose(shipped.arrays["memory"][:FEW], memory.rows[0], atol=1e-3)
+    assert np.allclose(shipped.arrays["memory"][:FEW], buffer.rows[0], atol=1e-3)
     assert np.array_equal(shipped.arrays["timed_out"][:FEW], ends)
     firsts = shipped.facts["updates"][::2]
     assert all(low <= first <= high for first, (low, high) in zip(firsts, WINDOWS, strict=True))
@@ -51,14 +51,14 @@ def test_a_fresh_recording_agrees_with_the_one_that_is_shipped(watched):
 
 
 def test_the_record_holds_what_each_step_read_made_and_changed(watched):
-    _, memory, kept, _ = watched
+    _, buffer, kept, _ = watched
     for number, record in kept.items():
-        rows = memory.rows[0].numpy()[record["rows"].astype(int)]
+        rows = buffer.rows[0].numpy()[record["rows"].astype(int)]
         assert np.array_equal(record["state"], rows[:, :2])
         assert np.array_equal(record["reward"], rows[:, 5])
         blur = np.clip(record["normal"] * 0.2, -0.5, 0.5)
         assert np.allclose(record["smoothed_action"], np.clip(record["next_action"] + blur, -1, 1), atol=1e-6)
-        assert np.array_equal(record["next_score"], record["target_scores"].min(0))
+        assert np.array_equal(record["next_q"], record["target_q_values"].min(0))
         assert ("actor_after" in record) == (number % 2 == 0)
         assert not np.array_equal(record["critics_before"], record["critics_after"])
         assert np.array_equal(record.get("still", np.zeros(3)), np.zeros(3)), (
@@ -90,7 +90,7 @@ def test_a_trace_survives_its_file(tmp_path):
     assert again.payload()["arrays"] == {"a.0": [0, [2, 3]]}
 
 
-def test_the_shipped_run_learnt_and_shows_why_td3_exists():
+def test_the_shipped_run_learned_and_shows_why_td3_exists():
     arrays = lesson_trace().arrays
     optimum = lesson_trace().facts["optimum"]
     assert arrays["curve.td3_return"][-1] > optimum - 1
@@ -104,15 +104,15 @@ def test_the_recorded_loop_is_the_one_of_td3_train(tmp_path):
     from safetensors.numpy import load_file
 
     import td3
-    from td3.agent_file import network_tensors
-    from td3.environments import EnvironmentRow, make_environment
+    from td3.environments import InProcessVectorEnv, make_environment
+    from td3.run.agent_file import network_tensors
 
-    few = {"hidden_sizes": (16, 16), "random_steps": 60, "batch_size": 16, "exploration_noise": 0.3}
+    few = {"hidden_sizes": (16, 16), "learning_starts": 60, "batch_size": 16, "exploration_noise": 0.3}
     run = td3.train("Rail-v0", steps=120, seed=SEED, out=tmp_path / "run", threads=1, eval_episodes=1, **few)
-    environments = EnvironmentRow([make_environment("Rail-v0")])
-    settings = replace(run.config.td3, memory_size=120)
-    agent, memory = newborn(settings, SEED, environments, 120)
-    practise(agent, memory, environments, settings, SEED, 120)
+    environments = InProcessVectorEnv([make_environment("Rail-v0")])
+    settings = replace(run.config.td3, buffer_size=120)
+    agent, buffer = new_learner(settings, SEED, environments, 120)
+    train_on(agent, buffer, environments, settings, SEED, 120)
     trained = load_file(run.folder(SEED) / "last" / "agent.safetensors")
     for name, tensor in network_tensors(agent, 0).items():
         assert np.array_equal(tensor, trained[name]), name

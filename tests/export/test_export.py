@@ -102,7 +102,7 @@ def test_actions_never_leave_the_range(agent):
     assert np.all(actions <= np.float32(HIGH))
 
 
-def test_the_place_of_a_normaliser_is_inside(agent, observations):
+def test_the_place_of_a_normalizer_is_inside(agent, observations):
     actor = module.ExportedActor(agent.policy)
     actor.observation_mean.fill_(2.0)
     actor.observation_scale.fill_(0.5)
@@ -150,10 +150,10 @@ def test_stable_baselines3_has_all_six_networks_and_the_settings(exported, train
     true = (low + high) / 2 + unit * (high - low) / 2
     states = torch.from_numpy(observations)
     for theirs, ours in ((model.critic, "critic"), (model.critic_target, "critic_target")):
-        scores = theirs(states, torch.tensor(unit, dtype=torch.float32))
+        q_values = theirs(states, torch.tensor(unit, dtype=torch.float32))
         for twin in (0, 1):
             expected = forward(tensors, f"{ours}_{twin + 1}", np.concatenate([observations, true], 1))
-            np.testing.assert_allclose(scores[twin].detach().numpy(), expected, rtol=1e-4, atol=1e-4)
+            np.testing.assert_allclose(q_values[twin].detach().numpy(), expected, rtol=1e-4, atol=1e-4)
     expected = forward(tensors, "actor_target", observations)
     np.testing.assert_allclose(model.actor_target(states).detach().numpy(), np.tanh(expected), atol=1e-5)
 
@@ -188,9 +188,9 @@ def test_stable_baselines3_goes_on_learning_from_it(exported):
     ("settings", "schedule"),
     [
         ({}, {"train_freq": 1, "gradient_steps": 1}),
-        ({"updates_per_step": 4.0}, {"train_freq": 1, "gradient_steps": 4}),
-        ({"updates_per_step": 0.25}, {"train_freq": 4, "gradient_steps": 1}),
-        ({"update_when": "episode"}, {"train_freq": (1, "episode"), "gradient_steps": -1}),
+        ({"utd_ratio": 4.0}, {"train_freq": 1, "gradient_steps": 4}),
+        ({"utd_ratio": 0.25}, {"train_freq": 4, "gradient_steps": 1}),
+        ({"train_freq": "episode"}, {"train_freq": (1, "episode"), "gradient_steps": -1}),
     ],
 )
 def test_the_schedule_of_updates_is_told_in_their_words(settings, schedule):

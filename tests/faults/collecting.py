@@ -4,8 +4,8 @@ import numpy as np
 from scripted import HIGH, LOW
 
 from td3.algorithm.streams import derive_seed
-from td3.collect import Collector, Episode
-from td3.environments import EnvironmentPool, EnvironmentRow, Placing, place
+from td3.collect.collector import Collector, Episode
+from td3.environments import InProcessVectorEnv, ProcessVectorEnv, WorkerBackend, place
 
 SEED, ENVS = 3, 3
 WHERE = ("in process", "threads", "processes")
@@ -18,8 +18,12 @@ def scripted_seed(episode: int, seed: int = SEED, environment: int = 0) -> int:
 
 def placed(
     make, where: str, count: int = ENVS, workers: int = 1, patience: float = 2.0
-) -> EnvironmentRow | EnvironmentPool:
-    kinds = {"in process": Placing(), "threads": Placing("threads", count), "processes": Placing("processes", workers)}
+) -> InProcessVectorEnv | ProcessVectorEnv:
+    kinds = {
+        "in process": WorkerBackend(),
+        "threads": WorkerBackend("threads", count),
+        "processes": WorkerBackend("processes", workers),
+    }
     return place(make, count, kinds[where], patience)
 
 

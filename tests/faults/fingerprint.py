@@ -3,7 +3,7 @@
 import hashlib
 from pathlib import Path
 
-from td3.checkpoints import Checkpoints
+from td3.run.checkpoints import Checkpoints
 
 CLOCKS = ("seconds", "saving_seconds", "positions", "config")
 """Facts that tell the time, the length of a file with times in it, or where the run lies."""

@@ -40,9 +40,9 @@ FORBIDDEN = (
 
 
 def load_everything(run: Path) -> None:
-    """All that reads a stranger's run."""
+    """All that reads untrusted run."""
     import td3
-    from td3.checkpoints import Checkpoints
+    from td3.run.checkpoints import Checkpoints
 
     found = td3.Run(run)
     found.learning_curve()
@@ -178,9 +178,9 @@ class Watch:
     def __init__(self) -> None:
         self.listening, self.heard, self.outcomes, self.untyped = False, [], Counter(), []
         self.slowest = 0.0
-        sys.addaudithook(self._hear)
+        sys.addaudithook(self._on_mujoco_warning)
 
-    def _hear(self, event: str, arguments: tuple) -> None:
+    def _on_mujoco_warning(self, event: str, arguments: tuple) -> None:
         if self.listening and event in FORBIDDEN and not (event == "import" and arguments[0] in sys.modules):
             self.heard.append(f"{event} {arguments!r:.100}")
 

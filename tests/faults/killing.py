@@ -26,8 +26,8 @@ def train_until_killed(fields: dict[str, Any], plan: Plan | None) -> None:
     """Begin or go on with a run, and die as planned."""
     import torch
 
-    from td3.checkpoints import Checkpoints
     from td3.config import resolve
+    from td3.run.checkpoints import Checkpoints
     from td3.training import resume_run, train_run
 
     torch.set_num_threads(1)
@@ -68,7 +68,7 @@ def killed_often(fields: dict[str, Any], generator: random.Random) -> dict[str, 
     A kill may come when the run has written its last word and only its process has not yet ended: it is done then,
     and there is nothing to resume.
     """
-    from td3.run import read_facts
+    from td3.run.directory import read_facts
 
     kills = {"in a save": 0, "at any moment": 0}
     while True:

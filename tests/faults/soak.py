@@ -59,7 +59,8 @@ for name in ("Pendulum-v1", "HalfCheetah-v5", "Hopper-v5"):
 
 def train(arguments: list[str], trigger: Path) -> None:
     """In the child: train, and die inside a save when the trigger says so."""
-    from td3 import checkpoints, cli
+    from td3 import cli
+    from td3.run import checkpoints
 
     real = checkpoints.write_atomically
 
@@ -84,7 +85,7 @@ class Soak:
         self.resident: list[list[tuple[float, int]]] = []
 
     def begin(self) -> subprocess.Popen[bytes]:
-        small = ["--td3.random-steps", "1000", "--eval-every", "5000", "--eval-episodes", "5", "--threads", "1"]
+        small = ["--td3.learning-starts", "1000", "--eval-every", "5000", "--eval-episodes", "5", "--threads", "1"]
         first = ["train", f"faults.soak:Shaky{self.task}", "--steps", "100000000", "--out", str(self.out), *small]
         arguments = ["resume", str(self.out)] if (self.out / "config.json").exists() else first
         self.resident.append([])
@@ -100,7 +101,7 @@ class Soak:
         kinds, next_fault = cycle(KINDS), time.time() + self.every
         while time.time() < self.end:
             time.sleep(1)
-            self.look_at(process)
+            self.encode_batch(process)
             if process.poll() is not None:
                 self.restarts += 1
                 process = self.begin()
@@ -115,7 +116,7 @@ class Soak:
         process.send_signal(signal.SIGTERM)
         process.wait()
 
-    def look_at(self, process: subprocess.Popen[bytes]) -> None:
+    def encode_batch(self, process: subprocess.Popen[bytes]) -> None:
         try:
             lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
             resident = next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
@@ -124,7 +125,7 @@ class Soak:
             return
 
     def figures(self) -> dict[str, Any]:
-        from td3.checkpoints import Checkpoints
+        from td3.run.checkpoints import Checkpoints
 
         checkpoint, refused = Checkpoints(self.out).newest()
         assert checkpoint is not None

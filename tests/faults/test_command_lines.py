@@ -16,10 +16,10 @@ from td3.cli import main
 from td3.errors import ConfigError
 
 BASES = [
-    "train Rail-v0 --steps 60 --seeds 2 --td3.random-steps 6 --td3.hidden-sizes 8 8 --device cpu --out OUT",
+    "train Rail-v0 --steps 60 --seeds 2 --td3.learning-starts 6 --td3.hidden-sizes 8 8 --device cpu --out OUT",
     "train Scripted-v0 --preset paper --envs 2 --eval-every 20 --eval-episodes 1 --threads 1 --save-every 0",
     "train Rail-v0 --config FILE --td3.tau 0.5 --env-kwargs reward_noise=0.5 --workers none --seed 3",
-    "train Rail-v0 --pixels --frames 2 --picture-size 48 --action-repeat 2 --td3.gamma 0.9 --td3.batch-size 16",
+    "train Rail-v0 --pixels --frames 2 --image-size 48 --action-repeat 2 --td3.gamma 0.9 --td3.batch-size 16",
     "resume RUN --steps 80",
     "evaluate RUN --episodes 1 --which last",
     "watch RUN --max-steps 3 --seed 0",
@@ -130,7 +130,7 @@ WORDS = {
         ["--td3.actor-learning-rate", "1e308"],
         "actor_learning_rate must be a positive number of at most",
     ),
-    "a large number of updates": (["--td3.updates-per-step", "1e308"], "updates_per_step must be a positive number of"),
+    "a large number of updates": (["--td3.utd-ratio", "1e308"], "utd_ratio must be a positive number of"),
     "a long delay": (["--td3.policy-delay", "9" * 30], "policy_delay must be at most 1,000,000,000,000,000,000, but"),
 }
 

@@ -14,12 +14,12 @@ from scripted import HIGH, LOW, Scripted
 from faults.test_resume import Stopping, config
 from faults.worlds import Unlucky
 from td3 import training
-from td3.checkpoints import Checkpoints
-from td3.collect import MOST_FAULTS, Collector
-from td3.environments import EnvironmentPool, EnvironmentRow, Placing, make_environment
+from td3.collect.collector import MOST_FAULTS, Collector
+from td3.environments import InProcessVectorEnv, ProcessVectorEnv, WorkerBackend, make_environment
 from td3.errors import EnvironmentFault
 from td3.evaluate import EvaluationWorkers, Evaluator
 from td3.policy import Policy
+from td3.run.checkpoints import Checkpoints
 from td3.training import resume_run, train_run
 
 CENTRE = np.array([1.0, 0.375], np.float32)
@@ -43,8 +43,8 @@ def collected(environments, rounds: int = 60) -> tuple[np.ndarray, list, Collect
 def environments_with(kind: str, marker: Path, where: str, count: int = 3):
     make = partial(Unlucky, str(marker), kind)
     if where == "here":
-        return EnvironmentRow([make() for _ in range(count)], make)
-    return EnvironmentPool(make, count, 1, patience=3.0)
+        return InProcessVectorEnv([make() for _ in range(count)], make)
+    return ProcessVectorEnv(make, count, 1, patience=3.0)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_only_the_faulty_environment_begins_again_and_nothing_half_seen_is_store
     fault = collector.faults[0]
     assert fault.environment == 0  # the first to come to its seventh step
     assert np.isfinite(rows).all()
-    # The neighbours, those in the same dead process too, went on as if nothing had happened.
+    # The neighbors, those in the same dead process too, went on as if nothing had happened.
     np.testing.assert_array_equal(rows[:, 1:], expected[:, 1:])
     np.testing.assert_array_equal(rows[:6, 0], expected[:6, 0])
     # The faulty one began a new episode, in the same round, with the same action: a whole transition.
@@ -95,11 +95,11 @@ class Hopeless(Scripted):
 
 def test_faults_without_an_end_end_the_run_with_the_reason_and_a_whole_checkpoint(tmp_path, monkeypatch):
     def place(make, config, threads, device):
-        ready = EnvironmentRow([Scripted()], Scripted)
+        ready = InProcessVectorEnv([Scripted()], Scripted)
         ready.seeds_episodes = True
-        return ready, Evaluator(Scripted, config.member_seeds, 1), Placing()
+        return ready, Evaluator(Scripted, config.member_seeds, 1), WorkerBackend()
 
-    monkeypatch.setattr(training, "place_environments", place)
+    monkeypatch.setattr(training, "make_vector_envs", place)
 
     class Saboteur(Stopping):
         def progressed(self, env_steps):
@@ -142,7 +142,7 @@ def test_faults_in_a_row_are_counted_across_a_resume(tmp_path):
 
 def test_a_mujoco_simulation_that_explodes_is_a_fault_and_its_step_is_not_stored():
     make = partial(make_environment, "InvertedPendulum-v5")
-    row = EnvironmentRow([make()], make)
+    row = InProcessVectorEnv([make()], make)
     collector = Collector(row, [0], [-3.0], [3.0], 0.1)
     for _ in range(2):
         collector.step(np.zeros((1, 1, 1), np.float32))
@@ -181,10 +181,10 @@ ORPHANS = """
 import sys, time
 sys.path.insert(0, sys.argv[1])
 from scripted import Scripted
-from td3.environments import EnvironmentPool
+from td3.environments import ProcessVectorEnv
 from td3.evaluate import EvaluationWorkers
 if __name__ == "__main__":
-    pool = EnvironmentPool(Scripted, 2, 2)
+    pool = ProcessVectorEnv(Scripted, 2, 2)
     workers = EvaluationWorkers(Scripted, [0], 1, 1)
     list(workers.finished())
     workers._processes.submit(int).result()
@@ -222,8 +222,8 @@ def _lives(pid: int) -> bool:
 def test_a_run_leaves_no_process_behind(tmp_path, monkeypatch):
     def beside(make, config, threads, device):
         workers = EvaluationWorkers(make, config.member_seeds, config.eval_episodes, 1)
-        return EnvironmentPool(make, 1, 1), workers, Placing("processes", 1)
+        return ProcessVectorEnv(make, 1, 1), workers, WorkerBackend("processes", 1)
 
-    monkeypatch.setattr(training, "place_environments", beside)
+    monkeypatch.setattr(training, "make_vector_envs", beside)
     train_run(config(tmp_path / "run", steps=120))
     assert multiprocessing.active_children() == []

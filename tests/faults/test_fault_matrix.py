@@ -11,7 +11,8 @@ import pytest
 
 from faults.collecting import ENVS, WHERE, collected, placed, scripted_seed
 from faults.planted import planted
-from td3.environments import pool, vectorise
+from td3.environments import in_process as vectorise
+from td3.environments import processes as pool
 
 METHODS, KINDS = ("construct", "reset", "step", "close"), ("raise", "hang", "die", "invalid data")
 ENDS_RUN, WAITS, REPLACED, TOLD, LEFT = "ends the process", "waits", "replaced", "warning", "left behind"

@@ -11,15 +11,15 @@ import td3
 from faults.test_resume import Stop, Stopping, config, differences
 from td3 import training
 from td3.algorithm.streams import derive_seed
-from td3.checkpoints import Checkpoints
 from td3.cli import main
-from td3.collect import Collector
+from td3.collect.collector import Collector
 from td3.environments.rail import Rail
 from td3.errors import Diverged, EnvironmentFault
 from td3.report.doctor import examine_run
 from td3.report.page import describe_runs, figures, page
 from td3.report.records import read_run
-from td3.run import Run
+from td3.run.checkpoints import Checkpoints
+from td3.run.directory import Run
 from td3.training import resume_run, train_run
 
 DIVERGING = {derive_seed(1, "environment 0", episode) % 2**31 for episode in range(8, 100)}
@@ -91,7 +91,7 @@ def test_nothing_more_is_written_for_a_frozen_seed_and_its_last_agent_is_sound(f
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-@pytest.mark.parametrize("fields", [{}, {"normalize_observations": True}], ids=["plain", "normalised"])
+@pytest.mark.parametrize("fields", [{}, {"normalize_observations": True}], ids=["plain", "normalized"])
 def test_a_stopped_run_with_a_frozen_seed_ends_as_the_one_that_was_not(tmp_path, threads, fields):
     fields = {**FIELDS, **fields, "threads": threads}
     train_run(config(tmp_path / "whole", **fields), Stopping())
@@ -124,7 +124,7 @@ def test_when_all_seeds_are_frozen_the_run_ends_as_a_run_of_one(tmp_path, monkey
     class Saboteur(Stopping):
         def progressed(self, env_steps):
             if env_steps == 250:
-                running[0].memory.rows[..., -2] = 1e30
+                running[0].buffer.rows[..., -2] = 1e30
 
     with pytest.raises(Diverged, match=r"Learning broke down at env step 250.*The checkpoint at env step 200 is whole"):
         train_run(config(tmp_path / "run", seeds=2), Saboteur())
@@ -153,7 +153,7 @@ class FailsForGood(Collector):
     def finish(self):
         if self.round == self.at:
             for member in self.members:
-                self.failed[member] = "an environment failed in step(): it is broken: mend it."
+                self.failed[member] = "an environment failed in step(): it is broken: fix the environment."
                 self.deactivate(member)
         return super().finish()
 
@@ -163,18 +163,21 @@ def test_a_seed_whose_environments_fail_for_good_is_frozen_too(tmp_path, monkeyp
     observer = Stopping()
     train_run(config(tmp_path / "run", seeds=2), observer)
     assert observer.warnings == [
-        "seed 1 is frozen, and the other seeds go on: an environment failed in step(): it is broken: mend it."
+        "seed 1 is frozen, and the other seeds go on: an environment failed in step(): it is broken: "
+        "fix the environment."
     ]
     assert Run(tmp_path / "run").frozen[1]["env_steps"] == 149
     monkeypatch.setattr(FailsForGood, "members", (0, 1))
-    with pytest.raises(EnvironmentFault, match=r"it is broken: mend it\. The checkpoint at env step 100 is whole"):
+    with pytest.raises(
+        EnvironmentFault, match=r"it is broken: fix the environment\. The checkpoint at env step 100 is whole"
+    ):
         train_run(config(tmp_path / "all", seeds=2), observer)
 
 
 PLACES = {
     "processes": {"workers": "processes", "envs": 2},
     "threads": {"workers": "threads", "envs": 2},
-    "pictures": {"pixels": True, "picture_size": 20, "action_repeat": 4, "updates_per_step": 0.1, "envs": 2},
+    "images": {"pixels": True, "image_size": 20, "action_repeat": 4, "utd_ratio": 0.1, "envs": 2},
 }
 
 
@@ -222,7 +225,7 @@ def test_readers_name_the_frozen_seed_and_leave_it_out_of_what_they_average(froz
 
 def test_the_command_line_says_which_seeds_its_closing_lines_cover(tmp_path, capsys):
     options = ["--seeds", "3", "--steps", "400", "--out", str(tmp_path / "run"), "--threads", "1", "--device", "cpu"]
-    options += ["--td3.hidden-sizes", "8", "8", "--td3.batch-size", "8", "--td3.random-steps", "100"]
+    options += ["--td3.hidden-sizes", "8", "8", "--td3.batch-size", "8", "--td3.learning-starts", "100"]
     options += ["--eval-every", "200", "--eval-episodes", "1", "--json"]
     assert main(["train", "Exploding-v0", *options]) == 0
     said = capsys.readouterr()

@@ -1,4 +1,4 @@
-"""Files from strangers: loading them executes nothing, and what is wrong with them is said in one sentence."""
+"""Files from untrusted sources: loading them executes nothing, and what is wrong with them is said in one sentence."""
 
 import json
 import shutil
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="m
 def small_run(tmp_path_factory) -> Path:
     """A run with everything that a run can hold, in few bytes."""
     folder = tmp_path_factory.mktemp("stranger") / "run"
-    stopped(folder, 115, steps=600, random_steps=20, hidden_sizes=(2,), eval_every=50, save_every=50)
+    stopped(folder, 115, steps=600, learning_starts=20, hidden_sizes=(2,), eval_every=50, save_every=50)
     return folder
 
 

@@ -10,10 +10,10 @@ from faults.killing import killed_often, preload, terminated_often, train_until_
 FIELDS = {
     "env": "Rail-v0",
     "steps": 1_200,
-    "random_steps": 150,
+    "learning_starts": 150,
     "hidden_sizes": (8, 8),
     "batch_size": 8,
-    "memory_size": 500,
+    "buffer_size": 500,
     "eval_every": 400,
     "eval_episodes": 1,
     "save_every": 100,

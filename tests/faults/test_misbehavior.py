@@ -34,12 +34,12 @@ from faults.worlds import (
 )
 from td3 import training
 from td3.cli import main
-from td3.collect import Collector
-from td3.environments import EnvironmentPool, EnvironmentRow, check_environment
+from td3.collect.collector import Collector
+from td3.environments import InProcessVectorEnv, ProcessVectorEnv, check_environment
 from td3.environments.guarded import describe
-from td3.environments.pixels import RepeatAction
 from td3.errors import EnvironmentFault
 from td3.evaluate import EvaluationWorkers, Evaluator
+from td3.pixels.wrappers import RepeatAction
 from td3.training import train_run
 
 TESTS = str(Path(__file__).parents[1])
@@ -101,7 +101,7 @@ def test_whatever_is_raised_is_a_fault_in_one_short_sentence(where, method, kind
 def test_in_worker_processes_too():
     """All kinds in one worker, one environment each."""
     kinds = iter(list(SENTENCES) * 2)
-    environments = EnvironmentPool(_Next([*SENTENCES]), len(SENTENCES), workers=1, patience=20.0)
+    environments = ProcessVectorEnv(_Next([*SENTENCES]), len(SENTENCES), workers=1, patience=20.0)
     environments.reset(seed=0)
     for _ in range(2):
         environments.step(np.tile(np.float32([0.5, 0.3]), (len(SENTENCES), 1)))
@@ -169,7 +169,7 @@ def test_an_image_that_is_not_bytes_is_refused_at_the_start(shown):
 
 @pytest.mark.parametrize("shown", ["floats", "negative"])
 def test_an_image_that_is_not_bytes_is_a_fault_while_running(shown):
-    environments = EnvironmentRow([Image(later=shown)], partial(Image, later=shown))
+    environments = InProcessVectorEnv([Image(later=shown)], partial(Image, later=shown))
     collector = Collector(environments, [SEED], LOW, HIGH, 0.2)
     for _ in range(3):
         rows, _ = collector.step(collector.act(None))
@@ -183,7 +183,7 @@ def test_an_image_of_whole_numbers_that_are_bytes_is_fine():
 
 
 def test_the_time_limit_is_for_one_environment_and_not_for_all_of_a_worker():
-    environments = EnvironmentPool(Slow, 8, workers=1, patience=2.0)  # a round takes 2.4 s
+    environments = ProcessVectorEnv(Slow, 8, workers=1, patience=2.0)  # a round takes 2.4 s
     environments.reset(seed=0)
     environments.step(np.tile(np.float32([0.5, 0.3]), (8, 1)))
     assert environments.faults == {}
@@ -195,7 +195,7 @@ def test_the_time_limit_is_for_one_environment_and_not_for_all_of_a_worker():
 )
 def test_where_workers_cannot_construct_their_environments_none_is_left(kind, said):
     with pytest.raises(EnvironmentFault, match=said):
-        EnvironmentPool(partial(NotInWorkers, kind), 4, workers=2, patience=1.0)
+        ProcessVectorEnv(partial(NotInWorkers, kind), 4, workers=2, patience=1.0)
     assert multiprocessing.active_children() == []
 
 
@@ -244,7 +244,7 @@ def test_a_training_that_cannot_be_begun_leaves_no_process_and_no_thread(tmp_pat
 
 
 def test_workers_leave_signals_to_their_parent_and_obey_when_told_to_close():
-    environments = EnvironmentPool(Scripted, 2, workers=2)
+    environments = ProcessVectorEnv(Scripted, 2, workers=2)
     environments.reset(seed=0)
     for process in environments._processes:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -325,10 +325,10 @@ def test_with_workers_in_processes_evaluation_is_in_processes_too(tmp_path):
     """Also on a CPU."""
     fields = config(tmp_path / "run", env="Pendulum-v1", workers="processes", seeds=2, eval_episodes=2)
     make = partial(gym.make, "Pendulum-v1")
-    environments, evaluator, _ = training.place_environments(make, fields, 2, torch.device("cpu"))
+    environments, evaluator, _ = training.make_vector_envs(make, fields, 2, torch.device("cpu"))
     with contextlib.closing(environments), contextlib.closing(evaluator):
         assert isinstance(evaluator, Evaluator)
-        assert isinstance(evaluator.environments, EnvironmentPool)
+        assert isinstance(evaluator.environments, ProcessVectorEnv)
         assert evaluator.environments.num_envs == 4
         assert evaluator.environments.workers == 2
 
@@ -368,13 +368,13 @@ import sys, time
 import numpy as np
 sys.path.insert(0, sys.argv[1])
 from faults.worlds import Frozen, Stuck
-from td3.environments import EnvironmentPool, EnvironmentRow
+from td3.environments import ProcessVectorEnv, InProcessVectorEnv
 if __name__ == "__main__":
     if sys.argv[2] == "processes":
-        environments = EnvironmentPool(Frozen, 2, 2)
+        environments = ProcessVectorEnv(Frozen, 2, 2)
         print(*[process.pid for process in environments._processes], flush=True)
     else:
-        environments = EnvironmentRow([Stuck(), Stuck()], Stuck, 2)
+        environments = InProcessVectorEnv([Stuck(), Stuck()], Stuck, 2)
     environments.reset(seed=0)
     environments.begin_step(np.tile(np.float32([0.5, 0.3]), (2, 1)))
     time.sleep(0.5)

@@ -9,8 +9,8 @@ from faults.test_resume import Stopping, config
 from td3 import training
 from td3.algorithm import Agent
 from td3.algorithm.optimizer import OPTIMIZERS, NonFinite
-from td3.checkpoints import Checkpoints
 from td3.errors import Diverged
+from td3.run.checkpoints import Checkpoints
 from td3.training import resume_run, train_run
 
 
@@ -37,7 +37,7 @@ def test_a_run_whose_numbers_break_down_stops_with_a_diagnosis_and_its_last_chec
     class Saboteur(Stopping):
         def progressed(self, env_steps):
             if env_steps == 250:
-                running[0].memory.rows[..., -2] = 1e30  # a square of that is infinite
+                running[0].buffer.rows[..., -2] = 1e30  # a square of that is infinite
 
     with pytest.raises(Diverged) as caught:
         train_run(config(tmp_path / "run"), Saboteur())

@@ -13,8 +13,8 @@ import pytest
 from safetensors.numpy import load_file, save
 
 from faults.test_resume import Stop, Stopping, stopped
-from td3.checkpoints import Checkpoints, _sealed
 from td3.errors import UserError
+from td3.run.checkpoints import Checkpoints, _sealed
 from td3.training import resume_run
 
 WRONG: tuple[Any, ...] = (None, -1, 1 << 80, 1.5, float("nan"), "x", "-1", True, [], [[]], {}, {"x": 1}, {"0": None})
@@ -32,7 +32,7 @@ class StopAtOnce(Stopping):
 def run(tmp_path_factory) -> Path:
     """With checkpoints at 30 and 60, and the tables of one seed."""
     folder = tmp_path_factory.mktemp("sealed") / "run"
-    return stopped(folder, 65, steps=90, random_steps=20, hidden_sizes=(2,), eval_every=50, save_every=30)
+    return stopped(folder, 65, steps=90, learning_starts=20, hidden_sizes=(2,), eval_every=50, save_every=30)
 
 
 @pytest.fixture
@@ -90,10 +90,10 @@ def of_the_manifest(body: dict[str, Any]) -> list[tuple]:
 def only_choosing(monkeypatch):
     """End a resumed run when its checkpoint is chosen, before anything is written."""
 
-    def stop(config, making):
+    def stop(config, env_arguments):
         raise Stop
 
-    monkeypatch.setattr("td3.training._look_at", stop)
+    monkeypatch.setattr("td3.training._probe_environment", stop)
 
 
 def test_every_field_of_a_manifest_may_be_wrong(copy, only_choosing):
@@ -157,7 +157,7 @@ def test_a_manifest_cannot_have_gigabytes_of_zeros_read(copy, size):
     for file, where in (
         (copy / "checkpoints" / NEWEST / "state.safetensors", ("state", "bytes")),
         (
-            copy / "checkpoints" / "memory" / f"{shard['first']:012}.safetensors",
+            copy / "checkpoints" / "replay_buffer" / f"{shard['first']:012}.safetensors",
             ("shards", len(body["shards"]) - 1, "bytes"),
         ),
     ):
@@ -174,4 +174,4 @@ def test_shards_that_overlap_or_are_listed_again_are_refused(copy):
     body = manifest_of(copy)
     for shards in (body["shards"] * 2, body["shards"][::-1] if len(body["shards"]) > 1 else [*body["shards"]] * 3):
         reseal(copy, {**body, "shards": shards})
-        assert "the memory has a gap" in Checkpoints(copy).newest()[1][0]
+        assert "the buffer has a gap" in Checkpoints(copy).newest()[1][0]

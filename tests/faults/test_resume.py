@@ -14,21 +14,21 @@ from scripted import Scripted
 import td3
 from faults.fingerprint import fingerprint
 from td3 import training
-from td3.checkpoints import Checkpoints
 from td3.cli import main
 from td3.config import resolve
-from td3.environments import EnvironmentPool, Placing
+from td3.environments import ProcessVectorEnv, WorkerBackend
 from td3.errors import ConfigError, RunError
 from td3.evaluate import EvaluationWorkers
-from td3.run import MemberWriter
+from td3.run.checkpoints import Checkpoints
+from td3.run.directory import MemberWriter
 from td3.training import Silence, resume_run, train_run
 
 SMALL = {
     "steps": 600,
-    "random_steps": 100,
+    "learning_starts": 100,
     "hidden_sizes": (8, 8),
     "batch_size": 8,
-    "memory_size": 250,
+    "buffer_size": 250,
     "eval_every": 200,
     "eval_episodes": 1,
     "save_every": 100,
@@ -73,9 +73,9 @@ def differences(one: Path, other: Path) -> list[str]:
 KINDS = {
     "one seed": {},
     "one environment among many": {"seeds": 2, "envs": 3},
-    "updates at the end of episodes": {"update_when": "episode", "seeds": 2},
+    "updates at the end of episodes": {"train_freq": "episode", "seeds": 2},
     "plain gradient descent": {"optimizer": "sgd", "critic_learning_rate": 1e-5, "actor_learning_rate": 1e-5},
-    "more updates than steps": {"updates_per_step": 1.5},
+    "more updates than steps": {"utd_ratio": 1.5},
     "a physics engine": {"env": "Hopper-v5", "steps": 500},
 }
 
@@ -94,9 +94,9 @@ def test_a_stopped_run_ends_as_the_one_that_was_not(tmp_path, kind):
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.parametrize("memory_on", ["gpu", "host"])
-def test_on_a_gpu_a_stopped_run_ends_as_the_one_that_was_not(tmp_path, memory_on):
-    fields = {"device": "cuda", "seeds": 3, "memory_on": memory_on}
+@pytest.mark.parametrize("buffer_device", ["gpu", "host"])
+def test_on_a_gpu_a_stopped_run_ends_as_the_one_that_was_not(tmp_path, buffer_device):
+    fields = {"device": "cuda", "seeds": 3, "buffer_device": buffer_device}
     train_run(config(tmp_path / "whole", **fields))
     stopped(tmp_path / "cut", 370, **fields)
     resume_run(tmp_path / "cut")
@@ -114,9 +114,9 @@ def test_evaluations_that_were_under_way_in_processes_are_not_lost(tmp_path, mon
 
     def beside(make, config, threads, device):
         workers = Slow(make, config.member_seeds, config.eval_episodes, 1)
-        return EnvironmentPool(make, config.seeds * config.envs, 1), workers, Placing("processes", 1)
+        return ProcessVectorEnv(make, config.seeds * config.envs, 1), workers, WorkerBackend("processes", 1)
 
-    monkeypatch.setattr(training, "place_environments", beside)
+    monkeypatch.setattr(training, "make_vector_envs", beside)
     stopped(tmp_path / "cut", 350, seeds=2)
     checkpoint, _ = Checkpoints(tmp_path / "cut").newest()
     assert checkpoint.env_steps == 300
@@ -135,9 +135,9 @@ def test_a_run_without_a_checkpoint_begins_again(tmp_path):
 @pytest.mark.parametrize("preset", ["author", "paper"])
 def test_a_finished_run_can_be_made_longer(tmp_path, preset):
     """The row at the old end is then one of the schedule, as it is in the long run."""
-    fields = {**SMALL, "preset": preset, "eval_every": 1_000, "save_every": None, "memory_size": 5_000}
+    fields = {**SMALL, "preset": preset, "eval_every": 1_000, "save_every": None, "buffer_size": 5_000}
     if preset == "paper":  # which keeps the whole history
-        del fields["memory_size"]
+        del fields["buffer_size"]
     train_run(resolve("Rail-v0", **{**fields, "steps": 2_000, "out": tmp_path / "whole"}))
     train_run(resolve("Rail-v0", **{**fields, "steps": 1_000, "out": tmp_path / "longer"}))
     run = td3.resume(tmp_path / "longer", steps=2_000)
@@ -287,7 +287,7 @@ def test_a_table_that_lost_rows_is_noticed_and_nothing_is_overwritten(tmp_path):
     with pytest.raises(RunError) as caught:
         resume_run(cut)
     assert "checkpoint 300 cannot be used (seed_0/evaluations.csv is shorter" in str(caught.value)
-    assert "would overwrite what it learnt in 350 env steps" in str(caught.value)
+    assert "would overwrite what it learned in 350 env steps" in str(caught.value)
     assert td3.load(cut, which="last").facts["env_steps"] == 350
 
 
@@ -347,11 +347,11 @@ def test_two_processes_cannot_train_one_run(tmp_path):
     train_run(config(tmp_path / "run", steps=120), Intruder())
 
 
-def test_a_run_without_checkpoints_is_not_begun_again_over_what_it_learnt(tmp_path, capsys):
+def test_a_run_without_checkpoints_is_not_begun_again_over_what_it_learned(tmp_path, capsys):
     cut = stopped(tmp_path / "cut", 350, save_every=0)
     assert not (cut / "checkpoints").exists()
     assert main(["resume", str(cut)]) == 2
-    assert "cannot be gone on with: it has no checkpoint, and to begin again would" in capsys.readouterr().err
+    assert "cannot be resumed: it has no checkpoint, and to begin again would" in capsys.readouterr().err
     assert td3.load(cut, which="last").facts["env_steps"] == 350
 
 

@@ -11,10 +11,11 @@ import torch
 
 from faults.fingerprint import fingerprint
 from faults.test_resume import Stop, Stopping, config
-from td3 import checkpoints, resources, training
-from td3.checkpoints import Checkpoints
+from td3 import resources, training
 from td3.errors import ConfigError, RunError
-from td3.run import MemberWriter
+from td3.run import checkpoints
+from td3.run.checkpoints import Checkpoints
+from td3.run.directory import MemberWriter
 from td3.training import resume_run, train_run
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "somewhere")
@@ -24,7 +25,7 @@ def test_a_disk_too_small_for_the_checkpoints_is_refused_before_training(tmp_pat
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10**9, 10**9 - 10**4, 10**4))
     with pytest.raises(ConfigError) as caught:
-        train_run(config(tmp_path / "run", memory_size=10_000, steps=10_000))
+        train_run(config(tmp_path / "run", buffer_size=10_000, steps=10_000))
     assert str(caught.value).startswith("the checkpoints of this run need 0.3 MB, and ")
     assert str(caught.value).endswith("or train without checkpoints by --save-every 0.")
     assert not (tmp_path / "run").exists()
@@ -32,7 +33,7 @@ def test_a_disk_too_small_for_the_checkpoints_is_refused_before_training(tmp_pat
 
 
 def test_a_resumed_run_needs_room_for_new_rows_alone(tmp_path, monkeypatch):
-    fields = {"steps": 5_000, "memory_size": 5_000, "save_every": 1_000, "eval_every": 0}
+    fields = {"steps": 5_000, "buffer_size": 5_000, "save_every": 1_000, "eval_every": 0}
     with pytest.raises(Stop):
         train_run(config(tmp_path / "run", **fields), Stopping(4_100))
     usage = namedtuple("usage", "total used free")
@@ -141,6 +142,6 @@ def test_a_gpu_without_room_is_said_in_a_sentence(tmp_path, monkeypatch):
     def no_room(*arguments, **options):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(training, "make_replay_memory", no_room)
+    monkeypatch.setattr(training, "make_replay_buffer", no_room)
     with pytest.raises(ConfigError, match="the GPU has no memory left: train fewer seeds"):
         train_run(config(tmp_path / "run"))

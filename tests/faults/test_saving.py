@@ -11,19 +11,19 @@ import pytest
 import torch
 
 from faults.operations import FAILURES, Crash, watched
-from td3 import checkpoints
-from td3.algorithm import ReplayMemory
-from td3.checkpoints import Checkpoints, fill_memory
+from td3.algorithm import ReplayBuffer
 from td3.errors import RunError
+from td3.run import checkpoints
+from td3.run.checkpoints import Checkpoints, fill_buffer
 
 CAPACITY = 40
 
 
-def memory_after(added: int) -> ReplayMemory:
-    memory = ReplayMemory(2, CAPACITY, 3, 1)
+def memory_after(added: int) -> ReplayBuffer:
+    buffer = ReplayBuffer(2, CAPACITY, 3, 1)
     for number in range(added):
-        memory.add_(torch.full((2, 1, 9), float(number)))
-    return memory
+        buffer.add_(torch.full((2, 1, 9), float(number)))
+    return buffer
 
 
 def state_at(env_steps: int) -> tuple[dict, dict]:
@@ -40,8 +40,8 @@ def content(run: Path) -> int | None:
     checkpoint, _ = found.newest()
     while checkpoint is not None:
         try:
-            memory = ReplayMemory(2, CAPACITY, 3, 1)
-            fill_memory(memory, checkpoint, checkpoint.facts["added"])
+            buffer = ReplayBuffer(2, CAPACITY, 3, 1)
+            fill_buffer(buffer, checkpoint, checkpoint.facts["added"])
         except ValueError:
             checkpoint, _ = found.before(checkpoint)
             continue
@@ -49,9 +49,9 @@ def content(run: Path) -> int | None:
         assert checkpoint.facts == facts
         np.testing.assert_array_equal(checkpoint.tensors["weights"], tensors["weights"])
         expected = memory_after(checkpoint.env_steps)
-        assert memory.added == expected.added
-        assert torch.equal(memory.rows[:, : len(memory)], expected.rows[:, : len(expected)])
-        assert memory.filled == len(memory)
+        assert buffer.added == expected.added
+        assert torch.equal(buffer.rows[:, : len(buffer)], expected.rows[:, : len(expected)])
+        assert buffer.filled == len(buffer)
         return checkpoint.env_steps
     return None
 
@@ -69,7 +69,7 @@ def twice_saved(tmp_path_factory) -> Path:
 
 def operations_of_a_save(run: Path) -> list[str]:
     saved = Checkpoints(run)
-    saved.go_on_from(saved.newest()[0])
+    saved.continue_from(saved.newest()[0])
     with watched() as done:
         save(saved, 60)
     return done
@@ -87,7 +87,7 @@ def test_an_error_at_any_operation_of_a_save_leaves_the_old_or_the_new_checkpoin
             shutil.rmtree(run, ignore_errors=True)
             shutil.copytree(twice_saved, run)
             saved = Checkpoints(run)
-            saved.go_on_from(saved.newest()[0])
+            saved.continue_from(saved.newest()[0])
             published = True
             try:
                 with watched(number, failure):
@@ -100,7 +100,7 @@ def test_an_error_at_any_operation_of_a_save_leaves_the_old_or_the_new_checkpoin
             outcomes["new" if found == 60 else "old"] += 1
             again = saved if failure != "crash" else Checkpoints(run)
             if failure == "crash":
-                again.go_on_from(again.newest()[0])
+                again.continue_from(again.newest()[0])
             save(again, 70)
             assert content(run) == 70, (failure, number, name)
     assert min(outcomes.values()) > 30, outcomes
@@ -108,7 +108,7 @@ def test_an_error_at_any_operation_of_a_save_leaves_the_old_or_the_new_checkpoin
 
 def files_of_the_newest(run: Path) -> list[Path]:
     checkpoint, _ = Checkpoints(run).newest()
-    shards = [run / "checkpoints" / "memory" / shard.name for shard in checkpoint.shards]
+    shards = [run / "checkpoints" / "replay_buffer" / shard.name for shard in checkpoint.shards]
     return [*sorted((run / "checkpoints" / f"{checkpoint.env_steps:012}").iterdir()), *shards]
 
 
@@ -158,9 +158,9 @@ def test_a_save_writes_only_rows_that_are_new_and_drops_those_the_ring_has_left(
         for env_steps in range(10, 210, 10):
             written.clear()
             save(saved, env_steps)
-            rows = [path for path in written if path.parent.name == "memory"]
+            rows = [path for path in written if path.parent.name == "replay_buffer"]
             assert [path.name for path in rows] == [f"{env_steps - 10:012}.safetensors"]
-    kept = sorted(int(file.stem) for file in (tmp_path / "checkpoints" / "memory").iterdir())
+    kept = sorted(int(file.stem) for file in (tmp_path / "checkpoints" / "replay_buffer").iterdir())
     assert kept == [150, 160, 170, 180, 190]  # the checkpoints at 190 and 200 need the last 40 rows each
     assert content(tmp_path) == 200
 
@@ -176,18 +176,18 @@ def test_a_checkpoint_of_a_later_format_says_so(tmp_path, monkeypatch):
 PEAK = """
 import sys, torch
 from pathlib import Path
-from td3.algorithm import ReplayMemory
-from td3.checkpoints import Checkpoints
+from td3.algorithm import ReplayBuffer
+from td3.run.checkpoints import Checkpoints
 
 def resident(which):
     return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith(which))
 
-memory = ReplayMemory(1, 400_000, 17, 6)
-memory.rows.fill_(1.0)
-memory.claim(400_000)
+buffer = ReplayBuffer(1, 400_000, 17, 6)
+buffer.rows.fill_(1.0)
+buffer.reserve(400_000)
 Path("/proc/self/clear_refs").write_text("5")
 before = resident("VmRSS")
-Checkpoints(Path(sys.argv[1])).save(400_000, {}, {}, memory)
+Checkpoints(Path(sys.argv[1])).save(400_000, {}, {}, buffer)
 print(resident("VmHWM") / before)
 """
 

@@ -30,7 +30,7 @@ COMMANDS = {
     "watch": ["watch", "RUN", "--max-steps", "2"],
     "explain": ["explain", "--run", "RUN", "--no-open", "--out", "page.html"],
     "export": ["export", "RUN", "--sb3"],
-    "train again": ["train", "--config", "RUN/config.json", "--steps", "30", "--td3.random-steps", "3"],
+    "train again": ["train", "--config", "RUN/config.json", "--steps", "30", "--td3.learning-starts", "3"],
 }
 SMALLER = {"steps": 600, "save_every": 300, "eval_every": 0}
 
@@ -131,7 +131,7 @@ def test_resume_in_python_takes_the_class_or_trust(tmp_path, monkeypatch):
 
 def test_a_checkpoint_cannot_name_another_environment_than_the_run(run, capsys):
     """The manifest is sealed by a checksum that anybody can compute."""
-    from td3.checkpoints import Checkpoints, _sealed, _unsealed
+    from td3.run.checkpoints import Checkpoints, _sealed, _unsealed
 
     checkpoint, _ = Checkpoints(run).newest()
     manifest = run / "checkpoints" / f"{checkpoint.env_steps:012}" / "manifest.json"

@@ -14,11 +14,11 @@ import pytest
 
 import td3
 from td3 import cli
-from td3.checkpoints import Checkpoints
 from td3.config import read_config, resolve
 from td3.errors import ConfigError, RunError, UserError
 from td3.files import USED_IN_A_RUN, check_run_folder, open_plain, remove_folder, write_atomically
-from td3.run import MemberWriter, locked, new_directory
+from td3.run.checkpoints import Checkpoints
+from td3.run.directory import MemberWriter, locked, new_directory
 
 COMMANDS: dict[str, Callable[[Path], object]] = {
     "report": lambda run: cli.report_command(cli.ReportCommand((run,))),
@@ -219,9 +219,9 @@ def test_no_helper_writes_or_removes_through_a_link(outside, tmp_path):
     remove_folder(tmp_path / "folder")
     assert not (tmp_path / "folder").is_symlink()
     (tmp_path / "checkpoints").mkdir()
-    (tmp_path / "checkpoints" / "memory").symlink_to(outside / "docs")
-    Checkpoints(tmp_path).start_anew()
-    (tmp_path / "checkpoints" / "memory").symlink_to(outside / "docs")
+    (tmp_path / "checkpoints" / "replay_buffer").symlink_to(outside / "docs")
+    Checkpoints(tmp_path).start_new()
+    (tmp_path / "checkpoints" / "replay_buffer").symlink_to(outside / "docs")
     Checkpoints(tmp_path)._remove_what_is_over()
     (tmp_path / "metrics.csv").symlink_to(outside / "letter.txt")
     for mode in ("w", "r+", "a+"):

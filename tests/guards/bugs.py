@@ -16,9 +16,9 @@ import torch
 from gymnasium.vector import AutoresetMode
 from jaxtyping import TypeCheckError
 
-from td3 import agent_file, collect, config, evaluate, policy, training
+from td3 import config, evaluate, policy, training
 from td3.algorithm import agent as agents
-from td3.algorithm import step_01_replay_memory as memories
+from td3.algorithm import step_01_replay_buffer as buffers
 from td3.algorithm import step_02_actor as actors
 from td3.algorithm import step_03_twin_critics as twins
 from td3.algorithm import step_04_to_09_bellman_target as bellman
@@ -27,6 +27,8 @@ from td3.algorithm import step_13_actor_update as actor_update
 from td3.algorithm import step_14_to_15_polyak as polyak
 from td3.algorithm import streams
 from td3.algorithm.networks import StackedMLP
+from td3.collect import collector as collect
+from td3.run import agent_file
 
 from .guards import updates
 from .worlds import SETTINGS
@@ -79,30 +81,30 @@ def bug(*caught_by: str, raises: type[Exception] = AssertionError) -> Callable[[
     return enter
 
 
-# Step 1: the replay memory
+# Step 1: the replay buffer
 
 
 @bug("sampled_rows_have_the_type_and_device_of_stored_ones", "a_memory_is_in_single_precision_unless_told_otherwise")
 def rows_are_stored_in_double_and_converted_when_drawn(plant: Plant) -> None:
-    class Doubled(memories.ReplayMemory):
+    class Doubled(buffers.ReplayBuffer):
         def __init__(self, members, capacity, state_size, action_size, device="cpu", dtype=torch.float32):
             super().__init__(members, capacity, state_size, action_size, device, torch.float64)
             self.drawn_as = dtype
 
         def gather(self, indices):
-            return memories.Batch(*(column.to(self.drawn_as) for column in super().gather(indices)))
+            return buffers.Batch(*(column.to(self.drawn_as) for column in super().gather(indices)))
 
-    plant(memories.make_replay_memory, Doubled)
+    plant(buffers.make_replay_buffer, Doubled)
 
 
 @bug("the_newest_rows_survive_wrap_around")
 def a_full_memory_takes_nothing_new(plant: Plant) -> None:
-    right = memories.ReplayMemory.add_
+    right = buffers.ReplayBuffer.add_
 
     def add_(self, rows):
         right(self, rows[:, : self.capacity - len(self)])
 
-    plant.method(memories.ReplayMemory, "add_", add_)
+    plant.method(buffers.ReplayBuffer, "add_", add_)
 
 
 @bug("the_newest_rows_survive_wrap_around")
@@ -114,48 +116,48 @@ def rows_past_the_end_are_dropped(plant: Plant) -> None:
         self._added += rows.shape[1]
         self.filled.fill_(len(self))
 
-    plant.method(memories.ReplayMemory, "add_", add_)
+    plant.method(buffers.ReplayBuffer, "add_", add_)
 
 
 @bug("the_newest_rows_survive_wrap_around")
 def of_many_rows_at_once_the_oldest_are_kept(plant: Plant) -> None:
-    right = memories.ReplayMemory.add_
+    right = buffers.ReplayBuffer.add_
 
     def add_(self, rows):
         right(self, rows[:, : self.capacity])
 
-    plant.method(memories.ReplayMemory, "add_", add_)
+    plant.method(buffers.ReplayBuffer, "add_", add_)
 
 
 @bug("the_newest_rows_survive_wrap_around", "members_draw_rows_of_their_own")
 def every_member_reads_the_first_members_memory(plant: Plant) -> None:
-    right = memories.ReplayMemory.gather
+    right = buffers.ReplayBuffer.gather
 
     def gather(self, indices):
         return right(self, indices - self.first_rows)
 
-    plant.method(memories.ReplayMemory, "gather", gather)
+    plant.method(buffers.ReplayBuffer, "gather", gather)
 
 
 @bug("a_batch_holds_whole_transitions")
 def reward_and_terminated_are_exchanged(plant: Plant) -> None:
-    right = memories.ReplayMemory.gather
+    right = buffers.ReplayBuffer.gather
 
     def gather(self, indices):
         batch = right(self, indices)
         return batch._replace(reward=batch.terminated, terminated=batch.reward)
 
-    plant.method(memories.ReplayMemory, "gather", gather)
+    plant.method(buffers.ReplayBuffer, "gather", gather)
 
 
 @bug("a_batch_holds_whole_transitions")
 def the_columns_of_a_batch_come_from_different_rows(plant: Plant) -> None:
-    right = memories.ReplayMemory.gather
+    right = buffers.ReplayBuffer.gather
 
     def gather(self, indices):
         return right(self, indices)._replace(reward=right(self, indices.roll(1, -1)).reward)
 
-    plant.method(memories.ReplayMemory, "gather", gather)
+    plant.method(buffers.ReplayBuffer, "gather", gather)
 
 
 # Step 2: the actor
@@ -173,10 +175,10 @@ def the_bound_of_dimension_0_is_used_for_all(plant: Plant) -> None:
 def bounds_are_cut_to_whole_numbers(plant: Plant) -> None:
     right = actors.ActionRange.__init__
 
-    def initialise(self, low, high):
+    def initialize(self, low, high):
         right(self, low.int().to(low.dtype), high.int().to(high.dtype))
 
-    plant.method(actors.ActionRange, "__init__", initialise)
+    plant.method(actors.ActionRange, "__init__", initialize)
 
 
 @bug("actions_span_exactly_the_box", "the_policy_that_acts_is_the_actor")
@@ -302,26 +304,26 @@ def numbers_come_from_the_global_generator(plant: Plant) -> None:
 
 @bug("every_stored_row_is_as_likely_as_another_and_no_other_is_drawn")
 def only_the_newest_rows_are_drawn(plant: Plant) -> None:
-    def sample_batch(memory, random, batch_size):
-        newest = torch.clamp(memory.filled, max=8)
-        return memory.gather(memory.filled - 1 - random.rows(newest, batch_size))
+    def sample_batch(buffer, random, batch_size):
+        newest = torch.clamp(buffer.filled, max=8)
+        return buffer.gather(buffer.filled - 1 - random.rows(newest, batch_size))
 
     plant(bellman.sample_batch, sample_batch)
 
 
 @bug("every_stored_row_is_as_likely_as_another_and_no_other_is_drawn")
 def empty_places_of_the_memory_are_drawn(plant: Plant) -> None:
-    def sample_batch(memory, random, batch_size):
-        return memory.gather(random.rows(torch.tensor(memory.capacity), batch_size))
+    def sample_batch(buffer, random, batch_size):
+        return buffer.gather(random.rows(torch.tensor(buffer.capacity), batch_size))
 
     plant(bellman.sample_batch, sample_batch)
 
 
 @bug("every_stored_row_is_as_likely_as_another_and_no_other_is_drawn")
 def early_rows_are_drawn_more_often(plant: Plant) -> None:
-    def sample_batch(memory, random, batch_size):
-        rows = [random.rows(memory.filled, batch_size) for _ in range(2)]
-        return memory.gather(torch.minimum(*rows))
+    def sample_batch(buffer, random, batch_size):
+        rows = [random.rows(buffer.filled, batch_size) for _ in range(2)]
+        return buffer.gather(torch.minimum(*rows))
 
     plant(bellman.sample_batch, sample_batch)
 
@@ -352,23 +354,23 @@ def update_with(
 ) -> Callable[..., updates.Losses]:
     """The update, with faults to choose from."""
 
-    def update(agent, memory, random, settings):
-        batch = bellman.sample_batch(memory, random, settings.batch_size)
-        smoothing = (random, settings.target_noise, settings.target_noise_clip, agent.actor.action_range)
-        next_action = bellman.next_action_of_target(getattr(agent, next_actor), batch.next_state)
+    def update(agent, buffer, random, settings):
+        batch = bellman.sample_batch(buffer, random, settings.batch_size)
+        smoothing = (random, settings.target_policy_noise, settings.target_noise_clip, agent.actor.action_range)
+        next_action = bellman.target_action(getattr(agent, next_actor), batch.next_state)
         if stored_next_action:
             next_action = batch.action
-        smoothed = bellman.smooth_next_action(next_action, *smoothing)
+        smoothed = bellman.smooth_target_action(next_action, *smoothing)
         critics = getattr(agent, next_critics)
-        scores = bellman.score_by_targets(critics, batch.next_state, smoothed)
+        q_values = bellman.q_values_of_targets(critics, batch.next_state, smoothed)
         if noise_per_critic:
-            other = bellman.smooth_next_action(next_action, *smoothing)
-            scores = torch.stack((scores[0], bellman.score_by_targets(critics, batch.next_state, other)[1]))
-        smaller = bellman.smaller_score(scores)
+            other = bellman.smooth_target_action(next_action, *smoothing)
+            q_values = torch.stack((q_values[0], bellman.q_values_of_targets(critics, batch.next_state, other)[1]))
+        smaller = bellman.min_q(q_values)
         target = bellman.bellman_target(batch.reward, batch.terminated, smaller, settings.gamma)
 
         action = batch.action if scored == "stored" else agent.actor(batch.state).detach()
-        q = critic_update.score_by_critics(agent.critics, batch.state, action)
+        q = critic_update.q_values_of_critics(agent.critics, batch.state, action)
         loss = critic_update.critic_loss(q, target)
         critic_update.improve_critics_(agent.critics, agent.critics_optimizer, loss)
 
@@ -403,33 +405,33 @@ def the_stored_action_is_taken_for_the_next_one(plant: Plant) -> None:
 
 @bug("smoothed_actions_stay_in_the_box", "smoothing_by_hand")
 def smoothed_actions_are_not_clamped(plant: Plant) -> None:
-    def smooth_next_action(next_action, random, noise, noise_clip, action_range):
+    def smooth_target_action(next_action, random, noise, noise_clip, action_range):
         _, count, size = next_action.shape
         return next_action + (random.normal(count, size) * noise).clamp(-noise_clip, noise_clip) * action_range.half
 
-    plant(bellman.smooth_next_action, smooth_next_action)
+    plant(bellman.smooth_target_action, smooth_target_action)
 
 
 @bug("smoothing_differs_from_row_to_row", "smoothing_by_hand")
 def one_noise_serves_the_whole_batch(plant: Plant) -> None:
-    def smooth_next_action(next_action, random, noise, noise_clip, action_range):
+    def smooth_target_action(next_action, random, noise, noise_clip, action_range):
         _, count, size = next_action.shape
         normal = random.normal(count, size)[:, :1]
         blur = (normal * noise).clamp(-noise_clip, noise_clip) * action_range.half
         return (next_action + blur).clamp(action_range.low, action_range.high)
 
-    plant(bellman.smooth_next_action, smooth_next_action)
+    plant(bellman.smooth_target_action, smooth_target_action)
 
 
 @bug("smoothing_differs_from_update_to_update")
 def one_noise_serves_all_updates(plant: Plant) -> None:
-    def smooth_next_action(next_action, random, noise, noise_clip, action_range):
+    def smooth_target_action(next_action, random, noise, noise_clip, action_range):
         _, count, size = next_action.shape
         normal = torch.randn(1, count, size, generator=torch.Generator().manual_seed(0))
         blur = (normal * noise).clamp(-noise_clip, noise_clip) * action_range.half
         return (next_action + blur).clamp(action_range.low, action_range.high)
 
-    plant(bellman.smooth_next_action, smooth_next_action)
+    plant(bellman.smooth_target_action, smooth_target_action)
 
 
 @bug("both_twins_score_the_same_smoothed_action")
@@ -439,40 +441,40 @@ def each_critic_gets_noise_of_its_own(plant: Plant) -> None:
 
 @bug("smoothed_actions_stay_in_the_box", "smoothing_by_hand", "smoothing_without_noise_changes_nothing")
 def smoothing_clamps_by_the_bounds_of_dimension_0(plant: Plant) -> None:
-    def smooth_next_action(next_action, random, noise, noise_clip, action_range):
+    def smooth_target_action(next_action, random, noise, noise_clip, action_range):
         _, count, size = next_action.shape
         blur = (random.normal(count, size) * noise).clamp(-noise_clip, noise_clip) * action_range.half
         return (next_action + blur).clamp(action_range.low[0], action_range.high[0])
 
-    plant(bellman.smooth_next_action, smooth_next_action)
+    plant(bellman.smooth_target_action, smooth_target_action)
 
 
 @bug("smoothing_noise_keeps_to_its_bound_in_each_dimension", "smoothing_by_hand")
 def smoothing_noise_is_not_clipped(plant: Plant) -> None:
-    def smooth_next_action(next_action, random, noise, noise_clip, action_range):
+    def smooth_target_action(next_action, random, noise, noise_clip, action_range):
         _, count, size = next_action.shape
         blur = random.normal(count, size) * noise * action_range.half
         return (next_action + blur).clamp(action_range.low, action_range.high)
 
-    plant(bellman.smooth_next_action, smooth_next_action)
+    plant(bellman.smooth_target_action, smooth_target_action)
 
 
 @bug("smoothing_noise_keeps_to_its_bound_in_each_dimension", "smoothing_by_hand")
 def smoothing_noise_ignores_the_range(plant: Plant) -> None:
-    def smooth_next_action(next_action, random, noise, noise_clip, action_range):
+    def smooth_target_action(next_action, random, noise, noise_clip, action_range):
         _, count, size = next_action.shape
         blur = (random.normal(count, size) * noise).clamp(-noise_clip, noise_clip)
         return (next_action + blur).clamp(action_range.low, action_range.high)
 
-    plant(bellman.smooth_next_action, smooth_next_action)
+    plant(bellman.smooth_target_action, smooth_target_action)
 
 
 @bug("smoothing_by_hand", "smoothing_differs_from_row_to_row")
 def there_is_no_smoothing(plant: Plant) -> None:
-    def smooth_next_action(next_action, random, noise, noise_clip, action_range):
+    def smooth_target_action(next_action, random, noise, noise_clip, action_range):
         return next_action
 
-    plant(bellman.smooth_next_action, smooth_next_action)
+    plant(bellman.smooth_target_action, smooth_target_action)
 
 
 # Steps 7 and 8: scores of the targets
@@ -480,25 +482,25 @@ def there_is_no_smoothing(plant: Plant) -> None:
 
 @bug("the_smaller_score_is_kept", "target_scores_by_hand")
 def the_mean_of_both_scores_is_taken(plant: Plant) -> None:
-    plant(bellman.smaller_score, lambda scores: scores.mean(0))
+    plant(bellman.min_q, lambda q_values: q_values.mean(0))
 
 
 @bug("the_smaller_score_is_kept", "target_scores_by_hand")
 def the_larger_score_is_kept(plant: Plant) -> None:
-    plant(bellman.smaller_score, lambda scores: scores.amax(0))
+    plant(bellman.min_q, lambda q_values: q_values.amax(0))
 
 
 @bug("the_smaller_score_is_kept")
 def the_smaller_score_of_the_whole_batch_is_kept(plant: Plant) -> None:
-    plant(bellman.smaller_score, lambda scores: scores[scores.mean((1, 2)).argmin()])
+    plant(bellman.min_q, lambda q_values: q_values[q_values.mean((1, 2)).argmin()])
 
 
 @bug("target_scores_by_hand")
 def one_target_critic_speaks_for_both(plant: Plant) -> None:
-    def score_by_targets(critics_target, next_state, next_action):
+    def q_values_of_targets(critics_target, next_state, next_action):
         return critics_target(next_state, next_action).detach()[:1].expand(2, -1, -1)
 
-    plant(bellman.score_by_targets, score_by_targets)
+    plant(bellman.q_values_of_targets, q_values_of_targets)
 
 
 @bug("the_online_critics_have_no_say_in_the_bellman_target")
@@ -508,18 +510,18 @@ def the_online_critics_score_the_next_action(plant: Plant) -> None:
 
 @bug("no_gradient_passes_through_a_target")
 def gradient_passes_through_the_target_critics(plant: Plant) -> None:
-    def score_by_targets(critics_target, next_state, next_action):
+    def q_values_of_targets(critics_target, next_state, next_action):
         return critics_target(next_state, next_action)
 
-    plant(bellman.score_by_targets, score_by_targets)
+    plant(bellman.q_values_of_targets, q_values_of_targets)
 
 
 @bug("no_gradient_passes_through_a_target")
 def gradient_passes_through_the_target_actor(plant: Plant) -> None:
-    def next_action_of_target(actor_target, next_state):
+    def target_action(actor_target, next_state):
         return actor_target(next_state)
 
-    plant(bellman.next_action_of_target, next_action_of_target)
+    plant(bellman.target_action, target_action)
 
 
 # Step 9: the Bellman target
@@ -527,24 +529,24 @@ def gradient_passes_through_the_target_actor(plant: Plant) -> None:
 
 @bug("terminated_rows_do_not_bootstrap", "running_rows_bootstrap_by_gamma")
 def the_end_of_the_task_is_forgotten(plant: Plant) -> None:
-    def bellman_target(reward, terminated, next_score, gamma):
-        return reward + gamma * next_score
+    def bellman_target(reward, terminated, next_q, gamma):
+        return reward + gamma * next_q
 
     plant(bellman.bellman_target, bellman_target)
 
 
 @bug("terminated_rows_do_not_bootstrap", "running_rows_bootstrap_by_gamma")
 def only_ended_rows_bootstrap(plant: Plant) -> None:
-    def bellman_target(reward, terminated, next_score, gamma):
-        return reward + gamma * terminated * next_score
+    def bellman_target(reward, terminated, next_q, gamma):
+        return reward + gamma * terminated * next_q
 
     plant(bellman.bellman_target, bellman_target)
 
 
 @bug("running_rows_bootstrap_by_gamma")
 def the_reward_is_discounted_as_well(plant: Plant) -> None:
-    def bellman_target(reward, terminated, next_score, gamma):
-        return gamma * (reward + (1 - terminated) * next_score)
+    def bellman_target(reward, terminated, next_q, gamma):
+        return gamma * (reward + (1 - terminated) * next_q)
 
     plant(bellman.bellman_target, bellman_target)
 
@@ -650,34 +652,34 @@ def scores_come_as_a_column(plant: Plant) -> None:
 
 @bug("the_loss_is_the_sum_of_two_mean_squares")
 def the_loss_compares_every_row_with_every_other(plant: Plant) -> None:
-    def critic_loss(scores, target_score):
-        return (scores.unsqueeze(-1) - target_score.unsqueeze(-2)).square().mean((-1, -2)).sum(0)
+    def critic_loss(q_values, target_q):
+        return (q_values.unsqueeze(-1) - target_q.unsqueeze(-2)).square().mean((-1, -2)).sum(0)
 
     plant(critic_update.critic_loss, critic_loss)
 
 
 @bug("wrong_shapes_are_refused")
 def the_loss_takes_any_shape(plant: Plant) -> None:
-    def critic_loss(scores, target_score):
-        return (scores - target_score).square().mean(-1).sum(0)
+    def critic_loss(q_values, target_q):
+        return (q_values - target_q).square().mean(-1).sum(0)
 
     plant(critic_update.critic_loss, critic_loss)
 
 
 @bug("wrong_shapes_are_refused")
 def the_bellman_target_takes_any_shape(plant: Plant) -> None:
-    def bellman_target(reward, terminated, next_score, gamma):
-        return reward + gamma * (1 - terminated) * next_score
+    def bellman_target(reward, terminated, next_q, gamma):
+        return reward + gamma * (1 - terminated) * next_q
 
     plant(bellman.bellman_target, bellman_target)
 
 
 @bug("each_row_has_one_score_of_each_critic")
 def the_critics_look_at_the_batch_as_a_whole(plant: Plant) -> None:
-    def score_by_critics(critics, state, action):
+    def q_values_of_critics(critics, state, action):
         return critics(state - state.mean(1, keepdim=True), action)
 
-    plant(critic_update.score_by_critics, score_by_critics)
+    plant(critic_update.q_values_of_critics, q_values_of_critics)
 
 
 @bug("the_stored_action_is_scored")
@@ -690,22 +692,22 @@ def the_actors_action_is_scored_instead_of_the_stored_one(plant: Plant) -> None:
 
 @bug("the_loss_is_the_sum_of_two_mean_squares")
 def the_squared_error_is_halved(plant: Plant) -> None:
-    plant(critic_update.critic_loss, lambda scores, target: 0.5 * (scores - target).square().mean(-1).sum(0))
+    plant(critic_update.critic_loss, lambda q_values, target: 0.5 * (q_values - target).square().mean(-1).sum(0))
 
 
 @bug("the_loss_is_the_sum_of_two_mean_squares")
 def the_loss_is_a_mean_over_the_twins(plant: Plant) -> None:
-    plant(critic_update.critic_loss, lambda scores, target: (scores - target).square().mean(-1).mean(0))
+    plant(critic_update.critic_loss, lambda q_values, target: (q_values - target).square().mean(-1).mean(0))
 
 
 @bug("the_loss_is_the_sum_of_two_mean_squares")
 def the_loss_is_a_sum_over_the_batch(plant: Plant) -> None:
-    plant(critic_update.critic_loss, lambda scores, target: (scores - target).square().sum(-1).sum(0))
+    plant(critic_update.critic_loss, lambda q_values, target: (q_values - target).square().sum(-1).sum(0))
 
 
 @bug("the_loss_is_the_sum_of_two_mean_squares")
 def the_error_is_not_squared(plant: Plant) -> None:
-    plant(critic_update.critic_loss, lambda scores, target: (scores - target).abs().mean(-1).sum(0))
+    plant(critic_update.critic_loss, lambda q_values, target: (q_values - target).abs().mean(-1).sum(0))
 
 
 # Step 12: the critics
@@ -815,10 +817,10 @@ def the_critics_climb_with_the_actor(plant: Plant) -> None:
 
 @bug("the_stored_action_has_no_influence_on_the_actor")
 def the_actor_imitates_the_stored_actions(plant: Plant) -> None:
-    def update(agent, memory, random, settings):
+    def update(agent, buffer, random, settings):
         position = dict(random._next)
-        losses = update_with()(agent, memory, random, settings)
-        stored = bellman.sample_batch(memory, streams.MemberStreams(random.seeds, position=position["sampling"]), 8)
+        losses = update_with()(agent, buffer, random, settings)
+        stored = bellman.sample_batch(buffer, streams.MemberStreams(random.seeds, position=position["sampling"]), 8)
         slip = (agent.actor(stored.state) - stored.action).square().mean()
         (gradient,) = torch.autograd.grad(slip, agent.actor.parameters)
         agent.actor.parameters.detach().sub_(gradient, alpha=1e-3)
@@ -910,7 +912,7 @@ def the_targets_are_not_restored(plant: Plant) -> None:
 
 
 @bug("a_restored_agent_goes_on_bit_for_bit")
-def the_optimisers_memory_is_not_restored(plant: Plant) -> None:
+def the_optimizers_memory_is_not_restored(plant: Plant) -> None:
     right = agents.Agent.tensors
 
     def tensors(self):
@@ -1067,16 +1069,16 @@ def all_episodes_of_an_evaluation_are_the_same(plant: Plant) -> None:
 
 @bug(
     "training_and_evaluation_share_no_environment_and_no_seed",
-    "how_often_one_evaluates_changes_nothing_that_is_learnt",
+    "how_often_one_evaluates_changes_nothing_that_is_learned",
 )
 def evaluation_runs_on_the_training_environments(plant: Plant) -> None:
     right = training.Training.__init__
 
-    def initialise(self, *arguments, **named):
+    def initialize(self, *arguments, **named):
         right(self, *arguments, **named)
         self.evaluator.environments = self.collector.environments
 
-    plant.method(training.Training, "__init__", initialise)
+    plant.method(training.Training, "__init__", initialize)
 
 
 # A run, and its settings
@@ -1084,8 +1086,8 @@ def evaluation_runs_on_the_training_environments(plant: Plant) -> None:
 
 @bug("a_short_run_really_learns", "the_files_of_a_run_show_its_updates")
 def no_update_is_ever_run(plant: Plant) -> None:
-    right = training.Training._owed_for_steps
-    plant.method(training.Training, "_owed_for_steps", lambda self, steps: [0 for _ in right(self, steps)])
+    right = training.Training._updates_due_for_steps
+    plant.method(training.Training, "_updates_due_for_steps", lambda self, steps: [0 for _ in right(self, steps)])
 
 
 @bug("a_run_that_would_never_update_says_so")
@@ -1107,8 +1109,8 @@ def setting_is_lost(name: str) -> Fault:
     """A setting that never reaches the learner: whatever is given, the same value is used."""
 
     def plant_it(plant: Plant) -> None:
-        if name == "memory_size":
-            right_memory = memories.make_replay_memory
+        if name == "buffer_size":
+            right_memory = buffers.make_replay_buffer
             plant(
                 right_memory,
                 lambda members, capacity, *sizes, **named: right_memory(members, 1_000, *sizes, **named),
@@ -1116,11 +1118,11 @@ def setting_is_lost(name: str) -> Fault:
             return
         right = training.Training.__init__
 
-        def initialise(self, run, *others, **named):
+        def initialize(self, run, *others, **named):
             same_for_all = replace(run.td3, **{name: getattr(SETTINGS, name)})
             right(self, replace(run, td3=same_for_all), *others, **named)
 
-        plant.method(training.Training, "__init__", initialise)
+        plant.method(training.Training, "__init__", initialize)
 
     return plant_it
 

@@ -23,19 +23,21 @@ from hypothesis import settings as hypothesis_settings
 from jaxtyping import TypeCheckError
 from torch import Tensor
 
-from td3 import agent_file, collect, config, evaluate, training
+from td3 import config, evaluate, training
 from td3.algorithm import agent as agents
 from td3.algorithm import optimizer as optimizers
-from td3.algorithm import step_01_replay_memory as memories
+from td3.algorithm import step_01_replay_buffer as buffers
 from td3.algorithm import step_02_actor as actors
 from td3.algorithm import step_04_to_09_bellman_target as bellman
 from td3.algorithm import step_10_to_12_critic_update as critic_update
 from td3.algorithm import step_13_actor_update as actor_update
 from td3.algorithm import step_14_to_15_polyak as polyak
 from td3.algorithm import streams
+from td3.collect import collector as collect
 from td3.engine import live_policy
 from td3.environments import check_environment
 from td3.errors import ConfigError
+from td3.run import agent_file
 
 from . import worlds
 from .worlds import ACTION_SIZE, AUTORESET_MODES, HALF, HIGH, LOW, MIDDLE, SETTINGS, STATE_SIZE, small_agent
@@ -81,11 +83,11 @@ def moved(before: dict[str, Tensor], agent: agents.Agent) -> set[str]:
 
 def learn(agent: agents.Agent, count: int, seeds: tuple[int, ...] = (0,), settings: config.TD3Config = SETTINGS):
     """Update an agent on random rows; returns the losses of each update."""
-    memory, random = worlds.filled_memory(len(seeds), dtype=agent.actor.parameters.dtype), streams.MemberStreams(seeds)
-    return [updates.update(agent, memory, random, settings) for _ in range(count)]
+    buffer, random = worlds.filled_buffer(len(seeds), dtype=agent.actor.parameters.dtype), streams.MemberStreams(seeds)
+    return [updates.update(agent, buffer, random, settings) for _ in range(count)]
 
 
-# Step 1: the replay memory
+# Step 1: the replay buffer
 
 
 @guard
@@ -93,20 +95,20 @@ def the_newest_rows_survive_wrap_around() -> None:
     @hypothesis_settings(max_examples=60, deadline=None, derandomize=True, database=None, report_multiple_bugs=False)
     @given(strategies.integers(1, 7), strategies.integers(1, 3), strategies.lists(strategies.integers(0, 17)))
     def holds(capacity: int, members: int, counts: list[int]) -> None:
-        memory = memories.make_replay_memory(members, capacity, 1, 1)
+        buffer = buffers.make_replay_buffer(members, capacity, 1, 1)
         kept: list[deque[list[float]]] = [deque(maxlen=capacity) for _ in range(members)]
         numbers = iter(range(1_000_000))
         for count in counts:
             rows = [[[float(next(numbers)) for _ in range(5)] for _ in range(count)] for _ in range(members)]
-            memory.add_(torch.tensor(rows).reshape(members, count, 5))
+            buffer.add_(torch.tensor(rows).reshape(members, count, 5))
             for member in range(members):
                 kept[member].extend(rows[member])
-            assert len(memory) == int(memory.filled) == len(kept[0])
-        if len(memory) == 0:
+            assert len(buffer) == int(buffer.filled) == len(kept[0])
+        if len(buffer) == 0:
             return
-        indices = torch.arange(len(memory)).expand(members, -1)
+        indices = torch.arange(len(buffer)).expand(members, -1)
         for member in range(members):
-            for part in (memory.gather(indices), memory.member(member).gather(indices[:1])):
+            for part in (buffer.gather(indices), buffer.member(member).gather(indices[:1])):
                 batch = [column[member if len(column) > 1 else 0] for column in part]
                 state, action, reward, next_state, terminated = (column.reshape(-1).tolist() for column in batch)
                 found = sorted(zip(state, action, next_state, reward, terminated, strict=True))
@@ -118,25 +120,25 @@ def the_newest_rows_survive_wrap_around() -> None:
 @guard
 def sampled_rows_have_the_type_and_device_of_stored_ones() -> None:
     for dtype in (torch.float32, torch.float64):
-        memory = memories.make_replay_memory(1, 10, STATE_SIZE, ACTION_SIZE, dtype=dtype)
-        assert memory.rows.dtype == dtype
-        assert memory.rows.device == torch.device("cpu")
-        memory.add_(worlds.random_rows(1, 10, dtype))
-        for column in memory.gather(torch.arange(10).unsqueeze(0)):
-            assert column.dtype == memory.rows.dtype
-            assert column.device == memory.rows.device
+        buffer = buffers.make_replay_buffer(1, 10, STATE_SIZE, ACTION_SIZE, dtype=dtype)
+        assert buffer.rows.dtype == dtype
+        assert buffer.rows.device == torch.device("cpu")
+        buffer.add_(worlds.random_rows(1, 10, dtype))
+        for column in buffer.gather(torch.arange(10).unsqueeze(0)):
+            assert column.dtype == buffer.rows.dtype
+            assert column.device == buffer.rows.device
 
 
 @guard
 def a_memory_is_in_single_precision_unless_told_otherwise() -> None:
-    assert memories.make_replay_memory(1, 10, STATE_SIZE, ACTION_SIZE).rows.dtype == torch.float32
+    assert buffers.make_replay_buffer(1, 10, STATE_SIZE, ACTION_SIZE).rows.dtype == torch.float32
 
 
 @guard
 def a_batch_holds_whole_transitions() -> None:
-    memory = memories.make_replay_memory(1, 4, 2, 1)
-    memory.add_(torch.tensor([[[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 0.0], [11.0, 12.0, 13.0, 14.0, 15.0, 16.0, 1.0]]]))
-    batch = memory.gather(torch.tensor([[1, 0, 1]]))
+    buffer = buffers.make_replay_buffer(1, 4, 2, 1)
+    buffer.add_(torch.tensor([[[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 0.0], [11.0, 12.0, 13.0, 14.0, 15.0, 16.0, 1.0]]]))
+    batch = buffer.gather(torch.tensor([[1, 0, 1]]))
     assert batch.state.tolist() == [[[11, 12], [1, 2], [11, 12]]]
     assert batch.action.tolist() == [[[13], [3], [13]]]
     assert batch.next_state.tolist() == [[[14, 15], [4, 5], [14, 15]]]
@@ -190,9 +192,9 @@ def twins_differ_at_birth() -> None:
 def twins_still_differ_after_a_hundred_updates() -> None:
     agent = small_agent()
     learn(agent, 100)
-    batch = worlds.filled_memory().gather(torch.arange(50).unsqueeze(0))
-    scores = agent.critics(batch.state, batch.action).detach()
-    assert not torch.any(scores[0] == scores[1])
+    batch = worlds.filled_buffer().gather(torch.arange(50).unsqueeze(0))
+    q_values = agent.critics(batch.state, batch.action).detach()
+    assert not torch.any(q_values[0] == q_values[1])
     assert not torch.equal(agent.critics_target.parameters[0], agent.critics_target.parameters[1])
 
 
@@ -257,10 +259,10 @@ def numbers_do_not_repeat() -> None:
 
 @guard
 def every_stored_row_is_as_likely_as_another_and_no_other_is_drawn() -> None:
-    memory, random = memories.make_replay_memory(2, 50, 1, 1), streams.MemberStreams((0, 1))
-    memory.rows.fill_(torch.nan)
-    memory.add_(torch.arange(20.0).reshape(1, 20, 1).expand(2, 20, 5).clone())
-    drawn = torch.cat([bellman.sample_batch(memory, random, 64).reward for _ in range(150)], 1)
+    buffer, random = buffers.make_replay_buffer(2, 50, 1, 1), streams.MemberStreams((0, 1))
+    buffer.rows.fill_(torch.nan)
+    buffer.add_(torch.arange(20.0).reshape(1, 20, 1).expand(2, 20, 5).clone())
+    drawn = torch.cat([bellman.sample_batch(buffer, random, 64).reward for _ in range(150)], 1)
     assert not drawn.isnan().any()
     for member in drawn:
         counts = torch.bincount(member.long(), minlength=20)
@@ -271,9 +273,9 @@ def every_stored_row_is_as_likely_as_another_and_no_other_is_drawn() -> None:
 
 @guard
 def members_draw_rows_of_their_own() -> None:
-    memory, random = memories.make_replay_memory(2, 50, 1, 1), streams.MemberStreams((0, 1))
-    memory.add_(torch.arange(100.0).reshape(2, 50, 1).expand(2, 50, 5).clone())
-    reward = bellman.sample_batch(memory, random, 64).reward
+    buffer, random = buffers.make_replay_buffer(2, 50, 1, 1), streams.MemberStreams((0, 1))
+    buffer.add_(torch.arange(100.0).reshape(2, 50, 1).expand(2, 50, 5).clone())
+    reward = bellman.sample_batch(buffer, random, 64).reward
     assert bool((reward[0] < 50).all())
     assert bool((reward[1] >= 50).all())
     assert not torch.equal(reward[0], reward[1] - 50)
@@ -296,7 +298,7 @@ def the_target_actor_plays_the_next_action() -> None:
     other.actor_target.parameters.add_(0.5)
     assert not torch.equal(learn(agent, 1)[0].critic, learn(other, 1)[0].critic)
     states = torch.randn(1, 5, STATE_SIZE, generator=torch.Generator().manual_seed(0))
-    assert torch.equal(bellman.next_action_of_target(other.actor_target, states), other.actor_target(states))
+    assert torch.equal(bellman.target_action(other.actor_target, states), other.actor_target(states))
 
 
 # Step 6: smoothing
@@ -306,7 +308,7 @@ BOX = actors.ActionRange(torch.tensor(LOW), torch.tensor(HIGH))
 
 def smoothed(action: Tensor, noise: float, clip: float) -> Tensor:
     """Actions after step 6, with random numbers of seed 0."""
-    return bellman.smooth_next_action(action, streams.MemberStreams((0,)), noise, clip, BOX)
+    return bellman.smooth_target_action(action, streams.MemberStreams((0,)), noise, clip, BOX)
 
 
 @guard
@@ -315,7 +317,7 @@ def smoothing_by_hand() -> None:
     action = torch.tensor([[[-0.5, 3.875], [0.9, 0.6], [-0.5, 3.875]]])
     normal = torch.tensor([[[1.0, -4.0], [1.0, -1.0], [-0.5, 0.5]]])
     numbers = worlds.FixedNumbers(torch.tensor([[0]]), normal)
-    found = bellman.smooth_next_action(action, numbers, 0.2, 0.5, BOX)
+    found = bellman.smooth_target_action(action, numbers, 0.2, 0.5, BOX)
     torch.testing.assert_close(found, torch.tensor([[[-0.2, 2.1875], [1.0, 0.5], [-0.65, 4.2125]]]))
 
 
@@ -345,7 +347,7 @@ def smoothing_differs_from_row_to_row() -> None:
 @guard
 def smoothing_differs_from_update_to_update() -> None:
     random = streams.MemberStreams((0,))
-    first, second = (bellman.smooth_next_action(BOX.middle.expand(1, 50, 2), random, 0.1, 0.5, BOX) for _ in range(2))
+    first, second = (bellman.smooth_target_action(BOX.middle.expand(1, 50, 2), random, 0.1, 0.5, BOX) for _ in range(2))
     assert not torch.any(first == second)
 
 
@@ -357,14 +359,14 @@ def smoothing_without_noise_changes_nothing() -> None:
 
 @guard
 def both_twins_score_the_same_smoothed_action() -> None:
-    agent, memory = small_agent(dtype=torch.float64), worlds.filled_memory(dtype=torch.float64)
+    agent, buffer = small_agent(dtype=torch.float64), worlds.filled_buffer(dtype=torch.float64)
     agent.critics_target.parameters[1] = agent.critics_target.parameters[0]
     agent.critics.parameters.detach().zero_()
     rows, zero = torch.arange(8).unsqueeze(0), torch.zeros(1, 8, 2, dtype=torch.float64)
     # A second draw of noise would give these large numbers to one of the twins.
     numbers = worlds.FixedNumbers(rows, zero, zero + 9)
-    loss = updates.update(agent, memory, numbers, replace(SETTINGS, policy_delay=2)).critic
-    fresh, batch = small_agent(dtype=torch.float64), memory.gather(rows)
+    loss = updates.update(agent, buffer, numbers, replace(SETTINGS, policy_delay=2)).critic
+    fresh, batch = small_agent(dtype=torch.float64), buffer.gather(rows)
     score = fresh.critics_target(batch.next_state, fresh.actor_target(batch.next_state))[0]
     expected = batch.reward + 0.99 * (1 - batch.terminated) * score
     torch.testing.assert_close(loss, 2 * expected.square().mean(-1))
@@ -376,32 +378,32 @@ def both_twins_score_the_same_smoothed_action() -> None:
 @guard
 def target_scores_by_hand() -> None:
     state, action = (torch.tensor(x, dtype=torch.float64) for x in ([[[2.0], [-3.0]]], [[[3.0], [1.0]]]))
-    scores = bellman.score_by_targets(worlds.critics_by_hand(), state, action)
+    q_values = bellman.q_values_of_targets(worlds.critics_by_hand(), state, action)
     # Q1: 2 + 6 + 0.5 and relu(-0.5); Q2: 2 * 8 - 10 and 2 * 7 - 10.
-    assert scores.tolist() == [[[8.5, 0.0]], [[6.0, 4.0]]]
-    assert bellman.smaller_score(scores).tolist() == [[6.0, 0.0]]
+    assert q_values.tolist() == [[[8.5, 0.0]], [[6.0, 4.0]]]
+    assert bellman.min_q(q_values).tolist() == [[6.0, 0.0]]
 
 
 @guard
 def the_smaller_score_is_kept() -> None:
-    scores = torch.tensor([[[1.0, 5.0, -2.0]], [[3.0, 4.0, -7.0]]])
-    assert bellman.smaller_score(scores).tolist() == [[1.0, 4.0, -7.0]]
-    scores = torch.randn(2, 3, 40, generator=torch.Generator().manual_seed(0))
-    kept = bellman.smaller_score(scores)
-    assert bool((kept <= scores[0]).all())
-    assert bool((kept <= scores[1]).all())
-    assert bool(((kept == scores[0]) | (kept == scores[1])).all())
+    q_values = torch.tensor([[[1.0, 5.0, -2.0]], [[3.0, 4.0, -7.0]]])
+    assert bellman.min_q(q_values).tolist() == [[1.0, 4.0, -7.0]]
+    q_values = torch.randn(2, 3, 40, generator=torch.Generator().manual_seed(0))
+    kept = bellman.min_q(q_values)
+    assert bool((kept <= q_values[0]).all())
+    assert bool((kept <= q_values[1]).all())
+    assert bool(((kept == q_values[0]) | (kept == q_values[1])).all())
 
 
 @guard
 def the_online_critics_have_no_say_in_the_bellman_target() -> None:
-    agent, memory = small_agent(dtype=torch.float64), worlds.filled_memory(dtype=torch.float64)
+    agent, buffer = small_agent(dtype=torch.float64), worlds.filled_buffer(dtype=torch.float64)
     # With critics that always say 0 the loss is twice the mean square of the Bellman target.
     agent.critics.parameters.detach().zero_()
     rows = torch.arange(8).unsqueeze(0)
     numbers = worlds.FixedNumbers(rows, torch.zeros(1, 8, 2, dtype=torch.float64))
-    loss = updates.update(agent, memory, numbers, SETTINGS).critic
-    batch = memory.gather(rows)
+    loss = updates.update(agent, buffer, numbers, SETTINGS).critic
+    batch = buffer.gather(rows)
     score = agent.critics_target(batch.next_state, agent.actor_target(batch.next_state)).amin(0)
     expected = batch.reward + 0.99 * (1 - batch.terminated) * score
     torch.testing.assert_close(loss, 2 * expected.square().mean(-1))
@@ -409,17 +411,17 @@ def the_online_critics_have_no_say_in_the_bellman_target() -> None:
 
 @guard
 def no_gradient_passes_through_a_target() -> None:
-    agent, memory = small_agent(), worlds.filled_memory()
+    agent, buffer = small_agent(), worlds.filled_buffer()
     agent.actor_target.parameters.requires_grad_()
     agent.critics_target.parameters.requires_grad_()
     random = streams.MemberStreams((0,))
-    batch = bellman.sample_batch(memory, random, 8)
-    action = bellman.next_action_of_target(agent.actor_target, batch.next_state)
-    blurred = bellman.smooth_next_action(action, random, 0.2, 0.5, agent.actor.action_range)
-    scores = bellman.score_by_targets(agent.critics_target, batch.next_state, blurred)
-    smaller = bellman.smaller_score(scores)
+    batch = bellman.sample_batch(buffer, random, 8)
+    action = bellman.target_action(agent.actor_target, batch.next_state)
+    blurred = bellman.smooth_target_action(action, random, 0.2, 0.5, agent.actor.action_range)
+    q_values = bellman.q_values_of_targets(agent.critics_target, batch.next_state, blurred)
+    smaller = bellman.min_q(q_values)
     target = bellman.bellman_target(batch.reward, batch.terminated, smaller, 0.99)
-    assert not any(found.requires_grad for found in (action, blurred, scores, smaller, target))
+    assert not any(found.requires_grad for found in (action, blurred, q_values, smaller, target))
 
 
 # Step 9: the Bellman target
@@ -485,12 +487,12 @@ def a_time_out_bootstraps_from_the_true_last_observation() -> None:
     agent = small_agent()
     for mode in AUTORESET_MODES:
         row = next(row for row in worlds.collect(mode).rows[0] if row[0:3].tolist() == [0, 0, 2])
-        memory = memories.make_replay_memory(1, 1, STATE_SIZE, ACTION_SIZE)
-        memory.add_(torch.from_numpy(row).reshape(1, 1, -1))
-        batch = memory.gather(torch.tensor([[0]]))
+        buffer = buffers.make_replay_buffer(1, 1, STATE_SIZE, ACTION_SIZE)
+        buffer.add_(torch.from_numpy(row).reshape(1, 1, -1))
+        batch = buffer.gather(torch.tensor([[0]]))
         last_observation = torch.tensor([[[0.0, 0.0, 3.0]]])
-        action = bellman.next_action_of_target(agent.actor_target, batch.next_state)
-        score = bellman.smaller_score(bellman.score_by_targets(agent.critics_target, batch.next_state, action))
+        action = bellman.target_action(agent.actor_target, batch.next_state)
+        score = bellman.min_q(bellman.q_values_of_targets(agent.critics_target, batch.next_state, action))
         found = bellman.bellman_target(batch.reward, batch.terminated, score, 0.9)
         true_score = agent.critics_target(last_observation, agent.actor_target(last_observation)).amin(0)
         torch.testing.assert_close(found, 3.0 + 0.9 * true_score)
@@ -526,33 +528,33 @@ def wrong_shapes_are_refused() -> None:
     assert refuses(critic_update.critic_loss, pair.unsqueeze(-1), row)
     assert refuses(critic_update.critic_loss, pair, column)
     assert refuses(critic_update.critic_loss, pair, torch.zeros(1, 5))
-    assert refuses(bellman.smaller_score, pair.unsqueeze(-1))
+    assert refuses(bellman.min_q, pair.unsqueeze(-1))
     critics = small_agent().critics
     states, actions = torch.zeros(1, 4, STATE_SIZE), torch.zeros(1, 4, ACTION_SIZE)
-    assert refuses(critic_update.score_by_critics, critics, states[0], actions[0])
-    assert refuses(critic_update.score_by_critics, critics, states, actions[:, :3])
+    assert refuses(critic_update.q_values_of_critics, critics, states[0], actions[0])
+    assert refuses(critic_update.q_values_of_critics, critics, states, actions[:, :3])
 
 
 @guard
 def each_row_has_one_score_of_each_critic() -> None:
-    agent, batch = small_agent((0, 1)), worlds.filled_memory(2).gather(torch.arange(8).expand(2, 8))
-    scores = critic_update.score_by_critics(agent.critics, batch.state, batch.action)
-    assert scores.shape == (2, 2, 8)
+    agent, batch = small_agent((0, 1)), worlds.filled_buffer(2).gather(torch.arange(8).expand(2, 8))
+    q_values = critic_update.q_values_of_critics(agent.critics, batch.state, batch.action)
+    assert q_values.shape == (2, 2, 8)
     alone = agent.critics(batch.state[:, 3:4], batch.action[:, 3:4])
-    torch.testing.assert_close(scores[..., 3:4], alone)
+    torch.testing.assert_close(q_values[..., 3:4], alone)
 
 
 @guard
 def the_stored_action_is_scored() -> None:
     state, action = (torch.tensor(x, dtype=torch.float64) for x in ([[[2.0], [-3.0]]], [[[3.0], [1.0]]]))
-    scores = critic_update.score_by_critics(worlds.critics_by_hand(), state, action)
-    assert scores.tolist() == [[[8.5, 0.0]], [[6.0, 4.0]]]
+    q_values = critic_update.q_values_of_critics(worlds.critics_by_hand(), state, action)
+    assert q_values.tolist() == [[[8.5, 0.0]], [[6.0, 4.0]]]
     agent, other = small_agent(), small_agent()
-    memory, changed = worlds.filled_memory(), worlds.filled_memory()
+    buffer, changed = worlds.filled_buffer(), worlds.filled_buffer()
     changed.rows[..., STATE_SIZE : STATE_SIZE + ACTION_SIZE] += 1
     means = [
         updates.update(a, m, streams.MemberStreams((0,)), SETTINGS).mean_q
-        for a, m in ((agent, memory), (other, changed))
+        for a, m in ((agent, buffer), (other, changed))
     ]
     assert not torch.equal(*means)
 
@@ -562,14 +564,14 @@ def the_stored_action_is_scored() -> None:
 
 @guard
 def the_loss_is_the_sum_of_two_mean_squares() -> None:
-    scores = torch.tensor([[[1.0, 2.0], [5.0, 5.0]], [[0.0, 4.0], [5.0, 8.0]]], requires_grad=True)
+    q_values = torch.tensor([[[1.0, 2.0], [5.0, 5.0]], [[0.0, 4.0], [5.0, 8.0]]], requires_grad=True)
     target = torch.tensor([[2.0, 3.0], [5.0, 4.0]])
-    loss = critic_update.critic_loss(scores, target)
+    loss = critic_update.critic_loss(q_values, target)
     # Member 0: (1 + 1) / 2 + (4 + 1) / 2. Member 1: (0 + 1) / 2 + (0 + 16) / 2.
     assert loss.tolist() == [3.5, 8.5]
-    (slope,) = torch.autograd.grad(loss.sum(), scores)
+    (gradient,) = torch.autograd.grad(loss.sum(), q_values)
     # 2 (q - y) / rows.
-    assert slope.tolist() == [[[-1.0, -1.0], [0.0, 1.0]], [[-2.0, 1.0], [0.0, 4.0]]]
+    assert gradient.tolist() == [[[-1.0, -1.0], [0.0, 1.0]], [[-2.0, 1.0], [0.0, 4.0]]]
 
 
 # Step 12: the critics
@@ -603,12 +605,12 @@ def an_update_without_its_turn_moves_both_critics_and_nothing_else() -> None:
 
 @guard
 def members_learn_as_if_alone() -> None:
-    together, memory = small_agent((3, 4), "sgd", torch.float64), worlds.filled_memory(2, dtype=torch.float64)
+    together, buffer = small_agent((3, 4), "sgd", torch.float64), worlds.filled_buffer(2, dtype=torch.float64)
     random = streams.MemberStreams((3, 4), dtype=torch.float64)
     for _ in range(6):
-        updates.update(together, memory, random, SETTINGS)
+        updates.update(together, buffer, random, SETTINGS)
     for member, seed in enumerate((3, 4)):
-        alone, own_memory = small_agent((seed,), "sgd", torch.float64), memory.member(member)
+        alone, own_memory = small_agent((seed,), "sgd", torch.float64), buffer.member(member)
         own_random = streams.MemberStreams((seed,), dtype=torch.float64)
         for _ in range(6):
             updates.update(alone, own_memory, own_random, SETTINGS)
@@ -679,12 +681,12 @@ def the_score_of_critic_1_rises_by_a_small_step() -> None:
 def the_stored_action_has_no_influence_on_the_actor() -> None:
     agent, other = small_agent(), small_agent()
     settings = replace(SETTINGS, policy_delay=1, gamma=0.0)
-    memory, changed = worlds.filled_memory(), worlds.filled_memory()
+    buffer, changed = worlds.filled_buffer(), worlds.filled_buffer()
     changed.rows[..., STATE_SIZE : STATE_SIZE + ACTION_SIZE] += 1
     # Critics that cannot learn: only the actor's own turn is seen.
     for one in (agent, other):
         one.critics_optimizer = optimizers.SGD(one.critics.parameters, 0.0)
-    updates.update(agent, memory, streams.MemberStreams((0,)), settings)
+    updates.update(agent, buffer, streams.MemberStreams((0,)), settings)
     updates.update(other, changed, streams.MemberStreams((0,)), settings)
     assert torch.equal(agent.actor.parameters, other.actor.parameters)
 
@@ -727,10 +729,10 @@ def tau_0_holds_the_targets_and_tau_1_copies() -> None:
 def the_actor_and_the_targets_move_only_in_their_turn() -> None:
     for delay in (1, 2, 3):
         agent = small_agent()
-        memory, random = worlds.filled_memory(), streams.MemberStreams((0,))
+        buffer, random = worlds.filled_buffer(), streams.MemberStreams((0,))
         for number in range(1, 7):
             before = snapshot(agent)
-            losses = updates.update(agent, memory, random, replace(SETTINGS, policy_delay=delay))
+            losses = updates.update(agent, buffer, random, replace(SETTINGS, policy_delay=delay))
             turn = number % delay == 0
             everything = {"actor", "actor_target", "critics", "critics_target"}
             assert moved(before, agent) == (everything if turn else {"critics"})
@@ -740,32 +742,32 @@ def the_actor_and_the_targets_move_only_in_their_turn() -> None:
 
 @guard
 def a_restored_agent_goes_on_bit_for_bit() -> None:
-    memory, settings = worlds.filled_memory(2), SETTINGS
+    buffer, settings = worlds.filled_buffer(2), SETTINGS
     steady, random = small_agent((0, 1)), streams.MemberStreams((0, 1))
     for _ in range(9):
-        updates.update(steady, memory, random, settings)
-    restored = small_agent((7, 8))
-    for name, tensor in restored.tensors().items():
+        updates.update(steady, buffer, random, settings)
+    seek = small_agent((7, 8))
+    for name, tensor in seek.tensors().items():
         tensor.copy_(steady.tensors()[name])
-    restored.updates[:] = steady.updates
+    seek.updates[:] = steady.updates
     resumed_random = streams.MemberStreams((0, 1), position=9)
     for _ in range(9):
-        updates.update(steady, memory, random, settings)
-        updates.update(restored, memory, resumed_random, settings)
-    assert same(steady.tensors(), restored.tensors())
+        updates.update(steady, buffer, random, settings)
+        updates.update(seek, buffer, resumed_random, settings)
+    assert same(steady.tensors(), seek.tensors())
 
 
 @guard
 def a_copied_agent_goes_on_bit_for_bit_in_memory_of_its_own() -> None:
-    memory, agent = worlds.filled_memory(2), small_agent((0, 1))
+    buffer, agent = worlds.filled_buffer(2), small_agent((0, 1))
     learn(agent, 9, (0, 1))
     copy, before = agent.copied(), {name: tensor.clone() for name, tensor in agent.tensors().items()}
     for _ in range(4):
-        updates.update(copy, memory, streams.MemberStreams((0, 1), position=9), SETTINGS)
+        updates.update(copy, buffer, streams.MemberStreams((0, 1), position=9), SETTINGS)
     assert same(agent.tensors(), before)
     assert agent.updates.tolist() == [9, 9]
     for _ in range(4):
-        updates.update(agent, memory, streams.MemberStreams((0, 1), position=9), SETTINGS)
+        updates.update(agent, buffer, streams.MemberStreams((0, 1), position=9), SETTINGS)
     assert same(agent.tensors(), copy.tensors())
 
 
@@ -902,7 +904,7 @@ def training_and_evaluation_share_no_environment_and_no_seed() -> None:
 
 
 @guard
-def how_often_one_evaluates_changes_nothing_that_is_learnt() -> None:
+def how_often_one_evaluates_changes_nothing_that_is_learned() -> None:
     assert worlds.short_run(eval_every=3) == worlds.short_run(eval_every=0)
 
 
@@ -912,22 +914,22 @@ def how_often_one_evaluates_changes_nothing_that_is_learnt() -> None:
 @guard
 def a_short_run_really_learns() -> None:
     watcher = worlds.Watcher()
-    settings = replace(SETTINGS, random_steps=10)
+    settings = replace(SETTINGS, learning_starts=10)
     last = worlds.short_run(settings, watcher)
     row = watcher.rows[-1]
     assert row["env_steps"] == 40
     assert row["updates"] == 30
     assert all(np.isfinite(row[name]) for name in ("critic_loss", "actor_loss", "mean_q", "episode_return"))
     assert row["critic_loss"] > 0
-    never = worlds.short_run(replace(settings, random_steps=1_000))
+    never = worlds.short_run(replace(settings, learning_starts=1_000))
     assert last != never
-    learnt, newborn = (agent_file.load_tensors(raw) for raw in (last, never))
-    assert all(not np.array_equal(learnt[name], newborn[name]) for name in newborn)
+    learned, new_learner = (agent_file.load_tensors(raw) for raw in (last, never))
+    assert all(not np.array_equal(learned[name], new_learner[name]) for name in new_learner)
 
 
 @guard
 def a_run_that_would_never_update_says_so() -> None:
-    never = config.resolve("Hopper-v5", steps=1_000, random_steps=1_000)
+    never = config.resolve("Hopper-v5", steps=1_000, learning_starts=1_000)
     assert "No update" in " ".join(never.warnings())
     with pytest.raises(ConfigError, match="no update would happen"):
         never.require_updates()
@@ -940,7 +942,7 @@ def the_files_of_a_run_show_its_updates() -> None:
         run = training.train(
             worlds.SHORT_TASK,
             steps=40,
-            random_steps=10,
+            learning_starts=10,
             hidden_sizes=(16, 16),
             batch_size=8,
             eval_every=0,
@@ -961,17 +963,17 @@ CHANGED: dict[str, Any] = {
     "critic_learning_rate": 2e-3,
     "optimizer": "sgd",
     "batch_size": 9,
-    "memory_size": 12,
-    "random_steps": 11,
+    "buffer_size": 12,
+    "learning_starts": 11,
     "exploration_noise": 0.2,
-    "target_noise": 0.1,
+    "target_policy_noise": 0.1,
     "target_noise_clip": 0.1,
     "policy_delay": 3,
     "gamma": 0.9,
     "tau": 0.01,
-    "updates_per_step": 0.5,
-    "update_when": "episode",
-    "picture_features": 7,
+    "utd_ratio": 0.5,
+    "train_freq": "episode",
+    "image_features": 7,
     "random_shift": 1,
 }
 """Another value of every setting of the algorithm."""
@@ -983,8 +985,8 @@ def setting_reaches_the_learner(name: str) -> None:
     assert getattr(SETTINGS, name) != CHANGED[name]
     changed = replace(SETTINGS, **{name: CHANGED[name]})
     seen: dict[str, Any] = {}
-    if name in ("picture_features", "random_shift"):  # which only a run from pictures knows
-        seen = {"env": "Rail-v0", "pixels": True, "picture_size": 40, "frames": 1}
+    if name in ("image_features", "random_shift"):  # which only a run from pictures knows
+        seen = {"env": "Rail-v0", "pixels": True, "image_size": 40, "frames": 1}
     assert worlds.short_run(changed, **seen) != worlds.short_run(SETTINGS, **seen)
 
 

@@ -12,12 +12,12 @@ import torch
 from gymnasium.spaces import Box
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from td3.algorithm import Agent, make_replay_memory
+from td3.algorithm import Agent, make_replay_buffer
 from td3.algorithm.networks import StackedMLP, parameter_count
 from td3.algorithm.step_03_twin_critics import TwinCritics
-from td3.collect import Collector
+from td3.collect.collector import Collector
 from td3.config import TD3Config, TrainConfig
-from td3.environments import EnvironmentRow
+from td3.environments import InProcessVectorEnv
 from td3.policy import Policy
 from td3.training import Silence, train_run
 
@@ -31,8 +31,8 @@ SETTINGS = TD3Config(
     actor_learning_rate=1e-3,
     critic_learning_rate=1e-3,
     batch_size=8,
-    memory_size=1_000,
-    random_steps=10,
+    buffer_size=1_000,
+    learning_starts=10,
     target_noise_clip=0.3,
 )
 
@@ -56,11 +56,11 @@ def random_rows(members: int = 1, count: int = 100, dtype: torch.dtype = torch.f
     return rows
 
 
-def filled_memory(members: int = 1, count: int = 100, dtype: torch.dtype = torch.float32):
-    """A memory that holds `random_rows`."""
-    memory = make_replay_memory(members, count, STATE_SIZE, ACTION_SIZE, dtype=dtype)
-    memory.add_(random_rows(members, count, dtype))
-    return memory
+def filled_buffer(members: int = 1, count: int = 100, dtype: torch.dtype = torch.float32):
+    """A buffer that holds `random_rows`."""
+    buffer = make_replay_buffer(members, count, STATE_SIZE, ACTION_SIZE, dtype=dtype)
+    buffer.add_(random_rows(members, count, dtype))
+    return buffer
 
 
 class FixedNumbers:
@@ -155,7 +155,7 @@ class ScriptedTask(gym.Env):
 
 
 class Transition(NamedTuple):
-    """A row of the memory, without the action."""
+    """A row of the buffer, without the action."""
 
     state: tuple[float, ...]
     next_state: tuple[float, ...]
@@ -164,7 +164,7 @@ class Transition(NamedTuple):
 
 
 def script_transitions(place: int, count: int) -> list[Transition]:
-    """What the scripted task at this place ought to leave in the memory."""
+    """What the scripted task at this place ought to leave in the buffer."""
     found: list[Transition] = []
     episode = 0
     while len(found) < count:
@@ -185,7 +185,7 @@ def scripted_row(mode: AutoresetMode, places: int = 2):
     """Scripted tasks side by side, reset in this way."""
     makers = [lambda place=place: ScriptedTask(SCRIPTS[place % 2], place) for place in range(places)]
     if mode == AutoresetMode.DISABLED:
-        row = EnvironmentRow([make() for make in makers])
+        row = InProcessVectorEnv([make() for make in makers])
         row.seeds_episodes = False  # the scripts run on from episode to episode
         return row
     return SyncVectorEnv(makers, autoreset_mode=mode)

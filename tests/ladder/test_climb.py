@@ -119,9 +119,9 @@ def test_each_of_td3s_changes_alone_is_ddpg_with_one_difference(name):
         module = idea_module(name)
         learner = module.Learner(make_task(6), 0, module.Settings())
         rows = np.random.default_rng(0).uniform(-1, 1, (1, 300, 7)).astype(np.float32)
-        learner.memory.add_(torch.from_numpy(rows))
+        learner.buffer.add_(torch.from_numpy(rows))
         for _ in range(3):
-            ddpg_with(change, learner.agent, learner.memory, MemberStreams([0]), module.Settings())
+            ddpg_with(change, learner.agent, learner.buffer, MemberStreams([0]), module.Settings())
         made[change] = (
             learner.agent.critics.parameters.detach().clone(),
             learner.agent.actor.parameters.detach().clone(),

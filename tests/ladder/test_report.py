@@ -54,8 +54,8 @@ def test_another_task_is_an_option(capsys, tmp_path, words):
 
 
 def test_all_rungs_are_run_and_written_as_one_page(capsys, tmp_path):
-    out, picture = tmp_path / "page.html", tmp_path / "picture.png"
-    words = ["--seeds", "1", "--steps", "2", "--out", str(out), "--picture", str(picture), "--json"]
+    out, image = tmp_path / "page.html", tmp_path / "picture.png"
+    words = ["--seeds", "1", "--steps", "2", "--out", str(out), "--picture", str(image), "--json"]
     assert main(["ladder", "all", *words]) == 0
     output, progress = capsys.readouterr()
     figures = json.loads(output)
@@ -64,7 +64,7 @@ def test_all_rungs_are_run_and_written_as_one_page(capsys, tmp_path):
     assert progress.count("\n") == 8
     assert "8/8  rung " in progress
     assert "td3 ladder all --seeds 1 --steps 2" in out.read_text(encoding="utf-8")
-    assert picture.stat().st_size > 5_000
+    assert image.stat().st_size > 5_000
 
 
 @pytest.mark.parametrize(

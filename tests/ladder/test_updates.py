@@ -79,7 +79,7 @@ class TestQLearning:
         one = learner(rung_1_q_learning, exploration=0.0)
         assert {int(one.act(S)) for _ in range(100)} == {0, 1, 2, 3, 4}
 
-    def test_every_state_of_the_rail_has_a_cell_and_neighbours_share_it(self):
+    def test_every_state_of_the_rail_has_a_cell_and_neighbors_share_it(self):
         one = learner(rung_1_q_learning, cells=10)
         corners = np.array([[-2, -2], [2, 2], [1.99, 1.99], [-2, 2]], np.float32)
         assert one.cell(corners).tolist() == [0, 99, 99, 90]
@@ -108,10 +108,10 @@ class TestDeepQLearning:
         assert outputs(one.q, S)[2] > before[2]
 
     def test_the_memory_keeps_the_newest(self):
-        one = learner(rung_2_deep_q_learning, memory_size=3)
+        one = learner(rung_2_deep_q_learning, buffer_size=3)
         for reward in range(5):
             one.learn(step(np.int64(0), float(reward)))
-        assert [row.reward for row in one.memory] == [2, 3, 4]
+        assert [row.reward for row in one.buffer] == [2, 3, 4]
 
     def test_act_is_greedy_but_for_the_exploration(self):
         one = learner(rung_2_deep_q_learning, exploration=0.5)
@@ -172,8 +172,8 @@ class TestActorCritic:
         one.learn(step(np.array([0.5]), -2.0, terminated, truncated))
         # y - V = -2 + 0.99 * 3 - 3 = -2.03, or -2 - 3 after an end
         assert losses[0].item() == pytest.approx(0.5 * surprise**2)
-        (slope,) = torch.autograd.grad(losses[0], one.critic[-1].bias)
-        assert slope.item() == pytest.approx(-surprise)
+        (gradient,) = torch.autograd.grad(losses[0], one.critic[-1].bias)
+        assert gradient.item() == pytest.approx(-surprise)
         (uphill,) = torch.autograd.grad(losses[1], one.actor.network[-1].bias)
         assert uphill.item() == pytest.approx(-surprise * 2)  # d log pi / d mean = 0.5 / 0.25
 
@@ -198,7 +198,7 @@ class TestDDPG:
         ("terminated", "truncated", "goal"), [(False, False, 2.95), (False, True, 2.95), (True, False, -2.0)]
     )
     def test_the_critic_learns_from_the_targets(self, terminated, truncated, goal, monkeypatch):
-        one = learner(rung_5_ddpg, batch_size=4, random_steps=1)
+        one = learner(rung_5_ddpg, batch_size=4, learning_starts=1)
         constant(one.critic_target, 5.0)
         constant(one.critic, 1.0)
         losses = []
@@ -206,12 +206,12 @@ class TestDDPG:
         one.learn(step(np.array([0.5]), -2.0, terminated, truncated))
         # y = -2 + 0.99 * 5 = 2.95, or -2 after an end; Q = 1; the mean over four equal rows
         assert losses[0].item() == pytest.approx((goal - 1) ** 2, rel=1e-5)
-        (slope,) = torch.autograd.grad(losses[0], one.critic[-1].bias)
-        assert slope.item() == pytest.approx(-2 * (goal - 1), rel=1e-5)
+        (gradient,) = torch.autograd.grad(losses[0], one.critic[-1].bias)
+        assert gradient.item() == pytest.approx(-2 * (goal - 1), rel=1e-5)
         assert losses[1].item() == pytest.approx(-1)
 
     def test_the_actor_goes_up_the_critics_slope(self):
-        one = learner(rung_5_ddpg, batch_size=1, random_steps=1, critic_learning_rate=0.0)
+        one = learner(rung_5_ddpg, batch_size=1, learning_starts=1, critic_learning_rate=0.0)
         with torch.no_grad():  # Q(s, a) = relu(a + 2) + 0 ... : rises with the action
             for layer in (one.critic[0], one.critic[2], one.critic[4]):
                 layer.weight.zero_()
@@ -224,7 +224,7 @@ class TestDDPG:
         assert one.policy(S[None])[0, 0] > before
 
     def test_the_targets_follow_by_the_share_tau(self):
-        one = learner(rung_5_ddpg, batch_size=2, random_steps=1, tau=0.25)
+        one = learner(rung_5_ddpg, batch_size=2, learning_starts=1, tau=0.25)
         old = [weight.clone() for weight in (*one.actor_target.parameters(), *one.critic_target.parameters())]
         one.learn(step(np.array([0.5])))
         new = [*one.actor_target.parameters(), *one.critic_target.parameters()]
@@ -233,7 +233,7 @@ class TestDDPG:
             assert torch.allclose(after, 0.75 * before + 0.25 * now, atol=1e-7)
 
     def test_at_first_any_action_then_the_actors_with_noise_inside_the_range(self):
-        one = learner(rung_5_ddpg, random_steps=2, exploration_noise=0.2, batch_size=1)
+        one = learner(rung_5_ddpg, learning_starts=2, exploration_noise=0.2, batch_size=1)
         first = np.array([one.act(S)[0] for _ in range(500)])
         assert first.min() < -0.9
         assert first.max() > 0.9
@@ -248,18 +248,18 @@ class TestTD3:
     def test_an_update_is_the_algorithms_own(self, monkeypatch):
         calls = []
         monkeypatch.setattr(rung_6_td3, "update", lambda *given: calls.append(given))
-        one = learner(rung_6_td3, random_steps=2)
+        one = learner(rung_6_td3, learning_starts=2)
         one.learn(step(np.array([0.5])))
         assert calls == []
         one.learn(step(np.array([0.5])))
-        assert calls == [(one.agent, one.memory, one.streams, one.settings)]
-        assert inspect.unwrap(rung_module(6).make_replay_memory).__module__.startswith("td3.algorithm")
+        assert calls == [(one.agent, one.buffer, one.streams, one.settings)]
+        assert inspect.unwrap(rung_module(6).make_replay_buffer).__module__.startswith("td3.algorithm")
 
     @pytest.mark.parametrize(("terminated", "truncated", "stored"), [(False, True, 0.0), (True, False, 1.0)])
     def test_only_a_true_end_is_stored_as_one(self, terminated, truncated, stored):
         one = learner(rung_6_td3)
         one.learn(step(np.array([0.5]), -2.0, terminated, truncated))
-        row = one.memory.gather(torch.zeros(1, 1, dtype=torch.int64))
+        row = one.buffer.gather(torch.zeros(1, 1, dtype=torch.int64))
         assert row.terminated.item() == stored
         assert row.reward.item() == -2
         assert row.state[0, 0].numpy() == pytest.approx(S)
@@ -268,9 +268,9 @@ class TestTD3:
 
     def test_the_settings_are_td3s_with_this_rungs_numbers(self):
         settings = rung_6_td3.Settings()
-        assert (settings.policy_delay, settings.target_noise, settings.target_noise_clip) == (2, 0.2, 0.5)
+        assert (settings.policy_delay, settings.target_policy_noise, settings.target_noise_clip) == (2, 0.2, 0.5)
         below = rung_5_ddpg.Settings()
-        for name in ("steps", "gamma", "tau", "batch_size", "memory_size", "random_steps", "exploration_noise"):
+        for name in ("steps", "gamma", "tau", "batch_size", "buffer_size", "learning_starts", "exploration_noise"):
             assert getattr(settings, name) == getattr(below, name)
         for name in ("actor_learning_rate", "critic_learning_rate"):
             assert getattr(settings, name) == getattr(below, name)

@@ -9,9 +9,9 @@ import numpy as np
 from gymnasium.spaces import Box
 from safetensors.numpy import load_file
 
-from td3.agent_file import network_tensors
 from td3.algorithm import Agent
 from td3.config import resolve
+from td3.run.agent_file import network_tensors
 from td3.training import train_run
 
 Array = np.ndarray
@@ -170,7 +170,7 @@ class Learnt:
             "batch_size": 64,
             "actor_learning_rate": 1e-3,
             "critic_learning_rate": 1e-3,
-            "random_steps": 200,
+            "learning_starts": 200,
             "exploration_noise": 0.3,
             "tau": 0.05,  # quick targets: the tasks are small
             **settings,
@@ -182,21 +182,21 @@ class Learnt:
         self.gamma = config.td3.gamma
         self.tensors = load_file(run.folder(seed) / "last" / "agent.safetensors")
         self.actions = run.agent(seed, "last").act
-        self._assert_that_it_learnt(run, task)
+        self._assert_that_it_learned(run, task)
 
-    def _assert_that_it_learnt(self, run: Any, task: type[Probe]) -> None:
+    def _assert_that_it_learned(self, run: Any, task: type[Probe]) -> None:
         settings, seed = run.config.td3, run.config.seed
         metrics = np.atleast_1d(np.genfromtxt(run.folder(seed) / "metrics.csv", delimiter=",", names=True))
-        assert metrics["updates"][-1] == (run.config.steps - settings.random_steps) * settings.updates_per_step
+        assert metrics["updates"][-1] == (run.config.steps - settings.learning_starts) * settings.utd_ratio
         trained = metrics[metrics["updates"] > 0]
         assert np.isfinite(trained["critic_loss"]).all()
         assert np.isfinite(trained["actor_loss"]).all()
         rates = (settings.actor_learning_rate, settings.critic_learning_rate)
-        newborn = Agent.create([seed], task.state_size, task.low, task.high, settings.hidden_sizes, *rates)
-        for name, tensor in network_tensors(newborn, 0).items():
+        new_learner = Agent.create([seed], task.state_size, task.low, task.high, settings.hidden_sizes, *rates)
+        for name, tensor in network_tensors(new_learner, 0).items():
             assert not np.array_equal(tensor, self.tensors[name]), name
 
-    def scores(self, state: Sequence[float], action: Sequence[float]) -> list[float]:
+    def q_values(self, state: Sequence[float], action: Sequence[float]) -> list[float]:
         """Both critics' scores."""
         return [self._network(f"critic_{twin}", np.array([*state, *action])) for twin in (1, 2)]
 

@@ -26,15 +26,15 @@ def test_the_riccati_gain_is_the_best_of_all_gains():
 
 
 @pytest.fixture(scope="module")
-def learnt(tmp_path_factory):
+def learned(tmp_path_factory):
     settings = {"steps": 4_000, "gamma": GAMMA, "hidden_sizes": (128, 128), "batch_size": 256}
     return Learnt(LinearQuadratic, tmp_path_factory.mktemp("linear_quadratic"), **settings)
 
 
-def test_the_learnt_gain_is_the_riccati_gain(learnt):
+def test_the_learned_gain_is_the_riccati_gain(learned):
     """Within 5 %; other seeds came within 1 to 3 %."""
     states = np.random.default_rng(0).uniform(-1, 1, (2_000, 2)).astype(np.float32)
-    gain = np.linalg.lstsq(states, -learnt.actions(states)[:, 0], rcond=None)[0]
+    gain = np.linalg.lstsq(states, -learned.actions(states)[:, 0], rcond=None)[0]
     best = LinearQuadratic.riccati_gain(GAMMA)
     assert np.linalg.norm(gain - best) <= 0.05 * np.linalg.norm(best)
     assert np.abs(states @ best).max() < LinearQuadratic.high[0]

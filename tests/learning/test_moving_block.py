@@ -9,7 +9,7 @@ from gymnasium.spaces import Box
 from gymnasium.wrappers import FrameStackObservation
 
 import td3
-from td3.algorithm.encoder import JointOptimizer
+from td3.pixels.encoder import JointOptimizer
 
 SIDE, BLOCK, FASTEST = 16, 4, 3
 
@@ -27,19 +27,19 @@ class MovingBlock(gym.Env):
         self.speed = int(self.np_random.integers(-FASTEST, FASTEST + 1))
         self.column = int(self.np_random.integers(FASTEST, SIDE - BLOCK - FASTEST + 1))
         self.moved = False
-        return self.picture(), {}
+        return self.image(), {}
 
     def step(self, action):
         if not self.moved:
             self.column, self.moved = self.column + self.speed, True
-            return self.picture(), 0.0, False, False, {}
+            return self.image(), 0.0, False, False, {}
         reward = 1 - float((action[0] - self.speed / FASTEST) ** 2)
-        return self.picture(), reward, True, False, {}
+        return self.image(), reward, True, False, {}
 
-    def picture(self):
-        picture = np.zeros((SIDE, SIDE), np.uint8)
-        picture[6 : 6 + BLOCK, self.column : self.column + BLOCK] = 255
-        return picture
+    def image(self):
+        image = np.zeros((SIDE, SIDE), np.uint8)
+        image[6 : 6 + BLOCK, self.column : self.column + BLOCK] = 255
+        return image
 
 
 def make_moving_block(frames: int = 3) -> gym.Env:
@@ -50,10 +50,10 @@ gym.register("MovingBlock-v0", entry_point=make_moving_block)
 gym.register("MovingBlockOneFrame-v0", entry_point=MovingBlock)
 SETTINGS = {
     "steps": 1_400,
-    "random_steps": 400,
+    "learning_starts": 400,
     "hidden_sizes": (64, 64),
     "batch_size": 64,
-    "memory_size": 3_000,
+    "buffer_size": 3_000,
     "actor_learning_rate": 2e-3,
     "critic_learning_rate": 2e-3,
     "eval_every": 0,
@@ -71,7 +71,7 @@ def last_return(tmp_path, env="MovingBlock-v0", **fields):
     return run.evaluations(0)[1][-1].mean()
 
 
-def test_the_speed_of_what_is_seen_is_learnt(tmp_path):
+def test_the_speed_of_what_is_seen_is_learned(tmp_path):
     assert last_return(tmp_path) > ENOUGH
 
 

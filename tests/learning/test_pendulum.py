@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import td3
-from td3.agent_file import network_tensors
 from td3.algorithm import Agent
+from td3.run.agent_file import network_tensors
 
 SEEDS = (0, 1, 2)
 
@@ -27,7 +27,7 @@ def run(tmp_path_factory):
         batch_size=64,
         actor_learning_rate=1e-3,
         critic_learning_rate=1e-3,
-        random_steps=1_000,
+        learning_starts=1_000,
         gamma=0.95,
         tau=0.01,
     )
@@ -38,18 +38,18 @@ def test_pendulum_is_swung_up(run, seed):
     steps, returns = run.evaluations(seed)
     means = returns.mean(1)
     assert steps.tolist() == list(range(0, 9_001, 3_000))
-    assert means[0] < -800  # the newborn policy cannot do it
+    assert means[0] < -800  # the newly initialized policy cannot do it
     assert means.max() > -200
     assert means[-1] > -400  # and it is not forgotten, though single evaluations sway
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_pendulum_was_learnt_by_updates(run, seed):
+def test_pendulum_was_learned_by_updates(run, seed):
     metrics = np.genfromtxt(run.folder(seed) / "metrics.csv", delimiter=",", names=True)
     assert metrics["updates"].tolist() == list(range(0, 8_001, 1_000))
     assert np.isfinite(metrics["critic_loss"][1:]).all()
     assert np.isfinite(metrics["actor_loss"][1:]).all()
-    newborn = Agent.create([seed], 3, (-2.0,), (2.0,), run.config.td3.hidden_sizes, 1e-3, 1e-3)
+    new_learner = Agent.create([seed], 3, (-2.0,), (2.0,), run.config.td3.hidden_sizes, 1e-3, 1e-3)
     grown = run.agent(seed, "last").policy.layers
     for depth, (weight, _) in enumerate(grown):
-        assert np.abs(weight.T - network_tensors(newborn, 0)[f"actor.{depth}.weight"]).mean() > 1e-3
+        assert np.abs(weight.T - network_tensors(new_learner, 0)[f"actor.{depth}.weight"]).mean() > 1e-3

@@ -10,7 +10,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from td3.algorithm import Agent, ReplayMemory, make_replay_memory
+from td3.algorithm import Agent, ReplayBuffer, make_replay_buffer
 from td3.algorithm.networks import layer_views
 from td3.config import TD3Config, preset_config
 
@@ -65,12 +65,12 @@ class Script:
         self.rows = torch.randint(MEMORY_ROWS, (updates, settings.batch_size), generator=generator)
         self.noise = normal(updates, settings.batch_size, size)
 
-    def memory(self, dtype: torch.dtype) -> ReplayMemory:
+    def buffer(self, dtype: torch.dtype) -> ReplayBuffer:
         """All transitions, as the package stores them."""
-        memory = make_replay_memory(1, MEMORY_ROWS, STATE_SIZE, self.action.shape[1], dtype=dtype)
+        buffer = make_replay_buffer(1, MEMORY_ROWS, STATE_SIZE, self.action.shape[1], dtype=dtype)
         columns = (self.state, self.action, self.next_state, self.reward[:, None], self.terminated[:, None])
-        memory.add_(torch.cat(columns, 1).unsqueeze(0).to(dtype))
-        return memory
+        buffer.add_(torch.cat(columns, 1).unsqueeze(0).to(dtype))
+        return buffer
 
 
 class ScriptedStreams:
@@ -110,7 +110,7 @@ def make_agent(settings: TD3Config, low: Sequence[float], high: Sequence[float],
 
 
 def named_layers(agent: Agent) -> dict[str, Tensor]:
-    """The lone member's six networks and its optimisers' moments by name, as PyTorch's own linear layers have them."""
+    """The lone member's six networks and its optimizers' moments by name, as PyTorch's own linear layers have them."""
     flat = {
         "actor": (agent.actor.network, agent.actor.parameters[0]),
         "actor_target": (agent.actor_target.network, agent.actor_target.parameters[0]),

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 import td3.training
-from td3.algorithm import Agent, MemberStreams, ReplayMemory, make_replay_memory, update
+from td3.algorithm import Agent, MemberStreams, ReplayBuffer, make_replay_buffer, update
 from td3.config import TD3Config, resolve
-from td3.run import Run
+from td3.run.directory import Run
 from td3.training import Training
 
 SEEDS = (0, 1, 2, 3)
@@ -32,7 +32,7 @@ def largest_difference(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Te
 
 
 class Trained:
-    """A short training on Pendulum: its tensors at birth and after it, and its memory."""
+    """A short training on Pendulum: its tensors at birth and after it, and its buffer."""
 
     def __init__(self, path: Path, seed: int, seeds: int, threads: int) -> None:
         config = resolve(
@@ -47,7 +47,7 @@ class Trained:
             eval_episodes=1,
             hidden_sizes=(64, 64),
             batch_size=64,
-            random_steps=WARM_UP,
+            learning_starts=WARM_UP,
         )
         kept = []
 
@@ -60,7 +60,7 @@ class Trained:
             patch.setattr(td3.training, "Training", KeptTraining)
             td3.training.train_run(config)
         ((training, self.born),) = kept
-        self.grown, self.rows, self.updates = training.agent.tensors(), training.memory.rows, training.agent.updates
+        self.grown, self.rows, self.updates = training.agent.tensors(), training.buffer.rows, training.agent.updates
 
 
 @pytest.fixture(scope="module", params=[1, 2], ids=["one thread", "a thread each"])
@@ -103,20 +103,20 @@ def test_no_two_seeds_are_alike(together):
             assert (together.rows[first, :WARM_UP, 3] != together.rows[second, :WARM_UP, 3]).all()
 
 
-def agent_and_memory(seeds: tuple[int, ...], settings: TD3Config) -> tuple[Agent, ReplayMemory]:
+def agent_and_memory(seeds: tuple[int, ...], settings: TD3Config) -> tuple[Agent, ReplayBuffer]:
     """Learners of these seeds, each with the same thousand rows of its own wherever it stands."""
     low, high = (-2.0, 0.5), (1.0, 3.0)
     rates = (settings.actor_learning_rate, settings.critic_learning_rate, settings.optimizer)
     agent = Agent.create(seeds, 5, low, high, settings.hidden_sizes, *rates)
-    memory = make_replay_memory(len(seeds), 1_000, 5, 2)
+    buffer = make_replay_buffer(len(seeds), 1_000, 5, 2)
     rows = []
     for seed in seeds:
         generator = torch.Generator().manual_seed(1_000 + seed)
         columns = torch.randn(1_000, 5 + 2 + 5 + 1, generator=generator)
         terminated = (torch.rand(1_000, 1, generator=generator) < 0.1).float()
         rows.append(torch.cat((columns, terminated), 1))
-    memory.add_(torch.stack(rows))
-    return agent, memory
+    buffer.add_(torch.stack(rows))
+    return agent, buffer
 
 
 def test_a_member_draws_the_same_numbers_in_company():
@@ -132,14 +132,14 @@ def test_a_member_draws_the_same_numbers_in_company():
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
 def test_members_updated_in_one_batch_equal_members_updated_one_by_one(optimizer):
     settings = TD3Config(hidden_sizes=(64, 64), batch_size=64, optimizer=optimizer)
-    agent, memory = agent_and_memory(SEEDS, settings)
+    agent, buffer = agent_and_memory(SEEDS, settings)
     streams = MemberStreams(SEEDS)
-    batched = [update(agent, memory, streams, settings) for _ in range(UPDATES)]
+    batched = [update(agent, buffer, streams, settings) for _ in range(UPDATES)]
     assert agent.updates.tolist() == [UPDATES] * len(SEEDS)
 
     for index, seed in enumerate(SEEDS):
         lone, lone_memory = agent_and_memory((seed,), settings)
-        assert torch.equal(lone_memory.rows[0], memory.rows[index])
+        assert torch.equal(lone_memory.rows[0], buffer.rows[index])
         lone_streams = MemberStreams((seed,))
         for together in batched:
             losses = update(lone, lone_memory, lone_streams, settings)
@@ -153,13 +153,13 @@ def test_members_updated_in_one_batch_equal_members_updated_one_by_one(optimizer
 
 def test_slices_of_an_agent_learn_as_the_whole_agent_does():
     settings = TD3Config(hidden_sizes=(64, 64), batch_size=64)
-    whole, memory = agent_and_memory(SEEDS, settings)
+    whole, buffer = agent_and_memory(SEEDS, settings)
     sliced, _ = agent_and_memory(SEEDS, settings)
     streams = MemberStreams(SEEDS)
     for _ in range(UPDATES):
-        update(whole, memory, streams, settings)
+        update(whole, buffer, streams, settings)
     for index, seed in enumerate(SEEDS):
-        member, own_memory, own_streams = sliced.member(index), memory.member(index), MemberStreams((seed,))
+        member, own_memory, own_streams = sliced.member(index), buffer.member(index), MemberStreams((seed,))
         for _ in range(UPDATES):
             update(member, own_memory, own_streams, settings)
     assert sliced.updates.tolist() == whole.updates.tolist() == [UPDATES] * len(SEEDS)
@@ -174,7 +174,7 @@ def same_command_twice(tmp_path_factory):
         out = tmp_path_factory.mktemp("command") / "run"
         command = [sys.executable, "-m", "td3", "train", "Pendulum-v1", "--steps", "2000", "--seeds", "2"]
         command += ["--eval-every", "1000", "--eval-episodes", "3", "--device", "cpu", "--threads", "1"]
-        command += ["--td3.hidden-sizes", "64", "64", "--td3.batch-size", "64", "--td3.random-steps", "500"]
+        command += ["--td3.hidden-sizes", "64", "64", "--td3.batch-size", "64", "--td3.learning-starts", "500"]
         environment = {**os.environ, "PYTHONHASHSEED": str(number)}
         subprocess.run([*command, "--out", str(out)], check=True, env=environment, capture_output=True)
         runs.append(Run(out))

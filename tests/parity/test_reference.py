@@ -31,7 +31,7 @@ class SideBySide:
         self.settings, (low, high) = PRESETS[preset], ACTION_RANGES[range_name]
         self.script = Script(updates, self.settings, low, high)
         self.agent = make_agent(self.settings, low, high, torch.float64)
-        self.memory, self.streams = self.script.memory(torch.float64), ScriptedStreams(self.script, torch.float64)
+        self.buffer, self.streams = self.script.buffer(torch.float64), ScriptedStreams(self.script, torch.float64)
         self.plain = PlainTD3(
             STATE_SIZE,
             low,
@@ -43,7 +43,7 @@ class SideBySide:
             self.settings.gamma,
             self.settings.tau,
             self.settings.policy_delay,
-            self.settings.target_noise,
+            self.settings.target_policy_noise,
             self.settings.target_noise_clip,
         )
         copy_weights_(self.plain.networks(), self.agent)
@@ -54,7 +54,7 @@ class SideBySide:
         rows = script.rows[number]
         columns = (script.state, script.action, script.reward, script.next_state, script.terminated)
         expected = self.plain.update(PlainBatch(*(column[rows] for column in columns)), script.noise[number])
-        losses = update(self.agent, self.memory, self.streams, self.settings)
+        losses = update(self.agent, self.buffer, self.streams, self.settings)
         assert losses.critic.item() == pytest.approx(expected.critic, abs=TOLERANCE)
         assert losses.mean_q.item() == pytest.approx(expected.mean_q, abs=TOLERANCE)
         assert (losses.actor is None) == (expected.actor is None)
@@ -62,7 +62,7 @@ class SideBySide:
             assert losses.actor.item() == pytest.approx(expected.actor, abs=TOLERANCE)
 
     def difference(self) -> float:
-        """The largest, over six networks and both optimisers' moments."""
+        """The largest, over six networks and both optimizers' moments."""
         plain = named_linears(self.plain.networks(), (self.plain.actor_optimizer, self.plain.critic_optimizer))
         return largest_difference(named_layers(self.agent), plain)
 
@@ -98,7 +98,7 @@ def test_the_script_takes_every_branch_of_an_update(action_range):
     settings, (low, high) = PRESETS["author"], ACTION_RANGES[action_range]
     script, agent = Script(1, settings, low, high), make_agent(settings, low, high, torch.float64)
     rows = script.rows[0]
-    blur = settings.target_noise * script.noise[0]
+    blur = settings.target_policy_noise * script.noise[0]
     assert (blur > settings.target_noise_clip).any()
     assert (blur < -settings.target_noise_clip).any()
     half = agent.actor.action_range.half
@@ -108,6 +108,6 @@ def test_the_script_takes_every_branch_of_an_update(action_range):
     assert above.any()
     assert below.any()
     assert (above | below).any(0).all()
-    scores = agent.critics_target(next_state, blurred.clamp(*map(torch.tensor, (low, high))).unsqueeze(0))
-    assert 0.05 < (scores[0] < scores[1]).double().mean() < 0.95
+    q_values = agent.critics_target(next_state, blurred.clamp(*map(torch.tensor, (low, high))).unsqueeze(0))
+    assert 0.05 < (q_values[0] < q_values[1]).double().mean() < 0.95
     assert 0 < script.terminated[rows].sum() < len(rows)

@@ -86,7 +86,7 @@ class SideBySide:
         self.settings, self.dtype = settings, dtype
         self.script = Script(updates, settings, low, high)
         self.agent = make_agent(settings, low, high, dtype)
-        self.memory, self.streams = self.script.memory(dtype), ScriptedStreams(self.script, dtype)
+        self.buffer, self.streams = self.script.buffer(dtype), ScriptedStreams(self.script, dtype)
         self.theirs = TD3(
             "MlpPolicy",
             Spaces(low, high),
@@ -96,7 +96,7 @@ class SideBySide:
             tau=settings.tau,
             gamma=settings.gamma,
             policy_delay=settings.policy_delay,
-            target_policy_noise=settings.target_noise,
+            target_policy_noise=settings.target_policy_noise,
             target_noise_clip=settings.target_noise_clip,
             policy_kwargs={
                 "net_arch": list(settings.hidden_sizes),
@@ -120,7 +120,7 @@ class SideBySide:
         """Give both libraries' Adam the moments of a hundred updates.
 
         Newborn, Adam divides a gradient by its own size: where that is rounding alone, float32 decides the sign of a
-        whole step. The newborn case is compared in float64.
+        whole step. The newly initialized case is compared in float64.
         """
         for optimizer in (self.agent.actor_optimizer, self.agent.critics_optimizer):
             optimizer.state()["second_moment"].fill_(1e-6)
@@ -150,14 +150,14 @@ class SideBySide:
             patch.setattr(torch.Tensor, "normal_", scripted_normal_)
             for _ in range(updates):
                 self.theirs.train(gradient_steps=1, batch_size=self.settings.batch_size)
-                losses = update(self.agent, self.memory, self.streams, self.settings)
+                losses = update(self.agent, self.buffer, self.streams, self.settings)
                 logged = self.theirs.logger.name_to_value
                 assert losses.critic.item() == pytest.approx(logged["train/critic_loss"], abs=tolerance)
                 if losses.actor is not None:
                     assert losses.actor.item() == pytest.approx(logged["train/actor_loss"], abs=tolerance)
 
     def difference(self) -> float:
-        """The largest, over six networks and both optimisers' moments."""
+        """The largest, over six networks and both optimizers' moments."""
         theirs = named_linears(self.networks(), (self.theirs.actor.optimizer, self.theirs.critic.optimizer))
         return largest_difference(named_layers(self.agent), theirs)
 

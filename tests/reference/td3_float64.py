@@ -49,13 +49,13 @@ class PlainTD3:
         gamma: float,
         tau: float,
         policy_delay: int,
-        target_noise: float,
+        target_policy_noise: float,
         target_noise_clip: float,
     ) -> None:
         self.low = torch.tensor(action_low, dtype=torch.float64)
         self.high = torch.tensor(action_high, dtype=torch.float64)
         self.gamma, self.tau, self.policy_delay = gamma, tau, policy_delay
-        self.target_noise, self.target_noise_clip = target_noise, target_noise_clip
+        self.target_policy_noise, self.target_noise_clip = target_policy_noise, target_noise_clip
 
         action_size = len(action_low)
         self.actor = perceptron(state_size, hidden_sizes, action_size)
@@ -81,7 +81,7 @@ class PlainTD3:
         """One update from standard normal noise `[batch, action]`."""
         with torch.no_grad():
             half_range = (self.high - self.low) / 2
-            blur = torch.clamp(self.target_noise * noise, -self.target_noise_clip, self.target_noise_clip)
+            blur = torch.clamp(self.target_policy_noise * noise, -self.target_noise_clip, self.target_noise_clip)
             next_action = self.action(self.actor_target, batch.next_state) + blur * half_range
             next_action = torch.maximum(torch.minimum(next_action, self.high), self.low)
             next_q1 = self.score(self.q1_target, batch.next_state, next_action)

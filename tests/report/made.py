@@ -11,7 +11,7 @@ import numpy as np
 import td3
 from td3.config import resolve
 from td3.environments.rail import Rail
-from td3.run import DIAGNOSTICS, METRICS
+from td3.run.directory import DIAGNOSTICS, METRICS
 
 HEALTHY = {
     "q_start": 480.0,
@@ -66,8 +66,8 @@ def make_run(
     """
     config = {name: changes.pop(name) for name in list(changes) if name not in HEALTHY | PER_ROW}
     steps = np.arange(evaluations) * every
-    resolved = resolve(env, steps=int(steps[-1]) or 1, seeds=seeds, out=folder, **{"random_steps": 1_000, **config})
-    ratio = resolved.td3.updates_per_step
+    resolved = resolve(env, steps=int(steps[-1]) or 1, seeds=seeds, out=folder, **{"learning_starts": 1_000, **config})
+    ratio = resolved.td3.utd_ratio
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps(resolved.to_json()))
     (folder / "versions.json").write_text(json.dumps({"python": "3.11", "mujoco": mujoco}))
@@ -127,7 +127,7 @@ if "LoudRail-v0" not in gym.registry:
 SHORT = {
     "hidden_sizes": (32, 32),
     "batch_size": 32,
-    "random_steps": 200,
+    "learning_starts": 200,
     "threads": 1,
     "eval_episodes": 2,
     "device": "cpu",

@@ -17,7 +17,7 @@ from td3.report.doctor import examine_run
 from td3.report.live import PARTS
 from td3.report.page import describe_runs, figures, page
 from td3.report.records import read_run
-from td3.run import DIAGNOSTICS, METRICS
+from td3.run.directory import DIAGNOSTICS, METRICS
 
 TABLES = {
     "seed_0/metrics.csv": METRICS,

@@ -37,8 +37,8 @@ ILLNESSES = {
     "small_rewards": {"reward_scale": 1e-5, "q_start": 0.0, "return_start": 0.0},
     "no_ends": {"episodes": 0, "timeouts": 0, "episode_return": float("nan")},
     "short_time_limit": {"episodes": 100, "timeouts": 100},
-    "few_updates": {"updates_per_step": 0.1},
-    "many_updates": {"updates_per_step": 8.0},
+    "few_updates": {"utd_ratio": 0.1},
+    "many_updates": {"utd_ratio": 8.0},
     "evaluation_below_training": {"episode_return": 9_000.0},
     "slow_updates": {"slow": 20.0},
 }
@@ -79,7 +79,7 @@ def test_one_ill_seed_of_three_is_named(tmp_path):
 
 @pytest.mark.parametrize("changes", [{"saturation": 1.0}, {"q_start": 9e9}, {"actor_dead": 1.0}])
 def test_a_learner_that_has_hardly_begun_is_not_judged(tmp_path, changes):
-    assert names(make_run(tmp_path / "run", evaluations=4, every=1_000, random_steps=2_000, **changes)) == []
+    assert names(make_run(tmp_path / "run", evaluations=4, every=1_000, learning_starts=2_000, **changes)) == []
 
 
 @pytest.mark.parametrize("gone", ["times.csv", "status.json", "seed_0/diagnostics.csv", "seed_1/metrics.csv"])
@@ -199,6 +199,6 @@ HEALTHY_TASKS = (
 @pytest.mark.long
 @pytest.mark.parametrize("env", HEALTHY_TASKS)
 def test_eleven_tasks_raise_no_false_alarm(tmp_path, env):
-    fields = {"seeds": 2, "steps": 12_000, "eval_every": 1_000, "random_steps": 1_000, "hidden_sizes": (64, 64)}
+    fields = {"seeds": 2, "steps": 12_000, "eval_every": 1_000, "learning_starts": 1_000, "hidden_sizes": (64, 64)}
     train_short(tmp_path / "run", env, batch_size=64, eval_episodes=3, **fields)
     assert about_the_learner(tmp_path / "run") == []

@@ -9,7 +9,7 @@ import pytest
 from report.made import make_run
 from td3.errors import ConfigError, RunError
 from td3.report import paper
-from td3.report.page import describe_runs, figures, page, summarise, write_report
+from td3.report.page import describe_runs, figures, page, summarize, write_report
 from td3.report.records import read_run
 from td3.report.svg import Chart, Level, Line, bars, short, ticks
 
@@ -65,12 +65,12 @@ def test_a_page_of_one_run_has_everything_and_asks_for_nothing(tmp_path):
 
 def test_numbers_on_the_page_are_those_of_the_run(tmp_path):
     records = one(tmp_path, seeds=4)
-    found = summarise(records)
+    found = summarize(records)
     # The curve rises by 50 every 5,000 env steps to 1,000; in the last tenth are 950 and 1,000.
     np.testing.assert_allclose(records.final, [970, 990, 1_010, 1_030], atol=2)
     assert (found.final, found.final_at) == (pytest.approx(1_000, abs=1), 100_000)
     assert found.final_low < 1_000 < found.final_high
-    np.testing.assert_allclose(found.scores, [945, 965, 985, 1_005], atol=2)
+    np.testing.assert_allclose(found.q_values, [945, 965, 985, 1_005], atol=2)
     assert records.end_steps.tolist() == [95_000, 100_000]
     assert found.iqm == pytest.approx(975, abs=1)
     assert found.low < 975 < found.high

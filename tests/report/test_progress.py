@@ -10,7 +10,7 @@ from rich.console import Console
 from td3.config import resolve
 from td3.evaluate import Evaluation
 from td3.report import progress
-from td3.report.progress import PatientConsole, ProgressDisplay, describe
+from td3.report.progress import ProgressDisplay, RetryingConsole, describe
 
 LOSSES = {"critic_loss": 1.25, "actor_loss": -3.5, "mean_q": 2.0}
 
@@ -50,7 +50,7 @@ def trained_on(console: Console, clock, seeds: int = 1, path: str = "runs/x", **
 
 def test_without_a_terminal_there_is_one_unbroken_line_per_event(clock):
     console = Console(file=io.StringIO(), width=80)
-    trained_on(console, clock, random_steps=1_000)
+    trained_on(console, clock, learning_starts=1_000)
     described, losses = "return 4,500.0 +- 2,872.3 over 10 episodes", "loss critic 1.25 actor -3.5"
     assert shown(console).splitlines() == [
         "Training HalfCheetah-v5 for 3,000 env steps, seed 0, preset author, on cpu.",
@@ -63,17 +63,17 @@ def test_without_a_terminal_there_is_one_unbroken_line_per_event(clock):
 
 def test_a_warning_stands_on_one_line_of_its_own(clock):
     console = Console(file=io.StringIO(), width=40)
-    trained_on(console, clock, random_steps=25_000)
+    trained_on(console, clock, learning_starts=25_000)
     assert shown(console).splitlines()[1] == (
         "Warning: No update will happen: the run has 3,000 env steps and the first 25,000 are random. "
-        "Lower --td3.random-steps or raise --steps."
+        "Lower --td3.learning-starts or raise --steps."
     )
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_in_a_terminal_a_bar_lives_on_one_line(clock, width):
     console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None, legacy_windows=False)
-    trained_on(console, clock, random_steps=1_000)
+    trained_on(console, clock, learning_starts=1_000)
     plain = re.sub(r"\x1b\[[0-9?]*[A-Za-z]", "\r", shown(console))
     bars = [line for line in re.split(r"[\r\n]+", plain) if "━" in line]
     assert len(bars) > 25
@@ -85,7 +85,7 @@ def test_in_a_terminal_a_bar_lives_on_one_line(clock, width):
 
 def test_the_bar_tells_speed_time_left_last_evaluation_and_losses(clock):
     console = Console(file=io.StringIO(), width=140, force_terminal=True, color_system=None, legacy_windows=False)
-    trained_on(console, clock, random_steps=1_000)
+    trained_on(console, clock, learning_starts=1_000)
     assert re.search(
         r"2,500 steps .* 83% +100 steps/s +ETA 0:05 +last evaluation 4,500.0 +loss critic 1.25", shown(console)
     )
@@ -105,7 +105,7 @@ def test_the_bar_moves_at_most_four_times_a_second(clock):
 
 def test_brackets_and_colons_are_shown_as_they_are(clock):
     console = Console(file=io.StringIO(), width=80)
-    display = trained_on(console, clock, path="runs/[bold]x:smile:", random_steps=10)
+    display = trained_on(console, clock, path="runs/[bold]x:smile:", learning_starts=10)
     display.say(f"The run is in {display.path}")
     assert shown(console).splitlines()[-1] == "The run is in runs/[bold]x:smile:"
 
@@ -134,7 +134,7 @@ def test_time_left_is_written_as_on_a_clock(seconds, words):
 def test_who_reads_the_output_may_leave_and_training_goes_on():
     reader, writer = os.pipe()
     with os.fdopen(writer, "w") as file:
-        display = ProgressDisplay(PatientConsole(file=file))
+        display = ProgressDisplay(RetryingConsole(file=file))
         os.close(reader)
         for _ in range(3):
             display.say("a line that nobody reads")
@@ -142,6 +142,6 @@ def test_who_reads_the_output_may_leave_and_training_goes_on():
 
 def test_output_on_a_full_disk_ends_and_training_goes_on(capsys, clock):
     with Path("/dev/full").open("w") as full:
-        display = trained_on(PatientConsole(file=full, width=80), clock, random_steps=1_000)
+        display = trained_on(RetryingConsole(file=full, width=80), clock, learning_starts=1_000)
         display.say("more")
     assert capsys.readouterr().err == "td3: the output cannot be written (No space left on device); training goes on.\n"

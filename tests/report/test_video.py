@@ -23,8 +23,8 @@ from td3.report.strip import (
     curve_beside,
     dimmed,
     discounted,
-    few_digits,
     narrowed,
+    short_number,
     tiled,
 )
 from td3.report.video import Player, film_run, record, record_grid, record_learning, saved_critic
@@ -58,7 +58,7 @@ def pendulum(monkeypatch) -> Policy:
 
 
 class Drawn(Scripted):
-    """Draws one grey picture after another."""
+    """Draws one gray picture after another."""
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 60}  # noqa: RUF012  # as Gymnasium has it
 
@@ -76,19 +76,19 @@ def drawn():
 
 def test_a_film_of_pendulum_can_be_played(pendulum, tmp_path):
     film = record(pendulum, "Pendulum-v1", tmp_path / "deep" / "film.mp4", max_steps=8)
-    pictures = frames_in(film.path, 500, 500)
-    assert film.frames == len(pictures) == 8
-    assert pictures[0].std() > 5
+    images = frames_in(film.path, 500, 500)
+    assert film.frames == len(images) == 8
+    assert images[0].std() > 5
     assert len(film.returns) == 1
 
 
 def test_a_film_shows_real_time_at_thirty_frames_a_second(drawn, tmp_path):
     film = record(linear_policy(), drawn, tmp_path / "film.mp4", episodes=2)
-    pictures = frames_in(film.path, 64, 48)
-    assert film.frames == len(pictures) == 2 * 5  # 9 steps at 60 a second: every other one
+    images = frames_in(film.path, 64, 48)
+    assert film.frames == len(images) == 2 * 5  # 9 steps at 60 a second: every other one
     assert len(film.returns) == 2
-    greys = [round(float(picture.mean()) / 20) for picture in pictures]
-    assert greys == [0, 2, 4, 6, 8] * 2
+    grays = [round(float(image.mean()) / 20) for image in images]
+    assert grays == [0, 2, 4, 6, 8] * 2
 
 
 def test_a_film_can_be_cut_short(drawn, tmp_path):
@@ -111,9 +111,9 @@ def test_half_cheetah_is_filmed_without_a_screen(tmp_path):
     command = [sys.executable, "-c", script, str(tmp_path / "film.mp4")]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=bare)
     assert (done.stderr, done.returncode) == ("", 0)
-    pictures = frames_in(tmp_path / "film.mp4", 320, 240)
-    assert len(pictures) == int(done.stdout) == 4
-    assert pictures[0].std() > 5
+    images = frames_in(tmp_path / "film.mp4", 320, 240)
+    assert len(images) == int(done.stdout) == 4
+    assert images[0].std() > 5
 
 
 def test_an_environment_that_takes_no_render_mode_gets_a_sentence(tmp_path):
@@ -171,19 +171,19 @@ def test_reward_and_q_run_along_below_the_picture(drawn, tmp_path):
 
     player = Player(linear_policy(), critic, "seed 3")
     film = record(player.policy, drawn, tmp_path / "film.mp4", player=player)
-    pictures = frames_in(film.path, 64, 48 + LABEL + STRIP)
-    assert [round(float(picture[LABEL : LABEL + 48].mean()) / 20) for picture in pictures] == [0, 2, 4, 6, 8]
-    assert all(picture[:LABEL].max() > 150 for picture in pictures)  # text on a dark line
-    first, last = (picture[LABEL + 48 :].astype(int) for picture in (pictures[0], pictures[-1]))
+    images = frames_in(film.path, 64, 48 + LABEL + STRIP)
+    assert [round(float(image[LABEL : LABEL + 48].mean()) / 20) for image in images] == [0, 2, 4, 6, 8]
+    assert all(image[:LABEL].max() > 150 for image in images)  # text on a dark line
+    first, last = (image[LABEL + 48 :].astype(int) for image in (images[0], images[-1]))
     assert last.std() > first.std()
 
 
 def test_a_strip_draws_the_newest_steps_and_starts_afresh():
-    strip, picture = Strip(), np.zeros((10, 200, 3), np.uint8)
+    strip, image = Strip(), np.zeros((10, 200, 3), np.uint8)
     for step in range(300):
         strip.add(1.0, float(step))
     assert strip.total == 300
-    full = strip.under(picture)
+    full = strip.under(image)
     assert full.shape == (10 + STRIP, 200, 3)
     assert (full[10:] == (79, 176, 238)).all(-1).any()  # a line for Q
     lines = (full[10:] == (255, 159, 67)).all(-1).any(0)  # and one for the reward, all across its half
@@ -191,19 +191,19 @@ def test_a_strip_draws_the_newest_steps_and_starts_afresh():
     strip.clear()
     strip.add(2.0, None)
     assert strip.total == 2
-    assert not (strip.under(picture)[10:] == (79, 176, 238)).all(-1).any()
+    assert not (strip.under(image)[10:] == (79, 176, 238)).all(-1).any()
 
 
 @pytest.mark.parametrize(
     ("value", "words"), [(-0.0001, "0.00"), (3.14159, "3.14"), (-99.5, "-99.50"), (12345.6, "12,346")]
 )
 def test_numbers_in_a_film_are_short(value, words):
-    assert few_digits(value) == words
+    assert short_number(value) == words
 
 
 def test_a_grid_has_every_picture_in_its_place():
-    pictures = [np.full((4, 6, 3), 10 * number, np.uint8) for number in range(1, 6)]
-    grid = tiled(pictures)
+    images = [np.full((4, 6, 3), 10 * number, np.uint8) for number in range(1, 6)]
+    grid = tiled(images)
     assert grid.shape == (2 * 4 + GAP, 3 * 6 + 2 * GAP, 3)
     assert grid[0, 0, 0] == 10
     assert grid[0, 6 + GAP, 0] == 20
@@ -214,27 +214,27 @@ def test_a_grid_has_every_picture_in_its_place():
 
 
 def test_three_seeds_stand_side_by_side_without_a_dark_quarter():
-    pictures = [np.full((4, 6, 3), 100, np.uint8) for _ in range(3)]
-    assert tiled(pictures).shape == (4, 3 * 6 + 2 * GAP, 3)
+    images = [np.full((4, 6, 3), 100, np.uint8) for _ in range(3)]
+    assert tiled(images).shape == (4, 3 * 6 + 2 * GAP, 3)
 
 
 def test_the_strips_scale_is_fixed_by_an_episode_played_before():
-    strip, picture = Strip(), np.zeros((10, 400, 3), np.uint8)
+    strip, image = Strip(), np.zeros((10, 400, 3), np.uint8)
     strip.expect([0.0, 1.0, 10.0], [5.0, 6.0, 7.0], 0.5)
     assert strip.spans["reward"] == (0.0, 10.0)
     assert discounted([0.0, 1.0, 10.0], 0.5) == [3.0, 6.0, 10.0]
     assert strip.spans["Q"] == (3.0, 10.0)
     for reward, value in ((0.0, 5.0), (1.0, 6.0)):
         strip.add(reward, value)
-    panel = strip.under(picture)[10:]
+    panel = strip.under(image)[10:]
     rows = np.flatnonzero((panel == (255, 159, 67)).all(-1).any(1))
     assert rows.min() > STRIP / 2, "1 of 10 stays near the bottom, whatever the window shows"
     assert (panel == (163, 170, 180)).all(-1)[22:].any(), "the observed return is drawn beside Q"
 
 
 def test_the_learning_curve_stands_beside_the_picture():
-    picture = np.zeros((200, 320, 3), np.uint8)
-    beside = curve_beside(picture, [0.0, 100.0, 200.0], [-50.0, 10.0, 20.0], 200.0)
+    image = np.zeros((200, 320, 3), np.uint8)
+    beside = curve_beside(image, [0.0, 100.0, 200.0], [-50.0, 10.0, 20.0], 200.0)
     assert beside.shape == (200, 320 + 240, 3)
     marked = np.argwhere((beside == (255, 159, 67)).all(-1))
     assert marked[:, 1].mean() > 500, "the mark is at the end of the curve"
@@ -252,8 +252,8 @@ def test_a_film_of_several_seeds_runs_until_all_are_done(drawn, tmp_path):
     assert film.frames == 5
     assert len(film.returns) == 3
     height = 48 + LABEL + STRIP
-    pictures = frames_in(film.path, 3 * 64 + 2 * GAP, height)
-    assert len(pictures) == 5
+    images = frames_in(film.path, 3 * 64 + 2 * GAP, height)
+    assert len(images) == 5
 
 
 def test_wide_pictures_are_made_smaller_for_a_grid(tmp_path):

@@ -18,7 +18,7 @@ from td3.reproduce.store import store
 from td3.training import train_run
 
 ROOT = Path(__file__).parents[2]
-SMALL = {"hidden_sizes": (8, 8), "batch_size": 8, "random_steps": 20, "eval_every": 20, "eval_episodes": 2}
+SMALL = {"hidden_sizes": (8, 8), "batch_size": 8, "learning_starts": 20, "eval_every": 20, "eval_episodes": 2}
 
 
 def test_the_figures_of_a_curve_are_those_worked_out_by_hand():

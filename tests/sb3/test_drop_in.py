@@ -29,7 +29,7 @@ from stable_baselines3.common.noise import NormalActionNoise, OrnsteinUhlenbeckA
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 import td3.sb3
-from td3.algorithm import native
+from td3.backends import cpu
 from td3.engine import GraphEngine
 from td3.errors import AgentFileError, ConfigError, UserError
 from td3.sb3 import TD3, callbacks, environments
@@ -47,7 +47,7 @@ def vector(count):
 
 
 @pytest.fixture(scope="module")
-def learnt(tmp_path_factory):
+def learned(tmp_path_factory):
     """A model after 60 steps, and the file it was saved to; not to be changed."""
     noise = NormalActionNoise(np.zeros(2), 0.1 * np.ones(2))
     model = make(learning_starts=20, action_noise=noise).learn(60)
@@ -316,8 +316,8 @@ def test_updates_run_and_move_the_actor():
     assert np.abs(model.predict(observations()[:, :2])[0] - before).max() > 1e-3
 
 
-def test_predict_takes_one_observation_or_many(learnt):
-    model, _ = learnt
+def test_predict_takes_one_observation_or_many(learned):
+    model, _ = learned
     many, state = model.predict(observations(), state=None, episode_start=np.ones(20, bool), deterministic=True)
     one, _ = model.predict(observations()[0])
     assert (many.shape, one.shape, state) == ((20, 2), (2,), None)
@@ -326,8 +326,8 @@ def test_predict_takes_one_observation_or_many(learnt):
     assert (many <= np.float32(HIGH)).all()
 
 
-def test_evaluate_policy_works_on_it(learnt):
-    returns, lengths = evaluate_policy(learnt[0], Monitor(Scripted()), n_eval_episodes=4, return_episode_rewards=True)
+def test_evaluate_policy_works_on_it(learned):
+    returns, lengths = evaluate_policy(learned[0], Monitor(Scripted()), n_eval_episodes=4, return_episode_rewards=True)
     assert len(returns) == 4
     assert set(lengths) <= {2, 3, 4, 5}
 
@@ -344,22 +344,22 @@ def test_learning_goes_on_where_it_stopped():
 def test_learning_leaves_the_threads_of_others_alone_and_finds_its_own_again(tmp_path, monkeypatch):
     monkeypatch.setattr(model_module, "available_threads", lambda: 2)
     torch.set_num_threads(3)
-    native.set_threads(4)
+    cpu.set_threads(4)
     torch.set_num_threads(3)
     try:
         model = make(learning_starts=10).learn(60)
-        assert (torch.get_num_threads(), native.get_threads()) == (3, 4)
+        assert (torch.get_num_threads(), cpu.get_threads()) == (3, 4)
         model.save_replay_buffer(tmp_path / "memory")
-        assert (torch.get_num_threads(), native.get_threads()) == (3, 4)
+        assert (torch.get_num_threads(), cpu.get_threads()) == (3, 4)
         used = []
         tuner, update = model._engine._tuner, model._engine.update
         tuner._try(1)  # it chooses two threads
-        native.set_threads(1)  # and somebody else has set another number since
-        monkeypatch.setattr(model._engine, "update", lambda counts: used.append(native.get_threads()) or update(counts))
+        cpu.set_threads(1)  # and somebody else has set another number since
+        monkeypatch.setattr(model._engine, "update", lambda counts: used.append(cpu.get_threads()) or update(counts))
         model.train(1)
         assert used == [tuner.threads] == [2]
     finally:
-        native.set_threads(1)
+        cpu.set_threads(1)
         torch.set_num_threads(1)
 
 
@@ -420,8 +420,8 @@ def test_the_engine_of_a_gpu_learns_the_same(monkeypatch, envs):
         torch.testing.assert_close(graph.agent.tensors()[name], plain.agent.tensors()[name], rtol=0, atol=1e-3)
 
 
-def graphs(agent, memory, config, threads):
-    return GraphEngine(agent, memory, config.member_seeds, config.td3, config.envs)
+def graphs(agent, buffer, config, threads):
+    return GraphEngine(agent, buffer, config.member_seeds, config.td3, config.envs)
 
 
 # Callbacks and logs
@@ -519,8 +519,8 @@ def test_our_vector_does_what_theirs_does():
 # Files
 
 
-def test_a_saved_model_comes_back_whole(learnt):
-    model, path = learnt
+def test_a_saved_model_comes_back_whole(learned):
+    model, path = learned
     loaded = TD3.load(path, device="cpu")
     np.testing.assert_array_equal(loaded.predict(observations())[0], model.predict(observations())[0])
     for name, tensor in model.agent.tensors().items():
@@ -534,28 +534,28 @@ def test_a_saved_model_comes_back_whole(learnt):
     assert loaded.action_space == model.action_space
 
 
-def test_a_loaded_model_goes_on_learning(learnt):
-    loaded = TD3.load(learnt[1], env=Scripted(), device="cpu", learning_rate=5e-4)
+def test_a_loaded_model_goes_on_learning(learned):
+    loaded = TD3.load(learned[1], env=Scripted(), device="cpu", learning_rate=5e-4)
     assert loaded._settings.actor_learning_rate == 5e-4
     loaded.learn(40, reset_num_timesteps=False)
     assert (loaded.num_timesteps, loaded._n_updates) == (100, 80)
 
 
-def test_an_argument_that_does_not_exist_is_refused(learnt):
+def test_an_argument_that_does_not_exist_is_refused(learned):
     with pytest.raises(ConfigError, match="load takes the constructor's arguments, and 'learning_rat' is none of them"):
-        TD3.load(learnt[1], learning_rat=1e-3)
+        TD3.load(learned[1], learning_rat=1e-3)
 
 
-def test_there_is_no_pickle_in_the_file(learnt):
-    with zipfile.ZipFile(learnt[1].with_suffix(".zip")) as archive:
+def test_there_is_no_pickle_in_the_file(learned):
+    with zipfile.ZipFile(learned[1].with_suffix(".zip")) as archive:
         assert sorted(archive.namelist()) == ["model.json", "tensors.safetensors"]
 
 
-def test_a_model_can_be_written_into_an_open_file(learnt):
+def test_a_model_can_be_written_into_an_open_file(learned):
     buffer = io.BytesIO()
-    learnt[0].save(buffer)
+    learned[0].save(buffer)
     np.testing.assert_array_equal(
-        TD3.load(io.BytesIO(buffer.getvalue())).predict(observations())[0], learnt[0].predict(observations())[0]
+        TD3.load(io.BytesIO(buffer.getvalue())).predict(observations())[0], learned[0].predict(observations())[0]
     )
 
 
@@ -568,20 +568,20 @@ def test_what_cannot_be_stored_is_said_when_it_is_loaded(tmp_path):
 
 def test_the_memory_is_saved_and_read(tmp_path):
     model = make(buffer_size=30, learning_starts=100).learn(50)
-    model.save_replay_buffer(tmp_path / "memory.pkl")
+    model.save_replay_buffer(tmp_path / "buffer.pkl")
     other = make(buffer_size=100)
-    other.load_replay_buffer(tmp_path / "memory.pkl")
+    other.load_replay_buffer(tmp_path / "buffer.pkl")
     oldest_first = model.replay_buffer.rows.roll(-20, 1)
     assert torch.equal(other.replay_buffer.rows[:, :30], oldest_first)
     assert len(other.replay_buffer) == 30
     with pytest.raises(AgentFileError, match="holds transitions of another task"):
-        make("Rail-v0").load_replay_buffer(tmp_path / "memory.pkl")
-    with pytest.raises(AgentFileError, match="is no readable memory"):
+        make("Rail-v0").load_replay_buffer(tmp_path / "buffer.pkl")
+    with pytest.raises(AgentFileError, match="is not a readable replay buffer"):
         other.load_replay_buffer(tmp_path / "nothing")
 
 
-def damaged(learnt, tmp_path, change):
-    content = bytearray(learnt[1].with_suffix(".zip").read_bytes())
+def damaged(learned, tmp_path, change):
+    content = bytearray(learned[1].with_suffix(".zip").read_bytes())
     path = tmp_path / "damaged.zip"
     path.write_bytes(change(content))
     return path
@@ -599,13 +599,13 @@ def damaged(learnt, tmp_path, change):
     ],
     ids=["truncated", "bit flipped", "empty", "no zip"],
 )
-def test_a_damaged_file_is_refused(learnt, tmp_path, change):
+def test_a_damaged_file_is_refused(learned, tmp_path, change):
     with pytest.raises(AgentFileError, match="damaged"):
-        TD3.load(damaged(learnt, tmp_path, change))
+        TD3.load(damaged(learned, tmp_path, change))
 
 
-def test_a_file_that_describes_something_else_is_refused(learnt, tmp_path):
-    with zipfile.ZipFile(learnt[1].with_suffix(".zip")) as archive:
+def test_a_file_that_describes_something_else_is_refused(learned, tmp_path):
+    with zipfile.ZipFile(learned[1].with_suffix(".zip")) as archive:
         facts, tensors = (archive.read(name) for name in ("model.json", "tensors.safetensors"))
     for old, new in (
         (b'"pi": [\n      8', b'"pi": [\n      9'),
@@ -623,7 +623,7 @@ def test_a_file_that_describes_something_else_is_refused(learnt, tmp_path):
 
 @pytest.mark.parametrize("put", [os.mkfifo, Path.mkdir], ids=["pipe", "folder"])
 def test_what_is_not_a_regular_file_is_refused_without_waiting_for_it(tmp_path, put):
-    for name in ("model.zip", "memory.safetensors"):
+    for name in ("model.zip", "buffer.safetensors"):
         put(tmp_path / name)
     with pytest.raises(AgentFileError, match="is not a regular file"):
         TD3.load(tmp_path / "model.zip")
@@ -652,9 +652,9 @@ def test_a_file_of_stable_baselines3_is_refused_and_not_opened(tmp_path):
         ({"policy_kwargs": {"net_arch": []}}, "net_arch must be one or more whole numbers"),
         ({"policy_kwargs": {"net_arch": {"pi": [4]}}}, "has the keys pi and qf"),
         ({"policy_kwargs": {"width": 3}}, "does not know 'width' in policy_kwargs"),
-        ({"policy_kwargs": {"optimizer_class": torch.optim.RMSprop}}, "has the optimisers Adam and SGD"),
+        ({"policy_kwargs": {"optimizer_class": torch.optim.RMSprop}}, "has the optimizers Adam and SGD"),
         ({"policy_kwargs": {"optimizer_kwargs": {"eps": 1e-5}}}, "does not take optimizer_kwargs"),
-        ({"replay_buffer_class": dict}, "has a replay memory of its own"),
+        ({"replay_buffer_class": dict}, "has a replay buffer of its own"),
         ({"replay_buffer_kwargs": {"handle_timeout_termination": False}}, "right about time-outs"),
         ({"optimize_memory_usage": True}, "does not know optimize_memory_usage"),
         ({"n_steps": 3}, "learns from single steps"),
@@ -678,16 +678,16 @@ def test_what_is_not_supported_gets_one_sentence(settings, said):
         TD3(**{"policy": "MlpPolicy", "env": "Scripted-v0"} | SMALL | settings)
 
 
-def test_vectors_of_gymnasium_and_normalising_ones_are_refused():
+def test_vectors_of_gymnasium_and_normalizing_ones_are_refused():
     with pytest.raises(ConfigError, match="takes no Gymnasium vector environment"):
         make(gym.vector.SyncVectorEnv([Scripted]))
-    with pytest.raises(ConfigError, match="does not normalise: take VecNormalize away"):
+    with pytest.raises(ConfigError, match="does not normalize: take VecNormalize away"):
         make(VecNormalize(vector(1)))
 
 
-def test_learning_is_refused_in_one_sentence_where_it_cannot_be(learnt):
+def test_learning_is_refused_in_one_sentence_where_it_cannot_be(learned):
     with pytest.raises(ConfigError, match="there is no environment to learn in"):
-        TD3.load(learnt[1]).learn(10)
+        TD3.load(learned[1]).learn(10)
     with pytest.raises(ConfigError, match="needs one environment alone"):
         make(vector(2), train_freq=(1, "episode")).learn(10)
     with pytest.raises(ConfigError, match="action_noise must be None or an object to be called"):
@@ -727,9 +727,9 @@ def test_a_tensorboard_log_is_written(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["policy", "critic", "get_parameters"])
-def test_what_has_no_counterpart_says_what_to_do(learnt, name):
+def test_what_has_no_counterpart_says_what_to_do(learned, name):
     with pytest.raises(AttributeError, match=f"has no attribute '{name}': .*model"):
-        getattr(learnt[0], name)
+        getattr(learned[0], name)
 
 
 @pytest.mark.long

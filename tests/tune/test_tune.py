@@ -70,7 +70,7 @@ def test_the_first_trial_is_the_preset_itself(training, tmp_path):
     tune(OPTIONS._replace(fields=tuple(SEARCH)), tmp_path, 1, say=silence)
     (first,) = training.configs
     usual = config.TD3Config()
-    assert first.td3 == config.replace(usual, random_steps=100)  # as in any run: a tenth of the steps at most
+    assert first.td3 == config.replace(usual, learning_starts=100)  # as in any run: a tenth of the steps at most
     assert (first.steps, first.seeds, first.out) == (1000, 1, tmp_path / "trial_0000")
 
 
@@ -166,7 +166,7 @@ def test_a_return_that_is_no_number_ends_the_trial_and_not_the_study(monkeypatch
 
 
 def test_several_seeds_count_with_their_mean():
-    trial = optuna.create_study(direction="maximize").ask()
+    trial = optuna.create_study(direction="maximize").act_async()
     observer = search.PruningObserver(trial)
     for steps, returns in ((0, [[9.0], [9.0]]), (10, [[1.0], [2.0]]), (20, [[3.0], [4.0]])):
         observer.evaluated(steps, Evaluation(np.array(returns), np.ones((2, 1))))
@@ -184,7 +184,7 @@ def test_the_same_study_is_not_used_for_another_question(training, tmp_path):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"fields": ("colour",)}, "'colour' is none of them"),
+        ({"fields": ("color",)}, "'color' is none of them"),
         ({"fields": ()}, "nothing was given"),
         ({"steps": 0}, "steps must be a whole number of at least 1"),
         ({"preset": "mine"}, "there is no preset 'mine'"),
@@ -212,7 +212,7 @@ def test_the_missing_extra_is_named(monkeypatch, tmp_path):
 
 def test_the_command_searches_and_train_reads_what_it_found(tmp_path, capsys):
     out = str(tmp_path / "study")
-    words = ["tune", "Scripted-v0", "--steps", "40", "--fields", "hidden_sizes", "random_share", "--out", out]
+    words = ["tune", "Scripted-v0", "--steps", "40", "--fields", "hidden_sizes", "learning_starts_share", "--out", out]
     words += ["--eval-episodes", "1", "--threads", str(SMALL["threads"]), "--device", "cpu"]
     assert main([*words, "--trials", "1"]) == 0
     said = capsys.readouterr().out

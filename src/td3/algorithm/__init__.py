@@ -1,9 +1,9 @@
 """TD3 in fifteen steps. Knows tensors and nothing else of this package; read the files in the order of their names."""
 
 from td3.algorithm.agent import Agent
-from td3.algorithm.normaliser import NormalisedMemory
+from td3.algorithm.normalizer import NormalizedReplayBuffer
 from td3.algorithm.registry import STEPS, Step
-from td3.algorithm.step_01_replay_memory import Batch, ReplayMemory, make_replay_memory
+from td3.algorithm.step_01_replay_buffer import Batch, ReplayBuffer, make_replay_buffer
 from td3.algorithm.streams import MemberStreams, RandomStreams, derive_seed
 from td3.algorithm.update import Losses, update
 
@@ -13,11 +13,11 @@ __all__ = [
     "Batch",
     "Losses",
     "MemberStreams",
-    "NormalisedMemory",
+    "NormalizedReplayBuffer",
     "RandomStreams",
-    "ReplayMemory",
+    "ReplayBuffer",
     "Step",
     "derive_seed",
-    "make_replay_memory",
+    "make_replay_buffer",
     "update",
 ]

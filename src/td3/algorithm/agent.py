@@ -1,4 +1,4 @@
-"""The whole state of the learners: six networks, two optimisers and a count of updates, for every member."""
+"""The whole state of the learners: six networks, two optimizers and a count of updates, for every member."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -8,15 +8,15 @@ import torch
 from jaxtyping import Float, Int, Int64, Shaped
 from torch import Tensor
 
-from td3.algorithm import native
-from td3.algorithm.encoder import EncoderPlan, JointOptimizer, ShiftStreams, encode, make_encoder_and_target
 from td3.algorithm.networks import StackedMLP
-from td3.algorithm.normaliser import Normaliser
+from td3.algorithm.normalizer import Normalizer
 from td3.algorithm.optimizer import OPTIMIZERS, Optimizer
-from td3.algorithm.step_01_replay_memory import Batch
+from td3.algorithm.step_01_replay_buffer import Batch
 from td3.algorithm.step_02_actor import ActionRange, Actor, make_actor_and_target
 from td3.algorithm.step_03_twin_critics import TwinCritics, make_twin_critics_and_targets
 from td3.algorithm.streams import RandomStreams
+from td3.backends import cpu
+from td3.pixels.encoder import EncoderPlan, JointOptimizer, ShiftStreams, encode, make_encoder_and_target
 
 
 @dataclass
@@ -30,8 +30,8 @@ class Agent:
     actor_optimizer: Optimizer
     critics_optimizer: Optimizer | JointOptimizer
     updates: Int64[np.ndarray, " member"]
-    normaliser: Normaliser | None = None
-    """What the networks read is normalised by it; None where they read observations as they are."""
+    normalizer: Normalizer | None = None
+    """What the networks read is normalized by it; None where they read observations as they are."""
 
     def __post_init__(self) -> None:
         """Have both optimizers share one flag per member."""
@@ -55,7 +55,7 @@ class Agent:
         optimizer: str = "adam",
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
-        normalised: bool = False,
+        normalized: bool = False,
         encoder_plan: EncoderPlan | None = None,
     ) -> "Agent":
         """Newborn learners, one per seed (steps 2 and 3); a member's weights depend on its own seed alone.
@@ -81,7 +81,7 @@ class Agent:
             make_optimizer(actor.parameters, actor_learning_rate),
             JointOptimizer(*optimizers) if encoder_plan else optimizers[0],
             np.zeros(len(seeds), np.int64),
-            Normaliser(len(seeds), state_size, device, dtype) if normalised else None,
+            Normalizer(len(seeds), state_size, device, dtype) if normalized else None,
         )
 
     @property
@@ -95,7 +95,7 @@ class Agent:
         encoder = self.critics.encoder
         return self.actor.network.sizes[0] if encoder is None else encoder.plan.pixels
 
-    def look_at(self, batch: Batch, random: RandomStreams) -> Batch:
+    def encode_batch(self, batch: Batch, random: RandomStreams) -> Batch:
         """The batch as the steps read it: as it is, or, where states are pictures, with features in their place."""
         encoder, encoder_target = self.critics.encoder, self.critics_target.encoder
         if encoder is None or encoder_target is None:
@@ -131,7 +131,7 @@ class Agent:
             self.actor_optimizer.member(actor.parameters, index),
             _of_critics(critics, self.critics_optimizer, lambda own, weights: own.member(weights, index)),
             self.updates[index : index + 1],
-            self.normaliser and self.normaliser.member(index),
+            self.normalizer and self.normalizer.member(index),
         )
 
     def copied(self, device: torch.device | str = "cpu") -> "Agent":
@@ -154,17 +154,17 @@ class Agent:
             self.actor_optimizer.copied(actor.parameters),
             _of_critics(critics, self.critics_optimizer, lambda own, weights: own.copied(weights)),
             self.updates.copy(),
-            self.normaliser and self.normaliser.copied(device),
+            self.normalizer and self.normalizer.copied(device),
         )
 
-    def normalised(self, states: Float[Tensor, "member count state"]) -> Float[Tensor, "member count state"]:
+    def normalized(self, states: Float[Tensor, "member count state"]) -> Float[Tensor, "member count state"]:
         """States as the networks read them."""
-        return states if self.normaliser is None else self.normaliser(states)
+        return states if self.normalizer is None else self.normalizer(states)
 
     def count_update_(self) -> None:
         """One more update of every member; a tape of it counts as well."""
         self.updates += 1
-        native.note(self.count_update_)
+        cpu.record_call(self.count_update_)
 
     def of_active(self, tau: float) -> float | Float[Tensor, "member 1"]:
         """The Polyak share of each member: 0 for frozen ones. On a CPU these are not updated, and all have the same."""
@@ -181,7 +181,7 @@ class Agent:
             **self._encoders(),
             **{f"actor_optimizer.{name}": tensor for name, tensor in self.actor_optimizer.state().items()},
             **{f"critics_optimizer.{name}": tensor for name, tensor in self.critics_optimizer.state().items()},
-            **{f"observations.{name}": t for name, t in (self.normaliser.tensors() if self.normaliser else {}).items()},
+            **{f"observations.{name}": t for name, t in (self.normalizer.tensors() if self.normalizer else {}).items()},
         }
 
     def _encoders(self) -> dict[str, Tensor]:
@@ -194,7 +194,7 @@ class Agent:
 def _of_critics(
     critics: TwinCritics, optimizer: Optimizer | JointOptimizer, derive: Callable[[Optimizer, Tensor], Optimizer]
 ) -> Optimizer | JointOptimizer:
-    """An optimiser for these critics, and for their encoder where they have one, derived from the given one."""
+    """An optimizer for these critics, and for their encoder where they have one, derived from the given one."""
     if isinstance(optimizer, JointOptimizer):
         pairs = zip((optimizer.critics, optimizer.encoder), critics.learning, strict=True)
         return JointOptimizer(*(derive(own, weights) for own, weights in pairs))

@@ -1,7 +1,7 @@
 """Stacked multilayer perceptrons: one small network per member (and twin), computed together.
 
 This is the only place, with the memory's sampler, that knows how members are laid out. All parameters of all layers lie
-in one tensor `[*stack, parameter]`, so that an optimiser step or a Polyak step is a single pass over memory, and one
+in one tensor `[*stack, parameter]`, so that an optimizer step or a Polyak step is a single pass over memory, and one
 member's network is a plain slice of it.
 """
 
@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from td3.algorithm import native
+from td3.backends import cpu
 
 
 class StackedMLP:
@@ -31,14 +31,14 @@ class StackedMLP:
         self.parameters = parameters
         self._flat_layers = layer_views(parameters.detach().flatten(0, -2), self.sizes)
         self._buffers: _Buffers | None = None
-        self._spare = Spare()
+        self._workspace = Workspace()
 
-    def share(self, spare: "Spare") -> None:
+    def share_workspace(self, workspace: "Workspace") -> None:
         """Put there what need not be kept; networks that share it must not run at the same time."""
-        self._buffers, self._spare = None, spare
+        self._buffers, self._workspace = None, workspace
 
     @classmethod
-    def initialised(
+    def initialized(
         cls, sizes: Sequence[int], generators: Sequence[torch.Generator], dtype: torch.dtype = torch.float32
     ) -> "StackedMLP":
         """One network per generator, with PyTorch's own default for linear layers: uniform within 1 / sqrt(inputs)."""
@@ -60,12 +60,12 @@ class StackedMLP:
             raise ValueError(f"the network reads {wanted[0]} numbers of {wanted[1]}, not {got[0]} of {got[1]}")
         stack, batch = self.parameters.shape[:-1], inputs.shape[-2]
         given = inputs.shape[:-2]
-        ours = serves_kernels(inputs) or native.serves(inputs)
+        ours = serves_kernels(inputs) or cpu.serves(inputs)
         if not (ours and not inputs.requires_grad and stack[len(stack) - len(given) :] == given):
             inputs = inputs.expand(*stack, *inputs.shape[-2:])  # our kernels need no copy for the second twin
         flat_inputs = inputs.reshape(-1, *inputs.shape[-2:])
         if self._buffers is None or self._buffers.batch != batch:
-            self._buffers = _Buffers(self, batch, self._spare)
+            self._buffers = _Buffers(self, batch, self._workspace)
         arguments = (flat_inputs, self.parameters, self._flat_layers, self._buffers)
         outputs = _ForwardBackward.apply(*arguments)  # type: ignore[no-untyped-call]  # torch leaves it untyped
         return cast(Tensor, outputs).view(*stack, batch, self.sizes[-1])
@@ -87,39 +87,39 @@ def layer_views(parameters: Float[Tensor, "*stack parameter"], sizes: Sequence[i
     return views
 
 
-class Spare:
+class Workspace:
     """Memory for numbers that the next layers read and nobody after them: what was just used is still near."""
 
     def __init__(self) -> None:
-        self._memory: dict[int, Tensor] = {}
+        self._buffer: dict[int, Tensor] = {}
 
     def take(self, place: int, like: Tensor, *shape: int) -> Tensor:
         """The memory at this place as a tensor; others may write there as soon as it was read."""
-        count, found = math.prod(shape), self._memory.get(place)
+        count, found = math.prod(shape), self._buffer.get(place)
         if found is None or found.numel() < count or (found.dtype, found.device) != (like.dtype, like.device):
-            found = self._memory[place] = like.new_empty(count)
+            found = self._buffer[place] = like.new_empty(count)
         return found[:count].view(shape)
 
 
 class _Buffers:
     """Memory for one batch size: fresh memory for every batch costs more than the ReLU that fills it."""
 
-    def __init__(self, network: StackedMLP, batch: int, spare: Spare) -> None:
+    def __init__(self, network: StackedMLP, batch: int, workspace: Workspace) -> None:
         parameters, self.batch = network.parameters.detach(), batch
         stack = parameters.shape[:-1].numel()
         self._like, self._shapes = parameters, [(stack, batch, size) for size in network.sizes[1:-1]]
-        self._kept: list[Tensor] | None = None
-        self.passing = [spare.take(place, parameters, *shape) for place, shape in enumerate(self._shapes)]
+        self._saved_activations: list[Tensor] | None = None
+        self.scratch = [workspace.take(place, parameters, *shape) for place, shape in enumerate(self._shapes)]
         self.parameters_gradient = torch.empty_like(parameters, memory_format=torch.contiguous_format)
         self.layer_gradients = layer_views(self.parameters_gradient.flatten(0, -2), network.sizes)
 
     def activations(self, keep: bool) -> list[Tensor]:
         """Where hidden activations go: those that a backward pass will ask for must last until then."""
         if not keep:
-            return self.passing
-        if self._kept is None:
-            self._kept = [self._like.new_empty(shape) for shape in self._shapes]
-        return self._kept
+            return self.scratch
+        if self._saved_activations is None:
+            self._saved_activations = [self._like.new_empty(shape) for shape in self._shapes]
+        return self._saved_activations
 
 
 class _ForwardBackward(torch.autograd.Function):
@@ -158,7 +158,7 @@ class _ForwardBackward(torch.autograd.Function):
                 below,
                 ctx.layers[depth][0],
                 buffers.layer_gradients[depth] if wants_parameters else None,
-                buffers.passing[depth - 1] if depth else None,
+                buffers.scratch[depth - 1] if depth else None,
                 depth > 0 or wants_inputs,
             )
         return (
@@ -178,7 +178,7 @@ def _layer(inputs: Tensor, weight: Tensor, bias: Tensor, relu: bool, out: Tensor
     """`inputs @ weight + bias` for each of the stack, cut below zero where asked for."""
     out = inputs.new_empty(len(weight), inputs.shape[1], weight.shape[2]) if out is None else out
     if serves_kernels(inputs):
-        from td3.algorithm.kernels import product
+        from td3.backends.triton_kernels import product
 
         return product(inputs, weight, out, bias=bias, relu=relu)
     return _product_on_cpu(inputs)(inputs, weight, out, bias=bias, relu=relu)
@@ -215,7 +215,7 @@ def _backward_layer_by_kernels(
     goes_on: bool,
 ) -> Tensor:
     """The same on a GPU; gradients of hidden units lie transposed, so that every product reads along memory."""
-    from td3.algorithm.kernels import product
+    from td3.backends.triton_kernels import product
 
     if layer_gradient:
         product(gradient.mT, below, layer_gradient[0].mT, row_sums=layer_gradient[1])
@@ -228,7 +228,7 @@ def _backward_layer_by_kernels(
 
 
 def _product_on_cpu(tensor: Tensor) -> Callable[..., Tensor]:
-    return native.product if native.serves(tensor) else _product
+    return cpu.product if cpu.serves(tensor) else _product
 
 
 def _product(
@@ -241,7 +241,7 @@ def _product(
     active: Tensor | None = None,
     column_sums: Tensor | None = None,
 ) -> Tensor:
-    """What `native.product` does, by PyTorch's operations.
+    """What `cpu.product` does, by PyTorch's operations.
 
     Products with very unequal sides are rearranged: a narrow right factor (a layer of a few outputs) is multiplied as
     its transpose, and a column times a row element by element. MKL is two to ten times slower on them as they stand.

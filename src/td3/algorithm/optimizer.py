@@ -1,4 +1,4 @@
-"""Gradient descent on flat stacked parameters, with optimiser state per member."""
+"""Gradient descent on flat stacked parameters, with optimizer state per member."""
 
 import math
 from typing import Protocol, runtime_checkable
@@ -7,11 +7,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from td3.algorithm import native
 from td3.algorithm.networks import serves_kernels
+from td3.backends import cpu
 
 LARGEST_GRADIENT = 1e18
-"""Adam keeps squares of gradients, and float32 has none of larger ones; native.c and kernels.py have the same bound."""
+"""Adam keeps squares of gradients, and float32 has none of larger ones; the kernels in backends/ have the same bound."""
 
 
 class NonFinite(ArithmeticError):
@@ -38,7 +38,7 @@ def check_gradient_(gradient: Float[Tensor, "*stack parameter"], active: Int[Ten
         scale = torch.finfo(gradient.dtype).max / LARGEST_GRADIENT
         require_finite(gradient.detach().abs().amax() * scale, "a gradient")
     elif serves_kernels(gradient) and gradient.is_contiguous():
-        from td3.algorithm.kernels import check_
+        from td3.backends.triton_kernels import check_
 
         check_(gradient, active)
     else:
@@ -61,10 +61,10 @@ class Optimizer(Protocol):
         """The tensors that must be saved to go on exactly."""
 
     def member(self, parameters: Float[Tensor, "*stack parameter"], index: int) -> "Optimizer":
-        """The same optimiser of one member only, sharing its state."""
+        """The same optimizer of one member only, sharing its state."""
 
     def copied(self, parameters: Float[Tensor, "*stack parameter"]) -> "Optimizer":
-        """The same optimiser for a copy of the parameters, with state of its own."""
+        """The same optimizer for a copy of the parameters, with state of its own."""
 
 
 class Adam:
@@ -94,16 +94,16 @@ class Adam:
     def step_(self, gradient: Float[Tensor, "*stack parameter"]) -> None:
         """One step downhill."""
         if serves_kernels(gradient) and self.parameters.is_contiguous():
-            from td3.algorithm.kernels import adam_
+            from td3.backends.triton_kernels import adam_
 
             first, second, steps = (self._state[name] for name in ("first_moment", "second_moment", "steps"))
             adam_(self.parameters, gradient, first, second, steps, self.active, self.learning_rate)
             return
-        if native.serves(gradient):
+        if cpu.serves(gradient):
             first, second = (self._state[name].flatten(0, -2) for name in ("first_moment", "second_moment"))
             parameters, steps = self.parameters.flatten(0, -2), self._state["steps"].flatten()
             gradient = gradient.flatten(0, -2)
-            native.adam_(parameters, gradient, first, second, steps, self.learning_rate, _refuse_gradient)
+            cpu.adam_(parameters, gradient, first, second, steps, self.learning_rate, _refuse_gradient)
             return
         check_gradient_(gradient, self.active)
         tensors = self._networks, list(gradient.flatten(0, -2).unbind()), self._first_moments, self._second_moments
@@ -136,13 +136,13 @@ class Adam:
         return self._state
 
     def member(self, parameters: Float[Tensor, "*stack parameter"], index: int) -> "Adam":
-        """The same optimiser of one member only, sharing its state."""
+        """The same optimizer of one member only, sharing its state."""
         moments = {name: self._state[name][..., index : index + 1, :] for name in ("first_moment", "second_moment")}
         state = {**moments, "steps": self._state["steps"][..., index : index + 1]}
         return Adam(parameters, self.learning_rate, state, self.active[index : index + 1])
 
     def copied(self, parameters: Float[Tensor, "*stack parameter"]) -> "Adam":
-        """The same optimiser for a copy of the parameters, with state of its own."""
+        """The same optimizer for a copy of the parameters, with state of its own."""
         state = {name: tensor.to(parameters.device, copy=True) for name, tensor in self._state.items()}
         return Adam(parameters, self.learning_rate, state, self.active.to(parameters.device, copy=True))
 
@@ -171,11 +171,11 @@ class SGD:
         return {}
 
     def member(self, parameters: Float[Tensor, "*stack parameter"], index: int) -> "SGD":
-        """The same optimiser of one member only."""
+        """The same optimizer of one member only."""
         return SGD(parameters, self.learning_rate, self.active[index : index + 1])
 
     def copied(self, parameters: Float[Tensor, "*stack parameter"]) -> "SGD":
-        """The same optimiser for a copy of the parameters."""
+        """The same optimizer for a copy of the parameters."""
         return SGD(parameters, self.learning_rate, self.active.to(parameters.device, copy=True))
 
 

@@ -48,6 +48,6 @@ def make_actor_and_target(
     low = action_range.low
     sizes = (state_size, *hidden_sizes, low.shape[0])
     generators = [torch.Generator().manual_seed(derive_seed(seed, "actor")) for seed in seeds]
-    parameters = StackedMLP.initialised(sizes, generators, low.dtype).parameters.to(low.device)
+    parameters = StackedMLP.initialized(sizes, generators, low.dtype).parameters.to(low.device)
     target = Actor(StackedMLP(sizes, parameters.clone()), action_range)
     return Actor(StackedMLP(sizes, parameters.requires_grad_()), action_range), target

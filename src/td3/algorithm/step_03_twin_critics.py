@@ -6,10 +6,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from td3.algorithm.encoder import Encoder
 from td3.algorithm.networks import StackedMLP
 from td3.algorithm.registry import step
 from td3.algorithm.streams import derive_seed
+from td3.pixels.encoder import Encoder
 
 
 class TwinCritics:
@@ -68,7 +68,7 @@ def make_twin_critics_and_targets(
     """
     sizes = (state_size + action_size, *hidden_sizes, 1)
     twins = [
-        StackedMLP.initialised(
+        StackedMLP.initialized(
             sizes, [torch.Generator().manual_seed(derive_seed(seed, "critics", twin)) for seed in seeds], dtype
         ).parameters
         for twin in range(2)

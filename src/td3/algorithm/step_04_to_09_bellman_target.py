@@ -5,26 +5,26 @@ from jaxtyping import Float
 from torch import Tensor
 
 from td3.algorithm.registry import step
-from td3.algorithm.step_01_replay_memory import Batch, ReplayMemory
+from td3.algorithm.step_01_replay_buffer import Batch, ReplayBuffer
 from td3.algorithm.step_02_actor import ActionRange, Actor
 from td3.algorithm.step_03_twin_critics import TwinCritics
 from td3.algorithm.streams import RandomStreams
 
 
 @step(4, "Sample a batch of transitions")
-def sample_batch(memory: ReplayMemory, random: RandomStreams, batch_size: int) -> Batch:
+def sample_batch(buffer: ReplayBuffer, random: RandomStreams, batch_size: int) -> Batch:
     """Transitions drawn at random from each member's own replay buffer.
 
     What: `batch_size` rows (s, a, r, s', terminated), uniform, with replacement.
     Why: rows from many different episodes give a gradient that stands for all of them.
     If you leave it out: batches of the newest rows alone are correlated, and the critics fit that stretch of time.
     """
-    return memory.gather(random.rows(memory.filled, batch_size))
+    return buffer.gather(random.rows(buffer.filled, batch_size))
 
 
 @step(5, "The target actor gives the next action")
 @torch.no_grad()
-def next_action_of_target(
+def target_action(
     actor_target: Actor, next_state: Float[Tensor, "member batch state"]
 ) -> Float[Tensor, "member batch action"]:
     """The action a' that the target actor would take in s'.
@@ -38,7 +38,7 @@ def next_action_of_target(
 
 @step(6, "Add clipped noise and clamp to the action range")
 @torch.no_grad()
-def smooth_next_action(
+def smooth_target_action(
     next_action: Float[Tensor, "member batch action"],
     random: RandomStreams,
     noise: float,
@@ -58,7 +58,7 @@ def smooth_next_action(
 
 @step(7, "Both target critics evaluate the smoothed action")
 @torch.no_grad()
-def score_by_targets(
+def q_values_of_targets(
     critics_target: TwinCritics,
     next_state: Float[Tensor, "member batch state"],
     next_action: Float[Tensor, "member batch action"],
@@ -74,7 +74,7 @@ def score_by_targets(
 
 @step(8, "Keep the smaller Q-value")
 @torch.no_grad()
-def smaller_score(scores: Float[Tensor, "2 member batch"]) -> Float[Tensor, "member batch"]:
+def min_q(q_values: Float[Tensor, "2 member batch"]) -> Float[Tensor, "member batch"]:
     """The smaller of the two Q-values, row by row.
 
     What: min(Q1', Q2').
@@ -82,7 +82,7 @@ def smaller_score(scores: Float[Tensor, "2 member batch"]) -> Float[Tensor, "mem
     which the actor avoids rather than exploits.
     If you leave it out: with the mean, the maximum or one critic, overestimation feeds itself through y.
     """
-    return torch.minimum(scores[0], scores[1])
+    return torch.minimum(q_values[0], q_values[1])
 
 
 @step(9, "Form the Bellman target")
@@ -90,7 +90,7 @@ def smaller_score(scores: Float[Tensor, "2 member batch"]) -> Float[Tensor, "mem
 def bellman_target(
     reward: Float[Tensor, "member batch"],
     terminated: Float[Tensor, "member batch"],
-    next_score: Float[Tensor, "member batch"],
+    next_q: Float[Tensor, "member batch"],
     gamma: float,
 ) -> Float[Tensor, "member batch"]:
     """The Bellman target y: what the critics should predict for (s, a).
@@ -100,4 +100,4 @@ def bellman_target(
     If you leave it out: without the factor (1 - terminated), y adds the value of a future that does not exist. A
     time-out is no termination: there the future exists, so its row keeps the second term.
     """
-    return reward + gamma * (1 - terminated) * next_score
+    return reward + gamma * (1 - terminated) * next_q

@@ -4,14 +4,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from td3.algorithm.encoder import JointOptimizer
 from td3.algorithm.optimizer import Optimizer, require_finite
 from td3.algorithm.registry import step
 from td3.algorithm.step_03_twin_critics import TwinCritics
+from td3.pixels.encoder import JointOptimizer
 
 
 @step(10, "Both critics evaluate the stored action")
-def score_by_critics(
+def q_values_of_critics(
     critics: TwinCritics,
     state: Float[Tensor, "member batch state"],
     action: Float[Tensor, "member batch action"],
@@ -27,7 +27,7 @@ def score_by_critics(
 
 @step(11, "Measure the loss of both critics")
 def critic_loss(
-    scores: Float[Tensor, "2 member batch"], target_score: Float[Tensor, "member batch"]
+    q_values: Float[Tensor, "2 member batch"], target_q: Float[Tensor, "member batch"]
 ) -> Float[Tensor, " member"]:
     """How far both critics are from the Bellman target.
 
@@ -36,7 +36,7 @@ def critic_loss(
     If you leave it out: without a loss nothing tells the critics which way to move. With shapes (B, 1) and (B,) it
     exists and is wrong: every row is compared with every other.
     """
-    return (scores - target_score).square().mean(-1).sum(0)
+    return (q_values - target_q).square().mean(-1).sum(0)
 
 
 @step(12, "Backpropagate and improve both critics")

@@ -6,16 +6,16 @@ from jaxtyping import Float
 from torch import Tensor
 
 from td3.algorithm.agent import Agent
-from td3.algorithm.step_01_replay_memory import ReplayMemory
+from td3.algorithm.step_01_replay_buffer import ReplayBuffer
 from td3.algorithm.step_04_to_09_bellman_target import (
     bellman_target,
-    next_action_of_target,
+    min_q,
+    q_values_of_targets,
     sample_batch,
-    score_by_targets,
-    smaller_score,
-    smooth_next_action,
+    smooth_target_action,
+    target_action,
 )
-from td3.algorithm.step_10_to_12_critic_update import critic_loss, improve_critics_, score_by_critics
+from td3.algorithm.step_10_to_12_critic_update import critic_loss, improve_critics_, q_values_of_critics
 from td3.algorithm.step_13_actor_update import improve_actor_
 from td3.algorithm.step_14_to_15_polyak import polyak_actor_target_, polyak_critics_target_
 from td3.algorithm.streams import RandomStreams
@@ -29,20 +29,20 @@ class Losses(NamedTuple):
     mean_q: Float[Tensor, " member"]
 
 
-def update(agent: Agent, memory: ReplayMemory, random: RandomStreams, settings: "Settings") -> Losses:
+def update(agent: Agent, buffer: ReplayBuffer, random: RandomStreams, settings: "Settings") -> Losses:
     """Improve the agent once, in place."""
-    batch = agent.look_at(sample_batch(memory, random, settings.batch_size), random)  # 4
+    batch = agent.encode_batch(sample_batch(buffer, random, settings.batch_size), random)  # 4
 
-    next_action = next_action_of_target(agent.actor_target, batch.next_state)  # 5
-    smoothed_action = smooth_next_action(  # 6
-        next_action, random, settings.target_noise, settings.target_noise_clip, agent.actor.action_range
+    next_action = target_action(agent.actor_target, batch.next_state)  # 5
+    smoothed_action = smooth_target_action(  # 6
+        next_action, random, settings.target_policy_noise, settings.target_noise_clip, agent.actor.action_range
     )
-    target_scores = score_by_targets(agent.critics_target, batch.next_state, smoothed_action)  # 7
-    next_score = smaller_score(target_scores)  # 8
-    target_score = bellman_target(batch.reward, batch.terminated, next_score, settings.gamma)  # 9
+    target_q_values = q_values_of_targets(agent.critics_target, batch.next_state, smoothed_action)  # 7
+    next_q = min_q(target_q_values)  # 8
+    target_q = bellman_target(batch.reward, batch.terminated, next_q, settings.gamma)  # 9
 
-    scores = score_by_critics(agent.critics, batch.state, batch.action)  # 10
-    loss = critic_loss(scores, target_score)  # 11
+    q_values = q_values_of_critics(agent.critics, batch.state, batch.action)  # 10
+    loss = critic_loss(q_values, target_q)  # 11
     improve_critics_(agent.critics, agent.critics_optimizer, loss)  # 12
 
     agent.count_update_()
@@ -53,7 +53,7 @@ def update(agent: Agent, memory: ReplayMemory, random: RandomStreams, settings: 
         polyak_actor_target_(agent.actor_target, agent.actor, tau)  # 14
         polyak_critics_target_(agent.critics_target, agent.critics, tau)  # 15
 
-    return Losses(loss.detach(), actor_loss, scores.detach().mean((0, 2)))
+    return Losses(loss.detach(), actor_loss, q_values.detach().mean((0, 2)))
 
 
 @runtime_checkable
@@ -69,6 +69,6 @@ class Settings(Protocol):
     @property
     def policy_delay(self) -> int: ...  # noqa: D102  # as above
     @property
-    def target_noise(self) -> float: ...  # noqa: D102  # as above
+    def target_policy_noise(self) -> float: ...  # noqa: D102  # as above
     @property
     def target_noise_clip(self) -> float: ...  # noqa: D102  # as above

@@ -12,7 +12,7 @@ from gymnasium.spaces import Box
 from td3.algorithm import Agent
 from td3.bench import machine
 from td3.bench.options import CollectorsBench
-from td3.cluster import RayCollector, require_cluster
+from td3.collect import RayCollector, require_cluster
 from td3.config import resolve
 from td3.engine import acting_policy
 from td3.environments import TaskSpaces, check_environment, make_environment
@@ -75,10 +75,10 @@ def _rate(options: CollectorsBench, count: int) -> dict[str, Any]:
         workers="ray",
         ray_address=options.ray_address,
         envs=count,
-        random_steps=0,
+        learning_starts=0,
         max_staleness=10**9,
     )
-    with contextlib.closing(make_environment(**config.making)) as probe:
+    with contextlib.closing(make_environment(**config.env_arguments)) as probe:
         spaces = check_environment(probe, config.env)
     policy = _actor(spaces)
     with contextlib.closing(RayCollector(config, spaces)) as collector:
@@ -99,8 +99,8 @@ def _costs(options: CollectorsBench) -> dict[str, Any]:
     """What one question, one broadcast and one transition of 17 observations and 6 actions are."""
     import ray
 
-    config = resolve("Rail-v0", workers="ray", ray_address=options.ray_address, random_steps=0)
-    with contextlib.closing(make_environment(**config.making)) as probe:
+    config = resolve("Rail-v0", workers="ray", ray_address=options.ray_address, learning_starts=0)
+    with contextlib.closing(make_environment(**config.env_arguments)) as probe:
         spaces = check_environment(probe, config.env)
     cheetah = _actor(TaskSpaces(17, (-1.0,) * 6, (1.0,) * 6, (17,), (6,)))
     with contextlib.closing(RayCollector(config, spaces)) as collector:
@@ -119,7 +119,7 @@ def _costs(options: CollectorsBench) -> dict[str, Any]:
 
 
 def _actor(spaces: TaskSpaces) -> Policy:
-    """A newborn actor of preset author."""
+    """A newly initialized actor of preset author."""
     agent = Agent.create([0], spaces.state_size, spaces.action_low, spaces.action_high, (256, 256), 3e-4, 3e-4)
     return acting_policy(agent)
 

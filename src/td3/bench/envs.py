@@ -12,8 +12,8 @@ import torch
 
 from td3.bench import machine, timing
 from td3.bench.options import EnvsBench
-from td3.collect import Collector
-from td3.environments import as_asked, check_environment, fastest, make_environment, place
+from td3.collect.collector import Collector
+from td3.environments import check_environment, fastest_workers, make_environment, place, requested_workers
 
 PATIENCE_SECONDS = 120.0
 ONE = "one environment"
@@ -43,17 +43,19 @@ def measure(options: EnvsBench) -> tuple[dict[str, Any], str]:
     make: Callable[[], gym.Env[Any, Any]] = partial(make_slow, options.env, options.step_ms / 1_000)
     with contextlib.closing(make()) as probe:
         spaces = check_environment(probe, options.env)
-    chosen = fastest(make, options.envs)
+    chosen = fastest_workers(make, options.envs)
     machine.announce(f"Stepping {options.envs} environments in three ways for {options.seconds:g} s.")
-    ways = {ONE: (1, as_asked("none", 1))}
-    ways.update({kind: (options.envs, as_asked(kind, options.envs)) for kind in ("none", "threads", "processes")})
+    ways = {ONE: (1, requested_workers("none", 1))}
+    ways.update(
+        {kind: (options.envs, requested_workers(kind, options.envs)) for kind in ("none", "threads", "processes")}
+    )
     with contextlib.ExitStack() as stack:
-        lanes = {}
-        for name, (count, placing) in ways.items():
-            environments = stack.enter_context(contextlib.closing(place(make, count, placing, PATIENCE_SECONDS)))
+        cases = {}
+        for name, (count, worker_backend) in ways.items():
+            environments = stack.enter_context(contextlib.closing(place(make, count, worker_backend, PATIENCE_SECONDS)))
             collector = Collector(environments, [0], spaces.action_low, spaces.action_high, 0.1)
-            lanes[name] = timing.Lane(partial(_round, collector))
-        rates = timing.interleave(lanes, options.seconds, max(timing.SLICE_SECONDS, 10 * options.step_ms / 1_000))
+            cases[name] = timing.Case(partial(_round, collector))
+        rates = timing.interleave(cases, options.seconds, max(timing.SLICE_SECONDS, 10 * options.step_ms / 1_000))
     figures: dict[str, Any] = {
         "env": options.env,
         "envs": options.envs,

@@ -16,9 +16,10 @@ import torch
 from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
-from td3.algorithm import Agent, ReplayMemory, native
+from td3.algorithm import Agent, ReplayBuffer
+from td3.backends import cpu
 from td3.bench.machine import on_device
-from td3.bench.timing import Lane
+from td3.bench.timing import Case
 from td3.config import TD3Config, TrainConfig
 from td3.engine import MemberUpdate
 from td3.engine.losses import LossSums
@@ -29,15 +30,15 @@ from td3.training import Training, backend_flags, make_engine
 STATE_SIZE, ACTION_SIZE = 17, 6
 """As in HalfCheetah."""
 ROWS = 100_000
-"""Transitions in each rival's memory where updates alone are measured."""
+"""Transitions in each rival's buffer where updates alone are measured."""
 WARM_UP_STEPS = 1_000
 """Env steps with random actions before a loop is measured."""
 CHUNK = 10
 """Env steps for which another library's loop is called at a time."""
 
 
-def made_up_rows(count: int) -> NDArray[Any]:
-    """Transitions for a memory, `state | action | next_state | reward | terminated`; a hundredth terminates."""
+def synthetic_rows(count: int) -> NDArray[Any]:
+    """Transitions for a buffer, `state | action | next_state | reward | terminated`; a hundredth terminates."""
     generator = np.random.default_rng(0)
     rows = generator.standard_normal((count, 2 * STATE_SIZE + ACTION_SIZE + 2), np.float32)
     rows[:, STATE_SIZE : STATE_SIZE + ACTION_SIZE] = generator.uniform(-1, 1, (count, ACTION_SIZE))
@@ -47,20 +48,20 @@ def made_up_rows(count: int) -> NDArray[Any]:
 
 def _columns(count: int) -> list[NDArray[Any]]:
     """The same as state, action, next_state, reward and terminated."""
-    return np.split(made_up_rows(count), np.cumsum([STATE_SIZE, ACTION_SIZE, STATE_SIZE, 1]), axis=1)
+    return np.split(synthetic_rows(count), np.cumsum([STATE_SIZE, ACTION_SIZE, STATE_SIZE, 1]), axis=1)
 
 
-def made_up_memory(members: int, count: int, device: torch.device) -> ReplayMemory:
-    """A full memory."""
-    memory = ReplayMemory(members, count, STATE_SIZE, ACTION_SIZE, device)
-    memory.add_(torch.from_numpy(made_up_rows(count)).to(device).expand(members, -1, -1))
-    return memory
+def synthetic_buffer(members: int, count: int, device: torch.device) -> ReplayBuffer:
+    """A full buffer."""
+    buffer = ReplayBuffer(members, count, STATE_SIZE, ACTION_SIZE, device)
+    buffer.add_(torch.from_numpy(synthetic_rows(count)).to(device).expand(members, -1, -1))
+    return buffer
 
 
-def our_updates(memory: ReplayMemory, width: int, batch_size: int, threads: int) -> Lane:
+def td3_updates(buffer: ReplayBuffer, width: int, batch_size: int, threads: int) -> Case:
     """Updates as a run does them, all members counted."""
-    device, members = memory.rows.device, memory.rows.shape[0]
-    settings = TD3Config(hidden_sizes=(width, width), batch_size=batch_size, memory_size=max(batch_size, ROWS))
+    device, members = buffer.rows.device, buffer.rows.shape[0]
+    settings = TD3Config(hidden_sizes=(width, width), batch_size=batch_size, buffer_size=max(batch_size, ROWS))
     config = TrainConfig("HalfCheetah-v5", seeds=members, device=_name(device), threads=threads, td3=settings)
     agent = Agent.create(
         config.member_seeds,
@@ -73,10 +74,10 @@ def our_updates(memory: ReplayMemory, width: int, batch_size: int, threads: int)
         device=device,
     )
     if device.type == "cpu" and members == 1:
-        update_once = one_member_update(agent, memory, config)
+        update_once = one_member_update(agent, buffer, config)
     else:
         with backend_flags(config.tf32):
-            engine = make_engine(agent, memory, config, threads)
+            engine = make_engine(agent, buffer, config, threads)
         update_once = partial(engine.update, [1] * members)
     for _ in range(config.td3.policy_delay):  # the first of each kind is noted, or recorded, which takes longer
         update_once()
@@ -85,15 +86,15 @@ def our_updates(memory: ReplayMemory, width: int, batch_size: int, threads: int)
         update_once()
         return float(members)
 
-    return on_device(work, device, threads, native.set_threads)
+    return on_device(work, device, threads, cpu.set_threads)
 
 
-def one_member_update(agent: Agent, memory: ReplayMemory, config: TrainConfig) -> Callable[[], None]:
+def one_member_update(agent: Agent, buffer: ReplayBuffer, config: TrainConfig) -> Callable[[], None]:
     """What `EagerEngine` does for a lone member, less its choice of threads: here the benchmark sets them."""
-    return MemberUpdate(agent, memory, config.seed, config.td3, LossSums(1))
+    return MemberUpdate(agent, buffer, config.seed, config.td3, LossSums(1))
 
 
-def author_updates(checkout: Path, batch_size: int, device: torch.device, threads: int) -> Lane:
+def author_updates(checkout: Path, batch_size: int, device: torch.device, threads: int) -> Case:
     """Updates by the paper author's code, from a checkout of it."""
     modules = import_checkout(checkout)
     # It takes a GPU whenever there is one; here everybody works on the same device.
@@ -158,7 +159,7 @@ class Spaces(gym.Env[Any, Any]):
     action_space = Box(-1.0, 1.0, (ACTION_SIZE,), np.float32)
 
 
-def sb3_updates(batch_size: int, width: int, device: torch.device, threads: int) -> Lane:
+def sb3_updates(batch_size: int, width: int, device: torch.device, threads: int) -> Case:
     """Updates by Stable-Baselines3, one per call, as its loop has it."""
     learner = _their_learner("stable_baselines3", Spaces(), batch_size, width, device)
     state, action, next_state, reward, terminated = _columns(ROWS)
@@ -173,7 +174,7 @@ def sb3_updates(batch_size: int, width: int, device: torch.device, threads: int)
     return on_device(work, device, threads)
 
 
-def their_loop(package: str, env: str, batch_size: int, width: int, device: torch.device, threads: int) -> Lane:
+def their_loop(package: str, env: str, batch_size: int, width: int, device: torch.device, threads: int) -> Case:
     """Env steps of Stable-Baselines3 or sbx by their own `learn`, warmed up."""
     learner = _their_learner(package, make_environment(env), batch_size, width, device)
 
@@ -214,7 +215,7 @@ def _their_learner(package: str, environment: Any, batch_size: int, width: int, 
 
 def make_training(config: TrainConfig, device: torch.device) -> Training:
     """A run that has not begun; it writes nothing until it does."""
-    make: Callable[[], gym.Env[Any, Any]] = partial(make_environment, **config.making)
+    make: Callable[[], gym.Env[Any, Any]] = partial(make_environment, **config.env_arguments)
     probe = make()
     spaces = check_environment(probe, config.env)
     probe.close()
@@ -222,26 +223,26 @@ def make_training(config: TrainConfig, device: torch.device) -> Training:
         return Training(config, spaces, make, device, ROWS)
 
 
-class OurLoop:
+class Td3Loop:
     """Env steps of this package, one update for each: the calls of `Training.run` without logs and evaluations."""
 
     def __init__(self, env: str, envs: int, width: int, batch_size: int, device: torch.device, threads: int) -> None:
         settings = TD3Config(hidden_sizes=(width, width), batch_size=batch_size)
         config = TrainConfig(env, envs=envs, device=_name(device), threads=threads, td3=settings, eval_episodes=1)
         training = self._training = make_training(config, device)
-        self.lane = on_device(self._round, device, threads, native.set_threads)
+        self.case = on_device(self._round, device, threads, cpu.set_threads)
         self._update: Callable[[], None] = partial(training.engine.update, [1])
         if device.type == "cpu":
-            self._update = one_member_update(training.agent, training.memory, config)
+            self._update = one_member_update(training.agent, training.buffer, config)
         for _ in range(-(-WARM_UP_STEPS // envs)):
             training.engine.store(training.collector.step(training.collector.act(None))[0])
 
     def _round(self) -> float:
         collector, engine = self._training.collector, self._training.engine
-        engine.ask(collector.member_states)
+        engine.act_async(collector.member_states)
         for _ in range(collector.envs_per_member):
             self._update()
-        collector.begin(collector.explore(engine.answer()))
+        collector.begin(collector.explore(engine.act_wait()))
         engine.prepare()
         rows, _ = collector.finish()
         engine.store(rows)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from td3.algorithm import native
+from td3.backends import cpu
 from td3.bench import learners, machine, timing
 from td3.bench.options import LoopBench
 from td3.config import TD3Config, TrainConfig
@@ -112,7 +112,7 @@ def measure(options: LoopBench) -> tuple[dict[str, Any], str]:
             eval_every=0,
             eval_episodes=1,
             threads=options.threads,
-            td3=TD3Config(random_steps=learners.WARM_UP_STEPS),
+            td3=TD3Config(learning_starts=learners.WARM_UP_STEPS),
         )
         training = learners.make_training(config, device)
         stopwatch.watch(training)
@@ -128,7 +128,7 @@ def measure(options: LoopBench) -> tuple[dict[str, Any], str]:
         "env": options.env,
         "steps_per_s": found["steps_per_s"]["median"],
         "steps_per_s_spread": found["steps_per_s"],
-        "threads": native.get_threads(),
+        "threads": cpu.get_threads(),
         "members": options.members,
         "envs": options.envs,
         "device": options.device,

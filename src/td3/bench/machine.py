@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from td3.bench.timing import Lane
+from td3.bench.timing import Case
 from td3.resources import available_threads
-from td3.run import versions
+from td3.run.directory import versions
 
 CUBE = 256
 """Rows, columns and depth of the product whose rate is the ceiling: the largest product in an update."""
@@ -49,7 +49,7 @@ def transition_bytes(state_size: int, action_size: int) -> int:
     return 4 * (2 * state_size + action_size + 2)
 
 
-def sgemm_lane(device: torch.device, threads: int, stack: int = 1) -> Lane:
+def sgemm_case(device: torch.device, threads: int, stack: int = 1) -> Case:
     """Floating-point operations per second of 256 x 256 x 256 products, the data already near.
 
     A GPU multiplies `stack` of them at once, in a graph, as the updates of many members do.
@@ -81,14 +81,14 @@ def sgemm_lane(device: torch.device, threads: int, stack: int = 1) -> Lane:
 
 def on_device(
     work: Any, device: torch.device, threads: int, set_threads: Callable[[int], None] = torch.set_num_threads
-) -> Lane:
+) -> Case:
     """A lane of PyTorch work, or our own: its threads are set before, and a GPU is waited for after."""
 
     def wait() -> None:
         if device.type == "cuda":
             torch.cuda.synchronize(device)
 
-    return Lane(work, prepare=lambda: set_threads(threads), finish=wait)
+    return Case(work, prepare=lambda: set_threads(threads), finish=wait)
 
 
 def thread_counts(asked: int, device: torch.device) -> list[int]:

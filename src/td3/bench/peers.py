@@ -33,18 +33,18 @@ def measure(options: PeersBench) -> tuple[dict[str, Any], str]:
     if options.author is not None:
         learners.import_checkout(options.author)  # a wrong path is told before the warm-up
     machine.announce("Warming up.")
-    lanes: dict[tuple[str, int], timing.Lane] = {}
+    cases: dict[tuple[str, int], timing.Case] = {}
     with contextlib.ExitStack() as stack:
         for threads in machine.thread_counts(options.threads, device):
-            loop = learners.OurLoop(options.env, 1, options.width, options.batch_size, device, threads)
-            lanes["td3", threads] = stack.enter_context(contextlib.closing(loop)).lane
-        lanes |= _their_lanes(options, device)
-        machine.announce(f"Measuring {len(lanes)} lanes side by side for {options.seconds:g} s.")
-        slice_seconds = min(SLICE_SECONDS, options.seconds / (2 * len(lanes)))
-        rates = timing.interleave(lanes, options.seconds, slice_seconds)
-    best = {name: _fastest(name, rates) for name in TITLES if any(name == lane for lane, _ in rates)}
-    found = {name: timing.summary(rates[lane]) for name, lane in best.items()}
-    ratios = {name: timing.ratio(rates[best["td3"]], rates[lane]) for name, lane in best.items() if name != "td3"}
+            loop = learners.Td3Loop(options.env, 1, options.width, options.batch_size, device, threads)
+            cases["td3", threads] = stack.enter_context(contextlib.closing(loop)).case
+        cases |= _baseline_cases(options, device)
+        machine.announce(f"Measuring {len(cases)} lanes side by side for {options.seconds:g} s.")
+        slice_seconds = min(SLICE_SECONDS, options.seconds / (2 * len(cases)))
+        rates = timing.interleave(cases, options.seconds, slice_seconds)
+    best = {name: _fastest(name, rates) for name in TITLES if any(name == case for case, _ in rates)}
+    found = {name: timing.summary(rates[case]) for name, case in best.items()}
+    ratios = {name: timing.ratio(rates[best["td3"]], rates[case]) for name, case in best.items() if name != "td3"}
     figures = {
         "env": options.env,
         "steps_per_s": {name: found[name]["median"] for name in found if name != "author"},
@@ -62,24 +62,24 @@ def measure(options: PeersBench) -> tuple[dict[str, Any], str]:
     return figures, _text(figures)
 
 
-def _their_lanes(options: PeersBench, device: torch.device) -> dict[tuple[str, int], timing.Lane]:
-    lanes = {}
+def _baseline_cases(options: PeersBench, device: torch.device) -> dict[tuple[str, int], timing.Case]:
+    cases = {}
     for name, (package, _) in PACKAGES.items():
         # JAX decides for itself how many threads it takes.
         counts = machine.thread_counts(options.threads, device) if name == "sb3" else [available_threads()]
         for threads in counts if learners.installed(package) else ():
-            lanes[name, threads] = learners.their_loop(
+            cases[name, threads] = learners.their_loop(
                 package, options.env, options.batch_size, options.width, device, threads
             )
     if options.author is not None:
         for threads in machine.thread_counts(options.threads, device):
-            lanes["author", threads] = learners.author_updates(options.author, options.batch_size, device, threads)
-    return lanes
+            cases["author", threads] = learners.author_updates(options.author, options.batch_size, device, threads)
+    return cases
 
 
 def _fastest(name: str, rates: Mapping[tuple[str, int], Sequence[float]]) -> tuple[str, int]:
-    lanes = [lane for lane in rates if lane[0] == name]
-    return max(lanes, key=lambda lane: timing.summary(rates[lane])["median"])
+    cases = [case for case in rates if case[0] == name]
+    return max(cases, key=lambda case: timing.summary(rates[case])["median"])
 
 
 def _text(figures: Mapping[str, Any]) -> str:

@@ -26,11 +26,11 @@ TITLES: dict[Sweep, str] = {
     "batch": "transitions per batch",
     "width": "units per hidden layer",
     "members": "members (seeds) side by side",
-    "memory": "transitions in the memory",
+    "memory": "transitions in the buffer",
     "envs": "environments of one member",
 }
 MEMBER_ROWS = 10_000
-"""Transitions in each member's memory where members are varied, so that 64 of them stay small."""
+"""Transitions in each member's buffer where members are varied, so that 64 of them stay small."""
 SLICE_SECONDS = 0.25
 
 
@@ -55,12 +55,12 @@ def _sweep(sweep: Sweep, options: ScalingBench, device: torch.device, threads: i
     """One row per value: work per second, milliseconds for each, and its share of the ceiling."""
     machine.announce(f"Varying {TITLES[sweep]} for {options.seconds:g} s.")
     with contextlib.ExitStack() as stack:
-        lanes = {}
+        cases = {}
         for value in POINTS[sweep]:
-            lanes[str(value)] = stack.enter_context(_lane(sweep, value, options.env, device, threads))
+            cases[str(value)] = stack.enter_context(_case(sweep, value, options.env, device, threads))
         stack_size = 2 * max(POINTS["members"]) if sweep == "members" else 2
-        lanes["sgemm"] = machine.sgemm_lane(device, threads, stack_size)
-        rates = timing.interleave(lanes, options.seconds, min(SLICE_SECONDS, options.seconds / (2 * len(lanes))))
+        cases["sgemm"] = machine.sgemm_case(device, threads, stack_size)
+        rates = timing.interleave(cases, options.seconds, min(SLICE_SECONDS, options.seconds / (2 * len(cases))))
     rows = []
     for value in POINTS[sweep]:
         found = timing.summary(rates[str(value)])
@@ -75,18 +75,18 @@ def _sweep(sweep: Sweep, options: ScalingBench, device: torch.device, threads: i
 
 
 @contextlib.contextmanager
-def _lane(sweep: Sweep, value: int, env: str, device: torch.device, threads: int) -> Iterator[timing.Lane]:
+def _case(sweep: Sweep, value: int, env: str, device: torch.device, threads: int) -> Iterator[timing.Case]:
     settings = TD3Config()
     width, batch_size = settings.hidden_sizes[0], settings.batch_size
     if sweep == "envs":
-        with contextlib.closing(learners.OurLoop(env, value, width, batch_size, device, threads)) as loop:
-            yield loop.lane
+        with contextlib.closing(learners.Td3Loop(env, value, width, batch_size, device, threads)) as loop:
+            yield loop.case
         return
     members = value if sweep == "members" else 1
     count = {"memory": value, "members": MEMBER_ROWS}.get(sweep, learners.ROWS)
-    memory = learners.made_up_memory(members, count, device)
+    buffer = learners.synthetic_buffer(members, count, device)
     width = value if sweep == "width" else width
-    yield learners.our_updates(memory, width, value if sweep == "batch" else batch_size, threads)
+    yield learners.td3_updates(buffer, width, value if sweep == "batch" else batch_size, threads)
 
 
 def _flops(sweep: Sweep, value: int) -> float:

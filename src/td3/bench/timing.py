@@ -10,7 +10,7 @@ import numpy as np
 Clock = Callable[[], float]
 Name = TypeVar("Name", bound=Hashable)
 SLICE_SECONDS = 0.15
-"""Long against one update (a few ms) and against the change of threads, short against a neighbour's moods."""
+"""Long against one update (a few ms) and against the change of threads, short against a neighbor's moods."""
 
 
 def _nothing() -> None:
@@ -18,7 +18,7 @@ def _nothing() -> None:
 
 
 @dataclass(frozen=True)
-class Lane:
+class Case:
     """One rival: `prepare` before a slice, `work` again and again (it returns how much it did), `finish` to wait."""
 
     work: Callable[[], float]
@@ -27,36 +27,36 @@ class Lane:
 
 
 def interleave(
-    lanes: Mapping[Name, Lane],
+    cases: Mapping[Name, Case],
     seconds: float,
     slice_seconds: float = SLICE_SECONDS,
     clock: Clock = time.perf_counter,
 ) -> dict[Name, list[float]]:
     """Work per second of each lane in each round; rounds go on while another one fits into the time (one at least).
 
-    Each round starts with another lane: nobody always follows the same neighbour.
+    Each round starts with another lane: nobody always follows the same neighbor.
     """
-    names = list(lanes)
+    names = list(cases)
     rates: dict[Name, list[float]] = {name: [] for name in names}
     start, longest = clock(), 0.0
     while True:
         began = clock()
         first = len(rates[names[0]]) % len(names)
         for name in names[first:] + names[:first]:
-            rates[name].append(_rate(lanes[name], slice_seconds, clock))
+            rates[name].append(_rate(cases[name], slice_seconds, clock))
         longest = max(longest, clock() - began)
         if clock() - start + longest > seconds:
             return rates
 
 
-def _rate(lane: Lane, seconds: float, clock: Clock) -> float:
-    lane.prepare()
-    lane.work()  # unmeasured: threads wake up, caches fill
-    lane.finish()
+def _rate(case: Case, seconds: float, clock: Clock) -> float:
+    case.prepare()
+    case.work()  # unmeasured: threads wake up, caches fill
+    case.finish()
     start, done = clock(), 0.0
     while clock() - start < seconds:
-        done += lane.work()
-    lane.finish()
+        done += case.work()
+    case.finish()
     return done / (clock() - start)
 
 

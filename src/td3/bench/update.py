@@ -19,9 +19,9 @@ def measure(options: UpdateBench) -> tuple[dict[str, Any], str]:
     device = choose_device(options.device)
     facts = machine.describe_machine(device)
     threads = machine.thread_counts(options.threads, device)
-    lanes = _lanes(options, device, threads)
-    machine.announce(f"Measuring {len(lanes)} lanes side by side for {options.seconds:g} s.")
-    rates = timing.interleave(lanes, options.seconds)
+    cases = _cases(options, device, threads)
+    machine.announce(f"Measuring {len(cases)} lanes side by side for {options.seconds:g} s.")
+    rates = timing.interleave(cases, options.seconds)
     flops = machine.update_flops(
         learners.STATE_SIZE,
         learners.ACTION_SIZE,
@@ -45,21 +45,21 @@ def measure(options: UpdateBench) -> tuple[dict[str, Any], str]:
     return figures, _text(figures)
 
 
-def _lanes(options: UpdateBench, device: torch.device, threads: Sequence[int]) -> dict[tuple[str, int], timing.Lane]:
-    memory = learners.made_up_memory(options.members, learners.ROWS, device)
-    lanes = {}
+def _cases(options: UpdateBench, device: torch.device, threads: Sequence[int]) -> dict[tuple[str, int], timing.Case]:
+    buffer = learners.synthetic_buffer(options.members, learners.ROWS, device)
+    cases = {}
     for count in threads:
-        lanes["td3", count] = learners.our_updates(memory, options.width, options.batch_size, count)
-        lanes["sgemm", count] = machine.sgemm_lane(device, count, 2 * options.members)
+        cases["td3", count] = learners.td3_updates(buffer, options.width, options.batch_size, count)
+        cases["sgemm", count] = machine.sgemm_case(device, count, 2 * options.members)
         if options.author is not None:
-            lanes["author", count] = learners.author_updates(options.author, options.batch_size, device, count)
+            cases["author", count] = learners.author_updates(options.author, options.batch_size, device, count)
         if learners.installed("stable_baselines3"):
-            lanes["sb3", count] = learners.sb3_updates(options.batch_size, options.width, device, count)
-    return lanes
+            cases["sb3", count] = learners.sb3_updates(options.batch_size, options.width, device, count)
+    return cases
 
 
 def _row(rates: Rates, threads: int, flops: float) -> dict[str, Any]:
-    """The figures at one number of threads; every ratio is one of neighbours in the same round."""
+    """The figures at one number of threads; every ratio is one of neighbors in the same round."""
     ours, sgemm = rates["td3", threads], rates["sgemm", threads]
     ceiling = [rate / flops for rate in sgemm]
     share = timing.ratio(ours, ceiling)
@@ -72,27 +72,29 @@ def _row(rates: Rates, threads: int, flops: float) -> dict[str, Any]:
         "share_of_ceiling": share["median"],
         "share_of_ceiling_spread": share,
     }
-    for rival in RIVALS:
-        if (rival, threads) in rates:
-            theirs = rates[rival, threads]
+    for baseline in RIVALS:
+        if (baseline, threads) in rates:
+            theirs = rates[baseline, threads]
             ratio = timing.ratio(ours, theirs)
-            figures[f"{rival}_updates_per_s"] = timing.summary(theirs)["median"]
-            figures[f"ratio_to_{rival}"], figures[f"ratio_to_{rival}_spread"] = ratio["median"], ratio
+            figures[f"{baseline}_updates_per_s"] = timing.summary(theirs)["median"]
+            figures[f"ratio_to_{baseline}"], figures[f"ratio_to_{baseline}_spread"] = ratio["median"], ratio
     return figures
 
 
 def _text(figures: Mapping[str, Any]) -> str:
     headings = ["threads", "updates/s", "ceiling", "share of ceiling"]
-    present = [rival for rival in RIVALS if f"ratio_to_{rival}" in figures]
-    headings += [f"{RIVALS[rival]}" for rival in present] + [f"ratio to {RIVALS[rival]}" for rival in present]
+    present = [baseline for baseline in RIVALS if f"ratio_to_{baseline}" in figures]
+    headings += [f"{RIVALS[baseline]}" for baseline in present] + [
+        f"ratio to {RIVALS[baseline]}" for baseline in present
+    ]
     rows = [
         [
             str(row["threads"]),
             timing.spread(row["updates_per_s_spread"]),
             f"{row['ceiling_updates_per_s']:,.0f}",
             timing.spread(row["share_of_ceiling_spread"], 2),
-            *(f"{row[f'{rival}_updates_per_s']:,.0f}" for rival in present),
-            *(timing.spread(row[f"ratio_to_{rival}_spread"], 2) for rival in present),
+            *(f"{row[f'{baseline}_updates_per_s']:,.0f}" for baseline in present),
+            *(timing.spread(row[f"ratio_to_{baseline}_spread"], 2) for baseline in present),
         ]
         for row in figures["by_threads"]
     ]

@@ -1,6 +1,6 @@
 """How updates are executed. An engine wraps `update()`; it never rewrites it."""
 
-from td3.engine.check import TOLERANCE, TOLERANCE_TF32, disagreement
+from td3.engine.check import TOLERANCE, TOLERANCE_TF32, max_difference
 from td3.engine.eager import EagerEngine, MemberUpdate, acting_policy, live_policy
 from td3.engine.graph import GraphEngine
 
@@ -11,6 +11,6 @@ __all__ = [
     "GraphEngine",
     "MemberUpdate",
     "acting_policy",
-    "disagreement",
     "live_policy",
+    "max_difference",
 ]

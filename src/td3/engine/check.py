@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from td3.algorithm import Agent, MemberStreams, NormalisedMemory, ReplayMemory, update
+from td3.algorithm import Agent, MemberStreams, NormalizedReplayBuffer, ReplayBuffer, update
 from td3.algorithm.optimizer import NonFinite
 from td3.algorithm.update import Settings
 
@@ -16,8 +16,8 @@ TWICE, EACH = 2, 3
 """The check runs a few updates of both kinds, and these again: the first time a tape or a graph only records them."""
 
 
-def disagreement(
-    agent: Agent, seeds: Sequence[int], settings: Settings, make_engine: Callable[[Agent, ReplayMemory], Any]
+def max_difference(
+    agent: Agent, seeds: Sequence[int], settings: Settings, make_engine: Callable[[Agent, ReplayBuffer], Any]
 ) -> float:
     """How far a few updates by an engine and by plain execution drift apart, relative to the size of the weights.
 
@@ -26,21 +26,21 @@ def disagreement(
     device, sizes = agent.actor.parameters.device, agent.actor.network.sizes
     first = max(0, settings.policy_delay - 2)  # so that a few updates are of both kinds: the actor waits, and moves
     results = []
-    for plainly in (False, True):
+    for eagerly in (False, True):
         learner = agent.copied(device)
-        memory = ReplayMemory(len(seeds), 512, sizes[0], sizes[-1], device)
-        if learner.normaliser is not None:
-            memory = NormalisedMemory(memory, learner.normaliser)
-        rows = torch.randn(memory.rows.shape, generator=torch.Generator().manual_seed(0))
+        buffer = ReplayBuffer(len(seeds), 512, sizes[0], sizes[-1], device)
+        if learner.normalizer is not None:
+            buffer = NormalizedReplayBuffer(buffer, learner.normalizer)
+        rows = torch.randn(buffer.rows.shape, generator=torch.Generator().manual_seed(0))
         rows[..., -1] = (rows[..., -1] > 1).float()
-        memory.add_(rows.to(device))
-        if plainly:
-            _update_plainly(learner, memory, seeds, settings, first)
+        buffer.add_(rows.to(device))
+        if eagerly:
+            _update_eagerly(learner, buffer, seeds, settings, first)
         else:
-            engine = make_engine(learner, memory)
+            engine = make_engine(learner, buffer)
             for _ in range(TWICE):
                 learner.updates[:] = first
-                engine.restored()
+                engine.seek()
                 with contextlib.suppress(NonFinite):  # plain execution must break down likewise
                     engine.update([EACH] * len(seeds))
             engine.close()
@@ -52,11 +52,11 @@ def disagreement(
     )
 
 
-def _update_plainly(agent: Agent, memory: ReplayMemory, seeds: Sequence[int], settings: Settings, first: int) -> None:
+def _update_eagerly(agent: Agent, buffer: ReplayBuffer, seeds: Sequence[int], settings: Settings, first: int) -> None:
     device = agent.actor.parameters.device
     together = device.type != "cpu"  # where members share a kernel, so they do here
     for index in [None] if together else range(len(seeds)):
-        learner, rows = (agent, memory) if index is None else (agent.member(index), memory.member(index))
+        learner, rows = (agent, buffer) if index is None else (agent.member(index), buffer.member(index))
         streams = MemberStreams(seeds if index is None else [seeds[index]], device)
         with contextlib.suppress(NonFinite):
             for number in range(TWICE * EACH):

@@ -11,41 +11,42 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from td3.algorithm import Agent, MemberStreams, ReplayMemory, native, update
-from td3.algorithm.networks import Spare, StackedMLP
+from td3.algorithm import Agent, MemberStreams, ReplayBuffer, update
+from td3.algorithm.networks import StackedMLP, Workspace
 from td3.algorithm.optimizer import NonFinite
 from td3.algorithm.step_02_actor import ActionRange, Actor
 from td3.algorithm.update import Settings
+from td3.backends import cpu
 from td3.engine.freezing import FrozenMembers
 from td3.engine.losses import LossSums
-from td3.engine.tape import HeldStreams, Tape
+from td3.engine.recording import FixedStreams, Recording
 from td3.engine.threads import ThreadTuner
-from td3.pictures import Layout, PictureReader
+from td3.pixels.layout import Layout, NumpyEncoder
 from td3.policy import Array, Policy
 
 
 class EagerEngine(FrozenMembers):
     """Runs a member's updates on a slice of the whole agent, so that members may stand at different counts."""
 
-    runs_beside = False
+    asynchronous = False
 
     def __init__(
         self,
         agent: Agent,
-        memory: ReplayMemory,
+        buffer: ReplayBuffer,
         seeds: Sequence[int],
         settings: Settings,
         threads: int,
-        taped: bool = True,
+        recorded: bool = True,
     ) -> None:
         super().__init__(agent)
-        self.memory = memory
-        self._threads_before = torch.get_num_threads(), native.get_threads()
+        self.buffer = buffer
+        self._threads_before = torch.get_num_threads(), cpu.get_threads()
         self.device = agent.actor.parameters.device
         self.losses = LossSums(len(seeds), self.device)
-        taped = taped and self.device.type == "cpu" and agent.critics.encoder is None
+        recorded = recorded and self.device.type == "cpu" and agent.critics.encoder is None
         self._members = [
-            MemberUpdate(agent.member(i), memory.member(i), seed, settings, self.losses.member(i), taped)
+            MemberUpdate(agent.member(i), buffer.member(i), seed, settings, self.losses.member(i), recorded)
             for i, seed in enumerate(seeds)
         ]
         self._policy = live_policy(agent) if self.device.type == "cpu" else None
@@ -53,10 +54,10 @@ class EagerEngine(FrozenMembers):
         self._pool: ThreadPoolExecutor | None = None
         if workers > 1:
             # One thread of arithmetic for each member beats sharing all threads on one member after another.
-            self._pool = ThreadPoolExecutor(workers, initializer=native.set_threads, initargs=(1,))
+            self._pool = ThreadPoolExecutor(workers, initializer=cpu.set_threads, initargs=(1,))
         if agent.critics.encoder is not None:
             # The gradient of a convolution is another one, in its last digits, on another number of threads.
-            native.set_threads(1)
+            cpu.set_threads(1)
             threads = 1
         self._encodes = agent.critics.encoder is not None
         self._tuner = ThreadTuner(threads) if self._pool is None and self.device.type == "cpu" else None
@@ -102,14 +103,14 @@ class EagerEngine(FrozenMembers):
         if self._policy is not None:
             return self._policy(states)
         with torch.no_grad():
-            seen = self.agent.features(self.agent.normalised(torch.from_numpy(states).to(self.device)))
+            seen = self.agent.features(self.agent.normalized(torch.from_numpy(states).to(self.device)))
             return np.asarray(self.agent.actor(seen).cpu().numpy())
 
-    def ask(self, states: Array) -> None:
+    def act_async(self, states: Array) -> None:
         """Choose actions at once: a later update must not change them."""
         self._actions = self.act(states)
 
-    def answer(self) -> Array:
+    def act_wait(self) -> Array:
         """The actions asked for."""
         return self._actions
 
@@ -117,19 +118,19 @@ class EagerEngine(FrozenMembers):
         """Nothing: what an update needs is made when it runs."""
 
     def store(self, rows: Array) -> None:
-        """Put new rows into the memory."""
+        """Put new rows into the buffer."""
         news = torch.from_numpy(rows)
-        self.memory.add_(news if self._policy is not None else news.to(self.device))
+        self.buffer.add_(news if self._policy is not None else news.to(self.device))
 
     def mean_losses(self, updates: Sequence[int]) -> list[dict[str, float]]:
         """Each member's means over all updates since the previous call."""
         self.check()
         return self.losses.take(updates)
 
-    def settle(self) -> None:
-        """Nothing: rows are in the memory as soon as they are stored."""
+    def flush(self) -> None:
+        """Nothing: rows are in the buffer as soon as they are stored."""
 
-    def restored(self) -> None:
+    def seek(self) -> None:
         """The agent stands at another count of updates: so do the random numbers."""
         for member in self._members:
             member.seek()
@@ -137,14 +138,14 @@ class EagerEngine(FrozenMembers):
     def use_threads(self) -> None:
         """Have as many threads as this engine works with: others may have been set since its last update."""
         if self._tuner or self._encodes:
-            native.set_threads(self._tuner.threads if self._tuner else 1)
+            cpu.set_threads(self._tuner.threads if self._tuner else 1)
 
     def close(self) -> None:
         """End the threads, and leave PyTorch's as they were."""
         if self._pool:
             self._pool.shutdown()
         of_pytorch, ours = self._threads_before
-        native.set_threads(ours)
+        cpu.set_threads(ours)
         torch.set_num_threads(of_pytorch)
 
 
@@ -152,42 +153,42 @@ class MemberUpdate:
     """One member's updates, one with every call; of each kind (does the actor move?) the first is the pattern."""
 
     def __init__(
-        self, agent: Agent, memory: ReplayMemory, seed: int, settings: Settings, losses: LossSums, taped: bool = True
+        self, agent: Agent, buffer: ReplayBuffer, seed: int, settings: Settings, losses: LossSums, recorded: bool = True
     ) -> None:
-        self._agent, self._memory, self._settings, self._losses = agent, memory, settings, losses
-        dtype, action_size = memory.rows.dtype, agent.actor.network.sizes[-1]
+        self._agent, self._buffer, self._settings, self._losses = agent, buffer, settings, losses
+        dtype, action_size = buffer.rows.dtype, agent.actor.network.sizes[-1]
         self._streams = (
-            HeldStreams([seed], settings.batch_size, action_size, dtype)
-            if taped
+            FixedStreams([seed], settings.batch_size, action_size, dtype)
+            if recorded
             else MemberStreams([seed], agent.actor.parameters.device, dtype)
         )
-        self._tapes: dict[bool, Tape] = {}
-        spare = Spare()  # the networks of an update run one after another
+        self._recordings: dict[bool, Recording] = {}
+        workspace = Workspace()  # the networks of an update run one after another
         actors = agent.actor.network, agent.actor_target.network
         for network in (*actors, *agent.critics.networks, *agent.critics_target.networks):
-            network.share(spare)
+            network.share_workspace(workspace)
 
     def __call__(self) -> None:
         """Update once."""
-        if not isinstance(self._streams, HeldStreams):
+        if not isinstance(self._streams, FixedStreams):
             self._update()
             return
         self._streams.advance()
         moves_actor = (int(self._agent.updates[0]) + 1) % self._settings.policy_delay == 0
-        if moves_actor in self._tapes:
-            self._tapes[moves_actor].play()
+        if moves_actor in self._recordings:
+            self._recordings[moves_actor].replay()
         else:
-            self._tapes[moves_actor] = Tape(self._update)
+            self._recordings[moves_actor] = Recording(self._update)
 
     def _update(self) -> None:
-        self._losses.add_(update(self._agent, self._memory, self._streams, self._settings))
+        self._losses.add_(update(self._agent, self._buffer, self._streams, self._settings))
 
     def set_learning_rate(self, rate: float) -> None:
         """Learn at this rate from now on; it is part of what a tape repeats."""
         for optimizer in (self._agent.actor_optimizer, self._agent.critics_optimizer):
             if optimizer.learning_rate != rate:
                 optimizer.learning_rate = rate
-                self._tapes.clear()
+                self._recordings.clear()
 
     def seek(self) -> None:
         """The agent stands at another count of updates: so do the random numbers."""
@@ -199,19 +200,19 @@ def live_policy(agent: Agent) -> Policy:
     action_range = agent.actor.action_range
     layers = [(weight.detach().numpy(), bias.detach().numpy()) for weight, bias in agent.actor.network.layers()]
     low, high = action_range.low.tolist(), action_range.high.tolist()
-    known = agent.normaliser
-    normaliser = None if known is None else (known.mean.numpy(), known.scale.numpy())
-    return Policy(layers, low, high, (agent.state_size,), (len(low),), normaliser, live_reader(agent))
+    known = agent.normalizer
+    normalizer = None if known is None else (known.mean.numpy(), known.scale.numpy())
+    return Policy(layers, low, high, (agent.state_size,), (len(low),), normalizer, numpy_encoder(agent))
 
 
-def live_reader(agent: Agent) -> PictureReader | None:
+def numpy_encoder(agent: Agent) -> NumpyEncoder | None:
     """The encoders in numpy, sharing their weights, where states are pictures."""
     if agent.critics.encoder is None:
         return None
     plan, parameters = agent.critics.encoder.plan, agent.critics.encoder.parameters.detach()
     parts = zip(torch.split(parameters, plan.sizes, -1), plan.shapes, strict=True)
     arrays = [part.view(len(part), *shape).numpy() for part, shape in parts]
-    return PictureReader(Layout(*plan[:5]), plan.strides, arrays)
+    return NumpyEncoder(Layout(*plan[:5]), plan.strides, arrays)
 
 
 def acting_policy(agent: Agent) -> Policy:
@@ -219,4 +220,4 @@ def acting_policy(agent: Agent) -> Policy:
     network, bounds = agent.actor.network, agent.actor.action_range
     on_host = StackedMLP(network.sizes, network.parameters.detach().cpu())
     actor = Actor(on_host, ActionRange(bounds.low.cpu(), bounds.high.cpu()))
-    return live_policy(replace(agent, actor=actor, normaliser=agent.normaliser and agent.normaliser.copied("cpu")))
+    return live_policy(replace(agent, actor=actor, normalizer=agent.normalizer and agent.normalizer.copied("cpu")))

@@ -14,12 +14,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from td3.algorithm import Agent, MemberStreams, ReplayMemory, update
+from td3.algorithm import Agent, MemberStreams, ReplayBuffer, update
 from td3.algorithm.networks import StackedMLP, serves_kernels
-from td3.algorithm.pinned import shared_zeros
 from td3.algorithm.step_02_actor import Actor
 from td3.algorithm.streams import BLOCK
 from td3.algorithm.update import Settings
+from td3.backends.pinned import shared_zeros
 from td3.engine.freezing import FrozenMembers
 from td3.engine.losses import LossSums
 from td3.policy import Array
@@ -112,7 +112,7 @@ class CursorStreams:
         """Row numbers, uniform in [0, filled), with replacement."""
         numbers = self._buffers["sampling"]
         if serves_kernels(self._buffers["smoothing"]):
-            from td3.algorithm.kernels import rows_at
+            from td3.backends.triton_kernels import rows_at
 
             return rows_at(numbers, self.cursor, filled)
         return numbers.index_select(1, self.cursor).squeeze(1).remainder_(filled)
@@ -122,15 +122,15 @@ class CursorStreams:
         return self._buffers["smoothing"].index_select(1, self.cursor).squeeze(1)
 
 
-class Inbox:
+class StagingBuffer:
     """What the host sends each round, in one piece of its memory that the GPU reads by itself.
 
     A kernel fetches it: a graph that begins with a copy from the host takes longer to launch than to run.
     """
 
-    def __init__(self, memory: ReplayMemory, count: int, state_size: int) -> None:
-        members, _, width = memory.rows.shape
-        device = memory.rows.device
+    def __init__(self, buffer: ReplayBuffer, count: int, state_size: int) -> None:
+        members, _, width = buffer.rows.shape
+        device = buffer.rows.device
         floats = members * count * (width + state_size)
         words = members * count + 1
         host, self._sent = shared_zeros(words + -(-floats // 2), dtype=torch.int64, device=device)
@@ -144,7 +144,7 @@ class Inbox:
         self.host_filled, self.host_places, self.host_rows, self.host_states = (view.numpy() for view in views(host))
         self.filled, self.places, self.rows, self.states = views(self._device)
 
-    def bring(self) -> None:
+    def upload(self) -> None:
         """Copy everything to the device."""
         torch.bitwise_or(self._sent, 0, out=self._device)
 
@@ -152,26 +152,26 @@ class Inbox:
 class GraphEngine(FrozenMembers):
     """Runs the same number of updates of every member, and their actions, as graphs on one GPU."""
 
-    runs_beside = True
+    asynchronous = True
 
     def __init__(
-        self, agent: Agent, memory: ReplayMemory, seeds: Sequence[int], settings: Settings, envs_per_member: int
+        self, agent: Agent, buffer: ReplayBuffer, seeds: Sequence[int], settings: Settings, envs_per_member: int
     ) -> None:
         super().__init__(agent)
-        self.memory, self.settings = memory, settings
+        self.buffer, self.settings = buffer, settings
         self.device = agent.actor.parameters.device
         self.losses = LossSums(len(seeds), self.device)
         actor, members = agent.actor, len(seeds)
         state_size, action_size = actor.network.sizes[0], actor.network.sizes[-1]
         self._streams = CursorStreams(seeds, settings.batch_size, action_size, self.device)
-        self._inbox = Inbox(memory, envs_per_member, state_size)
+        self._staging = StagingBuffer(buffer, envs_per_member, state_size)
         # A network object of its own: its buffers must not be those that an update is using.
         self._acting = Actor(StackedMLP(actor.network.sizes, actor.parameters.detach()), actor.action_range)
         shape = (members, envs_per_member, action_size)
-        self._actions, self._answers = shared_zeros(*shape, dtype=torch.float32, device=self.device)
+        self._actions, self._device_actions = shared_zeros(*shape, dtype=torch.float32, device=self.device)
         self._stream = torch.cuda.current_stream(self.device) if self.device.type == "cuda" else None
-        self._answered = torch.cuda.Event() if self.device.type == "cuda" else None  # type: ignore[no-untyped-call]  # torch leaves it untyped
-        self._first_rows = np.arange(members)[:, None] * memory.capacity
+        self._actions_ready = torch.cuda.Event() if self.device.type == "cuda" else None  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        self._first_rows = np.arange(members)[:, None] * buffer.capacity
         self._rows_wait = False
         self._first, self._updated = 0, np.arange(members)  # of those that are not frozen
         self._record()
@@ -197,21 +197,21 @@ class GraphEngine(FrozenMembers):
 
     def act(self, states: Array) -> Array:
         """The actors' actions; waits for the GPU to have done all that was asked of it before."""
-        self.ask(states)
-        return self.answer()
+        self.act_async(states)
+        return self.act_wait()
 
-    def ask(self, states: Array) -> None:
+    def act_async(self, states: Array) -> None:
         """Send states, with the newest rows, and have the actors choose; nobody waits yet."""
-        self._inbox.host_states[:] = states
+        self._staging.host_states[:] = states
         (self._store_and_act if self._rows_wait else self._act).replay()
         self._rows_wait = False
-        if self._answered:
-            self._answered.record(self._stream)
+        if self._actions_ready:
+            self._actions_ready.record(self._stream)
 
-    def answer(self) -> Array:
+    def act_wait(self) -> Array:
         """The actions asked for; waits for them, and not for updates that were begun since."""
-        if self._answered:
-            self._answered.synchronize()
+        if self._actions_ready:
+            self._actions_ready.synchronize()
         return np.asarray(self._actions.numpy())
 
     def prepare(self) -> None:
@@ -222,10 +222,10 @@ class GraphEngine(FrozenMembers):
         """Put new rows into the memory; they travel with the next question for actions."""
         if self._rows_wait:
             self._send_rows()
-        places = self.memory.claim(rows.shape[1])
-        np.add(self._first_rows, places, out=self._inbox.host_places.reshape(rows.shape[:2]))
-        self._inbox.host_rows[:] = rows.reshape(-1, rows.shape[2])
-        self._inbox.host_filled[...] = len(self.memory)
+        places = self.buffer.reserve(rows.shape[1])
+        np.add(self._first_rows, places, out=self._staging.host_places.reshape(rows.shape[:2]))
+        self._staging.host_rows[:] = rows.reshape(-1, rows.shape[2])
+        self._staging.host_filled[...] = len(self.buffer)
         self._rows_wait = True
 
     def mean_losses(self, updates: Sequence[int]) -> list[dict[str, float]]:
@@ -233,12 +233,12 @@ class GraphEngine(FrozenMembers):
         self.check()
         return self.losses.take(updates)
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Bring what still waits into the memory."""
         if self._rows_wait:
             self._send_rows()
 
-    def restored(self) -> None:
+    def seek(self) -> None:
         """The agent stands at another count of updates: so do the random numbers."""
         self._streams.seek(int(self.agent.updates[self._first]))
 
@@ -247,7 +247,7 @@ class GraphEngine(FrozenMembers):
 
     def close(self) -> None:
         """Bring what still waits into the memory."""
-        self.settle()
+        self.flush()
 
     def _send_rows(self) -> None:
         self._store.replay()
@@ -257,20 +257,20 @@ class GraphEngine(FrozenMembers):
             torch.cuda.current_stream(self.device).synchronize()
 
     def _do_store(self) -> None:
-        self._inbox.bring()
-        self.memory.rows.flatten(0, 1).index_copy_(0, self._inbox.places, self._inbox.rows)
-        torch.bitwise_or(self._inbox.filled, 0, out=self.memory.filled)
-        if self.agent.normaliser is not None:  # as `NormalisedMemory.add_` does, in the same order
-            members, count, size = self._inbox.states.shape
-            self.agent.normaliser.observe_(self._inbox.rows.view(members, count, -1)[..., :size])
+        self._staging.upload()
+        self.buffer.rows.flatten(0, 1).index_copy_(0, self._staging.places, self._staging.rows)
+        torch.bitwise_or(self._staging.filled, 0, out=self.buffer.filled)
+        if self.agent.normalizer is not None:  # as `NormalizedReplayBuffer.add_` does, in the same order
+            members, count, size = self._staging.states.shape
+            self.agent.normalizer.observe_(self._staging.rows.view(members, count, -1)[..., :size])
 
     def _do_act(self) -> None:
         with torch.no_grad():
-            actions = self._acting(self.agent.normalised(self._inbox.states))
-            torch.mul(actions, 1, out=self._answers)  # a kernel that writes to the host, as above
+            actions = self._acting(self.agent.normalized(self._staging.states))
+            torch.mul(actions, 1, out=self._device_actions)  # a kernel that writes to the host, as above
 
-    def _do_bring_and_act(self) -> None:
-        self._inbox.bring()
+    def _do_upload_and_act(self) -> None:
+        self._staging.upload()
         self._do_act()
 
     def _do_store_and_act(self) -> None:
@@ -278,18 +278,18 @@ class GraphEngine(FrozenMembers):
         self._do_act()
 
     def _do_update(self) -> None:
-        self.losses.add_(update(self.agent, self.memory, self._streams, self.settings))
+        self.losses.add_(update(self.agent, self.buffer, self._streams, self.settings))
         self._streams.cursor.add_(1)
 
     def _record(self) -> None:
         """Record every graph; afterwards everything stands as if nothing had run."""
         agent, delay = self.agent, self.settings.policy_delay
         saved = {name: tensor.clone() for name, tensor in agent.tensors().items()}
-        counts, filled, first_row = agent.updates.copy(), self.memory.filled.clone(), self.memory.rows[:, :1].clone()
-        self._inbox.host_places[:] = np.repeat(self._first_rows.ravel(), self._inbox.host_states.shape[1])
-        self._inbox.host_filled[...] = 1
-        self._inbox.bring()
-        self.memory.filled.fill_(1)
+        counts, filled, first_row = agent.updates.copy(), self.buffer.filled.clone(), self.buffer.rows[:, :1].clone()
+        self._staging.host_places[:] = np.repeat(self._first_rows.ravel(), self._staging.host_states.shape[1])
+        self._staging.host_filled[...] = 1
+        self._staging.upload()
+        self.buffer.filled.fill_(1)
 
         def standing_before(updates: int) -> Callable[[], None]:
             def stand() -> None:
@@ -299,19 +299,19 @@ class GraphEngine(FrozenMembers):
             return stand
 
         self._streams.seek(0)
-        self.memory.rows[:, :1] = 0
+        self.buffer.rows[:, :1] = 0
         self._updates = {
             moves_actor: Recording(self._do_update, self.device, standing_before(before))
             for moves_actor, before in ((False, 0), (True, delay - 1))
             if moves_actor or delay > 1
         }
-        self._act = Recording(self._do_bring_and_act, self.device)
+        self._act = Recording(self._do_upload_and_act, self.device)
         self._store = Recording(self._do_store, self.device)
         self._store_and_act = Recording(self._do_store_and_act, self.device)
         for name, tensor in agent.tensors().items():
             tensor.copy_(saved[name])
         agent.updates[:] = counts
-        self.memory.filled.copy_(filled)
-        self.memory.rows[:, :1] = first_row
+        self.buffer.filled.copy_(filled)
+        self.buffer.rows[:, :1] = first_row
         self.losses.sums.zero_()
         self._streams.seek(int(counts[0]))

@@ -22,7 +22,7 @@ class LossSums:
     def add_(self, losses: Losses) -> None:
         """Count one update of every member."""
         if serves_kernels(losses.critic):
-            from td3.algorithm.kernels import add_losses_
+            from td3.backends.triton_kernels import add_losses_
 
             add_losses_(self.sums, losses.critic, losses.mean_q, losses.actor)
             return

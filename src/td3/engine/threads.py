@@ -7,7 +7,7 @@ depend on the choice (in PyTorch by `MKL_CBWR`, see `td3/libraries.py`), only th
 
 from collections.abc import Callable
 
-from td3.algorithm import native
+from td3.backends import cpu
 
 TRIAL = 12
 """Updates that a number of threads is tried for."""
@@ -16,13 +16,13 @@ WINDOW = 64
 SLOWER = 1.5
 """A window that takes this much longer than the trial promised calls for a new trial, at once."""
 AGAIN = 4096
-"""Updates after which the other numbers get another chance, in case a neighbour has left."""
+"""Updates after which the other numbers get another chance, in case a neighbor has left."""
 
 
 class ThreadTuner:
     """Tell it how long every update took; it sets the number of threads."""
 
-    def __init__(self, most: int, set_threads: Callable[[int], None] = native.set_threads) -> None:
+    def __init__(self, most: int, set_threads: Callable[[int], None] = cpu.set_threads) -> None:
         self.candidates = [count for count in (1, 2, 4, 8, 16, 32) if count < most] + [most]
         self._set_threads = set_threads
         self._start_trial()
@@ -32,7 +32,7 @@ class ThreadTuner:
         self._updates += 1
         self._elapsed += seconds
         if self._trying is None:
-            self._look_at_pace()
+            self._check_pace()
             return
         best = min(self._paces.values(), default=float("inf"))
         # A choice that has already taken longer than another's whole trial need not finish its own.
@@ -54,7 +54,7 @@ class ThreadTuner:
             self.threads = min(self._paces, key=lambda count: self._paces[count])
         self._set_threads(self.threads)
 
-    def _look_at_pace(self) -> None:
+    def _check_pace(self) -> None:
         allowed = SLOWER * WINDOW * self._paces[self.threads]
         if len(self.candidates) > 1 and (self._elapsed > allowed or self._updates >= AGAIN):
             self._start_trial()

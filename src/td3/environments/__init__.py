@@ -3,25 +3,25 @@
 import gymnasium as gym
 
 from td3.environments.check import TaskSpaces, check_environment
+from td3.environments.in_process import InProcessVectorEnv
 from td3.environments.make import families, make_environment, note_on
-from td3.environments.placing import Placing, as_asked, fastest, place
-from td3.environments.pool import EnvironmentPool, single_threaded_children
-from td3.environments.vectorise import EnvironmentRow
+from td3.environments.processes import ProcessVectorEnv, single_threaded_children
+from td3.environments.workers import WorkerBackend, fastest_workers, place, requested_workers
 
 if "Rail-v0" not in gym.registry:
     gym.register("Rail-v0", entry_point="td3.environments.rail:Rail", max_episode_steps=100)
 
 __all__ = [
-    "EnvironmentPool",
-    "EnvironmentRow",
-    "Placing",
+    "InProcessVectorEnv",
+    "ProcessVectorEnv",
     "TaskSpaces",
-    "as_asked",
+    "WorkerBackend",
     "check_environment",
     "families",
-    "fastest",
+    "fastest_workers",
     "make_environment",
     "note_on",
     "place",
+    "requested_workers",
     "single_threaded_children",
 ]

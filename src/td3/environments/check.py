@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from td3.environments.guarded import describe, not_bytes
 from td3.environments.observations import flattened_from, holds_image
-from td3.environments.pixels import stacked_frames
 from td3.errors import EnvironmentFault
-from td3.pictures import LARGEST, layout_of
+from td3.pixels.layout import LARGEST, layout_of
+from td3.pixels.wrappers import stacked_frames
 
 
 class TaskSpaces(NamedTuple):
@@ -101,7 +101,7 @@ def _frames(environment: gym.Env[Any, Any], space: Box, name: str) -> int:
     if max(layout.height, layout.width) > LARGEST:
         raise EnvironmentFault(
             f"{name} gives pictures of {layout.height} x {layout.width} pixels, and at most {LARGEST} x {LARGEST} can "
-            "be learnt from: wrap it with gymnasium.wrappers.ResizeObservation, (84, 84) for example."
+            "be learned from: wrap it with gymnasium.wrappers.ResizeObservation, (84, 84) for example."
         )
     return frames
 

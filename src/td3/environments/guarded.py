@@ -92,8 +92,8 @@ def step(environment: gym.Env[Any, Any], action: Array, shapes: Shapes) -> tuple
         raise
     except BaseException as error:
         raise failed_in("step", error) from error
-    if _heard:
-        complaints = _heard.pop(threading.get_ident(), [])
+    if _mujoco_warnings:
+        complaints = _mujoco_warnings.pop(threading.get_ident(), [])
         if any("unstable" in complaint for complaint in complaints):
             raise EnvironmentFault("MuJoCo found its simulation unstable and reset it inside a step")
     return result
@@ -165,11 +165,13 @@ def listen_to_mujoco() -> None:
     mujoco = sys.modules.get("mujoco")
     if mujoco is not None:
         with contextlib.suppress(AttributeError):  # a package that is being imported by another thread
-            mujoco.set_mju_user_warning(_hear)  # again, for dm_control listens by itself from its import on
+            mujoco.set_mju_user_warning(
+                _on_mujoco_warning
+            )  # again, for dm_control listens by itself from its import on
 
 
-def _hear(complaint: str) -> None:
-    _heard.setdefault(threading.get_ident(), []).append(complaint)
+def _on_mujoco_warning(complaint: str) -> None:
+    _mujoco_warnings.setdefault(threading.get_ident(), []).append(complaint)
 
 
-_heard: dict[int, list[str]] = {}
+_mujoco_warnings: dict[int, list[str]] = {}

@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 
 import gymnasium as gym
 
+from td3.environments.exact_reset import with_exact_reset
 from td3.environments.guarded import describe
 from td3.environments.observations import as_vector
-from td3.environments.own import GIVEN, Maker, class_named, found_here, name_of, not_found
-from td3.environments.pixels import RepeatAction, prepare_headless_rendering, seen_in_pixels
-from td3.environments.quiet import without_noise
-from td3.environments.repeat import forgetful
+from td3.environments.quiet import without_output
+from td3.environments.spec import FROM_PYTHON, EnvFactory, class_named, found_here, name_of, not_found
 from td3.errors import EnvironmentFault, MissingExtra, UserError, missing_extra
+from td3.pixels.wrappers import RepeatAction, prepare_headless_rendering, render_as_observation
 
 
 class Family(NamedTuple):
@@ -133,12 +133,12 @@ def families() -> list[tuple[Family, bool]]:
 
 
 def make_environment(
-    env: str | Maker,
+    env: str | EnvFactory,
     env_kwargs: Mapping[str, Any] | None = None,
     *,
     pixels: bool = False,
     frames: int = 3,
-    picture_size: int = 84,
+    image_size: int = 84,
     action_repeat: int = 1,
     **kwargs: Any,
 ) -> gym.Env[Any, Any]:
@@ -149,26 +149,26 @@ def make_environment(
     family = family_of(env) if isinstance(env, str) else None
     if pixels:
         prepare_headless_rendering(family and family.package)
-        kwargs = {"render_mode": "rgb_array", **_small_view(family, picture_size), **kwargs}
+        kwargs = {"render_mode": "rgb_array", **_small_view(family, image_size), **kwargs}
     if family and not _installed(family) and (family.extra not in RUNS_BARE or "render_mode" in kwargs):
         raise missing_family(str(env), family)
     name, arguments = env if isinstance(env, str) else name_of(env), {**(env_kwargs or {}), **kwargs}
-    with without_noise() if family and family.extra == "pybullet" else contextlib.nullcontext():
+    with without_output() if family and family.extra == "pybullet" else contextlib.nullcontext():
         try:
             if family and family.registers and family.registers not in sys.modules:
                 _register(family.registers, aloud=name.startswith("Adroit"))
             made = _made(env, arguments)
             if not isinstance(made, gym.Env):
                 raise EnvironmentFault(f"{name} turned out to be {made!r}, and not an environment of Gymnasium.")
-            made = forgetful(made, family.extra if family else "")
+            made = with_exact_reset(made, family.extra if family else "")
             if action_repeat > 1:
                 made = RepeatAction(made, action_repeat)
-            return seen_in_pixels(made, name, picture_size, frames) if pixels else as_vector(made)
+            return render_as_observation(made, name, image_size, frames) if pixels else as_vector(made)
         except (UserError, KeyboardInterrupt):
             raise
         except ModuleNotFoundError as error:
             module = error.name or name.partition(":")[0]
-            if module == GIVEN:
+            if module == FROM_PYTHON:
                 raise not_found(name) from None
             raise EnvironmentFault(f"{name} needs the module {module!r}, which cannot be found.") from None
         except gym.error.DependencyNotInstalled as error:
@@ -179,16 +179,16 @@ def make_environment(
             raise EnvironmentFault(f"{name} cannot be made: {_one_line(error)}") from error
 
 
-def _made(env: str | Maker, arguments: dict[str, Any]) -> Any:
+def _made(env: str | EnvFactory, arguments: dict[str, Any]) -> Any:
     with found_here(env) if isinstance(env, str) else contextlib.nullcontext():
         return _made_of(env, arguments)
 
 
-def _made_of(env: str | Maker, arguments: dict[str, Any]) -> Any:
-    maker = class_named(env) if isinstance(env, str) else env
-    if maker is not None:
+def _made_of(env: str | EnvFactory, arguments: dict[str, Any]) -> Any:
+    factory = class_named(env) if isinstance(env, str) else env
+    if factory is not None:
         limit = arguments.pop("max_episode_steps", None)  # which `gym.make` understands for all that are registered
-        made = maker(**arguments)
+        made = factory(**arguments)
         return made if limit is None else gym.wrappers.TimeLimit(made, limit)
     with warnings.catch_warnings():
         # That a version is old is no news where it is asked for by name, and unknown ones get a sentence above.
@@ -223,11 +223,11 @@ def note_on(family: Family) -> str:
     return ""
 
 
-def _small_view(family: Family | None, picture_size: int) -> dict[str, Any]:
+def _small_view(family: Family | None, image_size: int) -> dict[str, Any]:
     """Gymnasium's MuJoCo tasks draw at any size: twice as fine as needed, with the camera that follows the body."""
     if family is None or family.extra != "mujoco":
         return {}
-    return {"width": 2 * picture_size, "height": 2 * picture_size, "camera_name": "track"}
+    return {"width": 2 * image_size, "height": 2 * image_size, "camera_name": "track"}
 
 
 def _installed(family: Family) -> bool:

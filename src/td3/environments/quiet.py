@@ -21,7 +21,7 @@ _one_at_a_time = threading.RLock()
 
 
 @contextlib.contextmanager
-def without_noise() -> Iterator[None]:
+def without_output() -> Iterator[None]:
     """What is printed inside, by whichever thread, appears at the end, less the noise."""
     with _one_at_a_time:
         _flush()

@@ -19,7 +19,7 @@ FALL = 60.0
 """What leaving the rail costs: about what bad driving on it does. At 30 giving up was better than driving badly, and a
 policy that climbs from where it is (rung 3 of the ladder) gave up more often than not."""
 PAPER, INK, CART, PUSH, END_OF_RAIL = (253, 253, 252), (91, 97, 107), (0, 114, 178), (213, 94, 0), (204, 51, 17)
-"""Colours of the picture: background, rail, cart with its velocity, force, and the rail's ends."""
+"""Colors of the picture: background, rail, cart with its velocity, force, and the rail's ends."""
 START_POSITION, START_VELOCITY = 1.6, 0.8
 """Episodes start uniformly within these bounds, from where a fall can always be avoided."""
 
@@ -66,11 +66,11 @@ class Rail(gym.Env[Array, Array]):
         if self.render_mode != "rgb_array":
             return None
         height, width = 160, 320
-        picture = np.full((height, width, 3), PAPER, np.uint8)
+        image = np.full((height, width, 3), PAPER, np.uint8)
 
-        def bar(left: float, right: float, top: int, bottom: int, colour: tuple[int, int, int]) -> None:
+        def bar(left: float, right: float, top: int, bottom: int, color: tuple[int, int, int]) -> None:
             ends = sorted((round(left), round(right)))
-            picture[top:bottom, max(ends[0], 0) : max(ends[1], 0)] = colour
+            image[top:bottom, max(ends[0], 0) : max(ends[1], 0)] = color
 
         middle, unit = width / 2, (width - 60) / (2 * END)
         bar(middle - END * unit, middle + END * unit, 110, 113, INK)
@@ -82,4 +82,4 @@ class Rail(gym.Env[Array, Array]):
         bar(cart - 16, cart + 16, 86, 110, CART)
         bar(cart, cart + 30 * velocity, 72, 76, CART)
         bar(cart, cart + 40 * self._force, 62, 66, PUSH)
-        return picture
+        return image

@@ -10,15 +10,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from td3.algorithm import Agent, ReplayMemory
+from td3.algorithm import Agent, ReplayBuffer
 from td3.algorithm.step_04_to_09_bellman_target import (
     bellman_target,
-    next_action_of_target,
-    score_by_targets,
-    smaller_score,
-    smooth_next_action,
+    min_q,
+    q_values_of_targets,
+    smooth_target_action,
+    target_action,
 )
-from td3.algorithm.step_10_to_12_critic_update import critic_loss, improve_critics_, score_by_critics
+from td3.algorithm.step_10_to_12_critic_update import critic_loss, improve_critics_, q_values_of_critics
 from td3.algorithm.step_13_actor_update import improve_actor_
 from td3.algorithm.step_14_to_15_polyak import polyak_actor_target_, polyak_critics_target_
 from td3.algorithm.streams import RandomStreams
@@ -39,8 +39,8 @@ RACE_SETTINGS = TD3Config(
     actor_learning_rate=1e-3,
     critic_learning_rate=1e-3,
     batch_size=128,
-    memory_size=8_000,
-    random_steps=1_000,
+    buffer_size=8_000,
+    learning_starts=1_000,
     exploration_noise=0.5,
     tau=0.01,
 )
@@ -73,14 +73,14 @@ def race_setup(settings: TD3Config = RACE_SETTINGS) -> dict[str, Any]:
     """What the page's training needs to know, apart from its starts."""
     names: tuple[str, ...] = (
         "batch_size",
-        "memory_size",
-        "random_steps",
+        "buffer_size",
+        "learning_starts",
         "exploration_noise",
         "gamma",
         "tau",
         "policy_delay",
     )
-    names += ("policy_delay", "target_noise", "target_noise_clip", "actor_learning_rate", "critic_learning_rate")
+    names += ("policy_delay", "target_policy_noise", "target_noise_clip", "actor_learning_rate", "critic_learning_rate")
     return {
         "sizes": {"actor": [2, *settings.hidden_sizes, 1], "critic": [3, *settings.hidden_sizes, 1]},
         "settings": {name: getattr(settings, name) for name in names},
@@ -89,15 +89,15 @@ def race_setup(settings: TD3Config = RACE_SETTINGS) -> dict[str, Any]:
 
 def broken_update(
     agent: Agent,
-    memory: ReplayMemory,
+    buffer: ReplayBuffer,
     random: RandomStreams,
     settings: TD3Config,
     change: str = "",
     timed_out: Float[Tensor, " row"] | None = None,
 ) -> None:
     """One update of TD3 with one part changed; `timed_out` says which stored rows ended at the time limit."""
-    rows = random.rows(memory.filled, settings.batch_size)
-    batch = memory.gather(rows)
+    rows = random.rows(buffer.filled, settings.batch_size)
+    batch = buffer.gather(rows)
     terminated = batch.terminated
     if change == "nodeath":
         terminated = torch.zeros_like(terminated)
@@ -106,18 +106,18 @@ def broken_update(
     actor, critics = agent.actor_target, agent.critics_target
     if change == "notargets":
         actor, critics = agent.actor, agent.critics
-    noise = 0.0 if change == "nosmooth" else settings.target_noise
-    next_action = next_action_of_target(actor, batch.next_state)
-    smoothed = smooth_next_action(next_action, random, noise, settings.target_noise_clip, agent.actor.action_range)
-    scores = score_by_targets(critics, batch.next_state, smoothed)
-    kept = {"mean": lambda: scores.mean(0), "max": lambda: scores.amax(0), "first": lambda: scores[0]}
-    next_score = kept.get(change, lambda: smaller_score(scores))()
-    target_score = bellman_target(batch.reward, terminated, next_score, settings.gamma)
+    noise = 0.0 if change == "nosmooth" else settings.target_policy_noise
+    next_action = target_action(actor, batch.next_state)
+    smoothed = smooth_target_action(next_action, random, noise, settings.target_noise_clip, agent.actor.action_range)
+    q_values = q_values_of_targets(critics, batch.next_state, smoothed)
+    kept = {"mean": lambda: q_values.mean(0), "max": lambda: q_values.amax(0), "first": lambda: q_values[0]}
+    next_q = kept.get(change, lambda: min_q(q_values))()
+    target_q = bellman_target(batch.reward, terminated, next_q, settings.gamma)
     if change == "broadcast":  # (B, 1) against (B,): every Q-value is compared with every target
-        predicted = score_by_critics(agent.critics, batch.state, batch.action)
-        loss = (predicted[..., :, None] - target_score[..., None, :]).square().mean((-1, -2)).sum(0)
+        predicted = q_values_of_critics(agent.critics, batch.state, batch.action)
+        loss = (predicted[..., :, None] - target_q[..., None, :]).square().mean((-1, -2)).sum(0)
     else:
-        loss = critic_loss(score_by_critics(agent.critics, batch.state, batch.action), target_score)
+        loss = critic_loss(q_values_of_critics(agent.critics, batch.state, batch.action), target_q)
     improve_critics_(agent.critics, agent.critics_optimizer, loss)
     agent.updates += 1
     if agent.updates[0] % (1 if change == "nodelay" else settings.policy_delay) == 0:

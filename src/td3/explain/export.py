@@ -139,18 +139,18 @@ def film(running: Any, frames: list[tuple[str, int]], scheme: str) -> bytes:
 
     context = running.new_context(viewport={"width": WIDTH, "height": 900}, color_scheme=scheme)
     tab = context.new_page()
-    pictures = []
+    images = []
     for svg, _ in frames:
         tab.set_content(f'<body style="margin:0">{svg}</body>')
         taken = tab.locator("svg").screenshot()
-        pictures.append(Image.open(io.BytesIO(taken)).convert("RGB"))
+        images.append(Image.open(io.BytesIO(taken)).convert("RGB"))
     context.close()
     written = io.BytesIO()
-    pictures[0].save(
+    images[0].save(
         written,
         "WEBP",
         save_all=True,
-        append_images=pictures[1:],
+        append_images=images[1:],
         duration=[milliseconds for _, milliseconds in frames],
         loop=0,
         quality=60,

@@ -59,7 +59,7 @@ class Effect:
 def effect(record: dict[str, Array], low: list[float], high: list[float], sizes: dict[str, list[int]]) -> Effect:
     """The effect of a recorded update on its batch, computed from the networks before and after."""
     state, action = (torch.tensor(record[name])[None] for name in ("state", "action"))
-    y, before = record["target_score"], record["scores"]
+    y, before = record["target_q"], record["q_values"]
 
     def critics(parameters: Array) -> TwinCritics:
         return TwinCritics(StackedMLP(sizes["critic"], torch.tensor(parameters)[:, None]))
@@ -76,14 +76,14 @@ def effect(record: dict[str, Array], low: list[float], high: list[float], sizes:
             for name in ("actor_before", "actor_after")
         )
         asked = own.detach().requires_grad_()
-        (slope,) = torch.autograd.grad(learned(state, asked)[0].sum(), asked)
+        (gradient,) = torch.autograd.grad(learned(state, asked)[0].sum(), asked)
         step = (moved - own)[0].detach().numpy()
         # Along the gradient as a whole: with several action dimensions not every single one must agree.
-        follows = (step * slope[0].numpy()).sum(-1) > 0
+        follows = (step * gradient[0].numpy()).sum(-1) > 0
         shift, policy = step[:, 0], own[0, :, 0].detach().numpy()
         with torch.no_grad():
             rise = float((learned(state, moved)[0] - learned(state, own)[0]).mean())
-    squares = [np.square(scores - y).mean(-1) for scores in (before, after)]
+    squares = [np.square(q_values - y).mean(-1) for q_values in (before, after)]
     return Effect(squares[0], squares[1], gain > 0, gain, follows, shift, policy, rise)
 
 
@@ -99,7 +99,7 @@ def choose_rows(record: dict[str, Array], ends: Array, clear: Array) -> list[int
     special = [*clear[dead][:1], *clear[late & ~dead][:1]]
     common = [place for place in clear if place not in special and not record["terminated"][place]]
     common = common if len(common) >= SHOWN - len(special) else [place for place in clear if place not in special]
-    common.sort(key=lambda place: float(record["next_score"][place]))
+    common.sort(key=lambda place: float(record["next_q"][place]))
     spread = [common[round(part)] for part in np.linspace(0, len(common) - 1, SHOWN - len(special))]
     return [int(place) for place in (*spread[:2], *special, *spread[2:])]
 
@@ -133,7 +133,7 @@ def opens_page(record: dict[str, Array], made: Effect, ends: Array, low: float, 
         return False
     shown = choose_rows(record, ends, made.clear)
     dead, late = record["terminated"][shown] == 1, ends[record["rows"].astype(int)[shown]] == 1
-    lower = record["target_scores"][0][shown] < record["target_scores"][1][shown]
+    lower = record["target_q_values"][0][shown] < record["target_q_values"][1][shown]
     place = shown[default_row(shown, made, low, high)]
     inside = abs(made.policy[place] - (high + low) / 2) <= INSIDE * (high - low) / 2
     visible = abs(made.shift[place]) >= VISIBLE * (high - low)

@@ -17,12 +17,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from td3.algorithm import Agent, MemberStreams, update
-from td3.environments import EnvironmentRow, check_environment, make_environment
+from td3.environments import InProcessVectorEnv, check_environment, make_environment
 from td3.errors import AgentFileError, RunError, UserError
-from td3.explain.record import Recorder, flat, newborn, practise
+from td3.explain.record import Recorder, flat, new_learner, train_on
 from td3.explain.trace import Trace, assembled, facts_of
 from td3.policy import CLIP, Array, Policy
-from td3.run import Run
+from td3.run.directory import Run
 
 FRAME = 160
 """Width of a frame in the page, in pixels."""
@@ -45,7 +45,7 @@ def record_run(path: Path, seed: int | None = None, steps: int = 2_000, *, trust
     exploration noise, and the optimizers start from zero.
     """
     run = Run(path)
-    making = run.making(trust, f"td3 explain --run {path}")
+    env_arguments = run.env_arguments(trust, f"td3 explain --run {path}")
     chosen = run.best_seed() if seed is None else seed
     policy, saved = run.agent(chosen, "last")
     settings, env = run.config.td3, run.config.env
@@ -53,24 +53,26 @@ def record_run(path: Path, seed: int | None = None, steps: int = 2_000, *, trust
         raise RunError(
             f"{path} was trained from images, and the page draws states of a few numbers: explain another run."
         )
-    environment = _Log(make_environment(**making))
-    environments = EnvironmentRow([_as_the_networks_see_it(environment, policy)])
-    spaces, steps = check_environment(environments.environments[0], env), min(steps, settings.memory_size)
+    environment = _Log(make_environment(**env_arguments))
+    environments = InProcessVectorEnv([_as_the_networks_see_it(environment, policy)])
+    spaces, steps = check_environment(environments.environments[0], env), min(steps, settings.buffer_size)
     environment.calls.clear()  # those of the check
-    agent, memory = newborn(settings, chosen, environments, steps)
+    agent, buffer = new_learner(settings, chosen, environments, steps)
     _load_networks(agent, run.folder(chosen) / "last" / "agent.safetensors")
     done = int(saved["updates"]) - int(saved["updates"]) % settings.policy_delay
     agent.updates[:] = done
-    timed_out = practise(agent, memory, environments, replace(settings, random_steps=0), chosen, steps, lambda *_: None)
+    timed_out = train_on(
+        agent, buffer, environments, replace(settings, learning_starts=0), chosen, steps, lambda *_: None
+    )
 
     recorder, kept, streams = Recorder(), {}, MemberStreams([chosen], position=done)
     for number in range(done + 1, done + max(2, settings.policy_delay) + 1):
         with recorder.looking() as calls:
-            update(agent, memory, streams, settings)
+            update(agent, buffer, streams, settings)
         kept[number] = flat(calls)
     kept = {number: kept[number] for number in sorted(kept)[-2:]}
 
-    rows = memory.rows[0].numpy().copy()
+    rows = buffer.rows[0].numpy().copy()
     low, high = (bound(rows[:, : spaces.state_size], 0)[:2].tolist() for bound in (np.min, np.max))
     if spaces.state_size == 1:  # the plane needs a second side
         low, high = [*low, -1.0], [*high, 1.0]
@@ -86,7 +88,7 @@ def record_run(path: Path, seed: int | None = None, steps: int = 2_000, *, trust
     arrays |= {"curve.env_steps": env_steps.astype(float), "curve.td3_return": returns.mean(1)}
     trace = assembled(arrays, facts, kept, timed_out)
     environments.close()
-    frames = rendered(making, environment.calls, facts["shown"], [record["rows"] for record in kept.values()])
+    frames = rendered(env_arguments, environment.calls, facts["shown"], [record["rows"] for record in kept.values()])
     return replace(trace, facts=facts | frames)
 
 
@@ -138,7 +140,7 @@ def _mujoco_names(inner: Any) -> tuple[list[str], list[str]]:
 
 
 def rendered(
-    making: Mapping[str, Any],
+    env_arguments: Mapping[str, Any],
     calls: Sequence[tuple[str, Any, Array]],
     shown: Sequence[Sequence[int]],
     rows: Sequence[Array],
@@ -152,12 +154,12 @@ def rendered(
 
         from td3.report.video import _frame, _make_drawing, prepare_headless_rendering
 
-        prepare_headless_rendering(making["env"])
-        screen = _make_drawing(**making)
+        prepare_headless_rendering(env_arguments["env"])
+        screen = _make_drawing(**env_arguments)
     except (ImportError, UserError):
         return {}
     wanted = {int(record[place]) for record, places in zip(rows, shown, strict=True) for place in places}
-    pictures: dict[int, tuple[str, str]] = {}
+    images: dict[int, tuple[str, str]] = {}
     size, number, before = (0, 0), -1, None
     try:
         with warnings.catch_warnings():
@@ -171,21 +173,21 @@ def rendered(
                 if not np.allclose(now, seen, atol=1e-4):
                     return {}
                 if number in wanted and kind == "step" and before is not None:
-                    after, size = _encoded(_frame(screen, making["env"]))
-                    pictures[number] = before, after
+                    after, size = _encoded(_frame(screen, env_arguments["env"]))
+                    images[number] = before, after
                 following = number + 1 in wanted and position + 1 < len(calls) and calls[position + 1][0] == "step"
-                before = _encoded(_frame(screen, making["env"]))[0] if following else None
-                if wanted <= set(pictures):
+                before = _encoded(_frame(screen, env_arguments["env"]))[0] if following else None
+                if wanted <= set(images):
                     break
     except UserError:
         return {}
     finally:
         screen.close()
-    if not wanted <= set(pictures):
+    if not wanted <= set(images):
         return {}
     frames: dict[str, Any] = {"height": round(120 * size[1] / size[0])}
     for index, (record, places) in enumerate(zip(rows, shown, strict=True)):
-        pairs = [pictures[int(record[place])] for place in places]
+        pairs = [images[int(record[place])] for place in places]
         frames[str(index)] = [{"before": a, "after": b, "width": size[0], "height": size[1]} for a, b in pairs]
     return {"frames": frames}
 
@@ -200,8 +202,8 @@ def _encoded(frame: Array) -> tuple[str, tuple[int, int]]:
 
 
 def _as_the_networks_see_it(environment: gym.Env[Any, Any], policy: Policy) -> gym.Env[Any, Any]:
-    """With observations normalised, if the agent learnt from such: the page shows what its networks read."""
-    if policy.normaliser is None:
+    """With observations normalized, if the agent learned from such: the page shows what its networks read."""
+    if policy.normalizer is None:
         return environment
     space = Box(-CLIP, CLIP, environment.observation_space.shape)
 

@@ -46,14 +46,14 @@ class Source:
         return f"{self.file}:{self.line}"
 
     def html(self) -> str:
-        """The lines, coloured, each with its number; names that are symbols carry them."""
+        """The lines, colored, each with its number; names that are symbols carry them."""
         lines = [""]
         for kind, value in PythonLexer().get_tokens(self.text):
             for index, part in enumerate(value.split("\n")):
                 if index:
                     lines.append("")
                 if part:
-                    lines[-1] += _coloured(kind, part)
+                    lines[-1] += _colored(kind, part)
         while lines and not lines[-1]:
             lines.pop()
         rows = zip(self.numbers, lines, strict=True)
@@ -72,7 +72,7 @@ def _without_docstring(source: str, first: int) -> tuple[list[int], str]:
     return [first + number - 1 for number, _ in kept], "\n".join(line for _, line in kept)
 
 
-def _coloured(kind: Any, text: str) -> str:
+def _colored(kind: Any, text: str) -> str:
     groups = (
         (Token.Literal.String.Doc, "doc"),
         (Token.Comment, "com"),

@@ -17,10 +17,10 @@ from td3.algorithm.step_02_actor import Actor
 from td3.algorithm.step_03_twin_critics import TwinCritics
 from td3.config import TD3Config
 from td3.engine import live_policy
-from td3.environments import EnvironmentRow, make_environment
+from td3.environments import InProcessVectorEnv, make_environment
 from td3.environments.rail import END
 from td3.explain.moments import Chooser, default_row, effect
-from td3.explain.record import Recorder, ddpg_update, flat, newborn, practise
+from td3.explain.record import Recorder, ddpg_update, flat, new_learner, train_on
 from td3.explain.trace import Trace, assembled, facts_of, q_values
 from td3.ladder.climb import EPISODE, STATES, optimum, play_rail
 from td3.ladder.exact import solve
@@ -35,8 +35,8 @@ SETTINGS = TD3Config(
     actor_learning_rate=1e-3,
     critic_learning_rate=1e-3,
     batch_size=64,
-    memory_size=STEPS,
-    random_steps=1_000,
+    buffer_size=STEPS,
+    learning_starts=1_000,
     exploration_noise=0.3,
 )
 WINDOWS = ((1, 1), (31, 199), (201, 399), (401, 2999), (3001, 4499), (4501, 5999), (6001, 6999))
@@ -48,9 +48,9 @@ LAG = 2_000
 """So many first updates are followed weight by weight, for the drawing of Polyak averaging in time."""
 
 
-def rail() -> EnvironmentRow:
+def rail() -> InProcessVectorEnv:
     """The lesson's environment; its rewards have no noise."""
-    return EnvironmentRow([make_environment(RAIL)])
+    return InProcessVectorEnv([make_environment(RAIL)])
 
 
 class Curves:
@@ -77,12 +77,12 @@ def record_rail(steps: int = STEPS) -> Trace:
 
 def _record_rail(steps: int) -> Trace:
     environments, curves = rail(), Curves()
-    agent, memory = newborn(SETTINGS, SEED, environments, STEPS)
+    agent, buffer = new_learner(SETTINGS, SEED, environments, STEPS)
     facts = facts_of(RAIL, SEED, SETTINGS, agent, ["position", "velocity"], ["force"], [-END] * 2, [END] * 2)
     chooser, recorder = Chooser(WINDOWS, OPENING, facts["sizes"], _improves), Recorder()
     ends, history = np.zeros(steps, bool), [_networks(agent)]
     curves.add("td3", agent)
-    curves.values["env_steps"].append(SETTINGS.random_steps)
+    curves.values["env_steps"].append(SETTINGS.learning_starts)
 
     def around(number: int, one: Callable[[], Any]) -> None:
         with recorder.looking() as calls:
@@ -92,18 +92,18 @@ def _record_rail(steps: int) -> Trace:
             history.append(_networks(agent))
         if number % EVALUATE_EVERY == 0:
             curves.add("td3", agent)
-            curves.values["env_steps"].append(number + SETTINGS.random_steps)
+            curves.values["env_steps"].append(number + SETTINGS.learning_starts)
 
-    practise(agent, memory, environments, SETTINGS, SEED, steps, around=around, timed_out=ends)
+    train_on(agent, buffer, environments, SETTINGS, SEED, steps, around=around, timed_out=ends)
     kept = chooser.chosen()
     pairs = sorted(kept)[::2]
     rival_nets = _ddpg(pairs, steps, curves)
 
-    arrays: dict[str, Array] = {"memory": memory.rows[0].numpy()[:steps].copy(), "timed_out": ends.astype(np.float32)}
+    arrays: dict[str, Array] = {"memory": buffer.rows[0].numpy()[:steps].copy(), "timed_out": ends.astype(np.float32)}
     for pair, first in enumerate(pairs):
         arrays |= {f"ddpg_actor.{pair}": rival_nets[first][0], f"ddpg_critic.{pair}": rival_nets[first][1]}
     arrays |= {f"curve.{name}": np.array(values) for name, values in curves.values.items()}
-    facts["filled"] = [SETTINGS.random_steps + number - 1 for number in sorted(kept)]
+    facts["filled"] = [SETTINGS.learning_starts + number - 1 for number in sorted(kept)]
     start = next(number for number in sorted(kept) if OPENING[0] < number <= OPENING[1] + 1 and number % 2 == 0)
     facts |= {"optimum": round(optimum(), 3), "truth": True, "start": start}
     arrays["truth"] = solve().nodes
@@ -118,19 +118,19 @@ def _record_rail(steps: int) -> Trace:
 
 def _ddpg(pairs: list[int], steps: int, curves: Curves) -> dict[int, tuple[Array, Array]]:
     """DDPG on the same task from the same weights: its networks at the recorded updates."""
-    rival, memory = newborn(SETTINGS, SEED, rail(), STEPS)
+    baseline, buffer = new_learner(SETTINGS, SEED, rail(), STEPS)
     kept: dict[int, tuple[Array, Array]] = {}
-    curves.add("ddpg", rival)
+    curves.add("ddpg", baseline)
 
     def around(number: int, one: Callable[[], Any]) -> None:
         if number in pairs:
-            networks = _networks(rival)
+            networks = _networks(baseline)
             kept[number] = networks["actor"], networks["critics"][0]
         one()
         if number % EVALUATE_EVERY == 0:
-            curves.add("ddpg", rival)
+            curves.add("ddpg", baseline)
 
-    practise(rival, memory, rail(), SETTINGS, SEED, steps, ddpg_update, around)
+    train_on(baseline, buffer, rail(), SETTINGS, SEED, steps, ddpg_update, around)
     return kept
 
 

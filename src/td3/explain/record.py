@@ -16,25 +16,25 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from td3.algorithm import Agent, MemberStreams, ReplayMemory, make_replay_memory, update
+from td3.algorithm import Agent, MemberStreams, ReplayBuffer, make_replay_buffer, update
 from td3.algorithm.optimizer import SGD, Adam
 from td3.algorithm.registry import STEPS
 from td3.algorithm.step_04_to_09_bellman_target import (
     bellman_target,
-    next_action_of_target,
+    q_values_of_targets,
     sample_batch,
-    score_by_targets,
+    target_action,
 )
-from td3.algorithm.step_10_to_12_critic_update import critic_loss, improve_critics_, score_by_critics
+from td3.algorithm.step_10_to_12_critic_update import critic_loss, improve_critics_, q_values_of_critics
 from td3.algorithm.step_13_actor_update import improve_actor_
 from td3.algorithm.step_14_to_15_polyak import polyak_actor_target_, polyak_critics_target_
-from td3.collect import Collector
+from td3.collect.collector import Collector
 from td3.config import TD3Config
 from td3.engine import live_policy
-from td3.environments import EnvironmentRow
+from td3.environments import InProcessVectorEnv
 from td3.policy import Array
 
-Updater = Callable[[Agent, ReplayMemory, MemberStreams, TD3Config], Any]
+Updater = Callable[[Agent, ReplayBuffer, MemberStreams, TD3Config], Any]
 
 
 class Recorder:
@@ -97,7 +97,7 @@ def _copies(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _copied(value: Any) -> Any:
-    """What a person could look at: numbers, and the tensors inside networks and optimisers."""
+    """What a person could look at: numbers, and the tensors inside networks and optimizers."""
     if isinstance(value, Tensor):
         return value.detach().cpu().numpy().copy()
     if isinstance(value, tuple | list):
@@ -110,10 +110,10 @@ def _copied(value: Any) -> Any:
     return value if isinstance(value, int | float | str | None) else type(value).__name__
 
 
-def practise(
+def train_on(
     agent: Agent,
-    memory: ReplayMemory,
-    environments: EnvironmentRow,
+    buffer: ReplayBuffer,
+    environments: InProcessVectorEnv,
     settings: TD3Config,
     seed: int,
     steps: int,
@@ -131,25 +131,25 @@ def practise(
     collector = Collector(environments, [seed], low, high, settings.exploration_noise)
     policy, timed_out = live_policy(agent), np.zeros(steps, bool) if timed_out is None else timed_out
     for env_step in range(steps):
-        actions = collector.act(policy if env_step >= settings.random_steps else None)
-        if env_step >= settings.random_steps:
-            around(int(agent.updates[0]) + 1, lambda: improve(agent, memory, streams, settings))
+        actions = collector.act(policy if env_step >= settings.learning_starts else None)
+        if env_step >= settings.learning_starts:
+            around(int(agent.updates[0]) + 1, lambda: improve(agent, buffer, streams, settings))
         rows, episodes = collector.step(actions)
-        memory.add_(torch.from_numpy(rows))
+        buffer.add_(torch.from_numpy(rows))
         timed_out[env_step] = bool(episodes) and not rows[0, 0, -1]
     return timed_out
 
 
-def ddpg_update(agent: Agent, memory: ReplayMemory, random: MemberStreams, settings: TD3Config) -> None:
+def ddpg_update(agent: Agent, buffer: ReplayBuffer, random: MemberStreams, settings: TD3Config) -> None:
     """DDPG in our own steps, without TD3's three ideas: no noise on a', one target critic, no delay.
 
     Critic 2 is fitted to the same target and never used.
     """
-    batch = sample_batch(memory, random, settings.batch_size)
-    next_action = next_action_of_target(agent.actor_target, batch.next_state)
-    next_score = score_by_targets(agent.critics_target, batch.next_state, next_action)[0]
-    target_score = bellman_target(batch.reward, batch.terminated, next_score, settings.gamma)
-    loss = critic_loss(score_by_critics(agent.critics, batch.state, batch.action), target_score)
+    batch = sample_batch(buffer, random, settings.batch_size)
+    next_action = target_action(agent.actor_target, batch.next_state)
+    next_q = q_values_of_targets(agent.critics_target, batch.next_state, next_action)[0]
+    target_q = bellman_target(batch.reward, batch.terminated, next_q, settings.gamma)
+    loss = critic_loss(q_values_of_critics(agent.critics, batch.state, batch.action), target_q)
     improve_critics_(agent.critics, agent.critics_optimizer, loss)
     agent.updates += 1
     improve_actor_(agent.actor, agent.critics, agent.actor_optimizer, batch.state)
@@ -157,20 +157,22 @@ def ddpg_update(agent: Agent, memory: ReplayMemory, random: MemberStreams, setti
     polyak_critics_target_(agent.critics_target, agent.critics, settings.tau)
 
 
-def newborn(settings: TD3Config, seed: int, environments: EnvironmentRow, steps: int) -> tuple[Agent, ReplayMemory]:
-    """A learner and an empty memory for this task (steps 1 to 3)."""
+def new_learner(
+    settings: TD3Config, seed: int, environments: InProcessVectorEnv, steps: int
+) -> tuple[Agent, ReplayBuffer]:
+    """A learner and an empty buffer for this task (steps 1 to 3)."""
     space = environments.single_action_space
     size = int(np.prod(environments.single_observation_space.shape or ()))
     low, high = (np.asarray(bound, float).ravel().tolist() for bound in (space.low, space.high))  # type: ignore[attr-defined]  # a Box
-    memory = make_replay_memory(1, min(settings.memory_size, steps), size, len(low))
+    buffer = make_replay_buffer(1, min(settings.buffer_size, steps), size, len(low))
     rates = settings.actor_learning_rate, settings.critic_learning_rate
-    return Agent.create([seed], size, low, high, settings.hidden_sizes, *rates, settings.optimizer), memory
+    return Agent.create([seed], size, low, high, settings.hidden_sizes, *rates, settings.optimizer), buffer
 
 
 def record_updates(
     agent: Agent,
-    memory: ReplayMemory,
-    environments: EnvironmentRow,
+    buffer: ReplayBuffer,
+    environments: InProcessVectorEnv,
     settings: TD3Config,
     seed: int,
     steps: int,
@@ -189,7 +191,7 @@ def record_updates(
             one()
         looked_at(number)
 
-    timed_out = practise(agent, memory, environments, settings, seed, steps, around=around)
+    timed_out = train_on(agent, buffer, environments, settings, seed, steps, around=around)
     return kept, timed_out
 
 
@@ -202,10 +204,10 @@ def flat(calls: dict[int, dict[str, Any]]) -> dict[str, Array]:
         **batch,
         "next_action": calls[5]["result"],
         "smoothed_action": calls[6]["result"],
-        "target_scores": calls[7]["result"],
-        "next_score": calls[8]["result"],
-        "target_score": calls[9]["result"],
-        "scores": calls[10]["result"],
+        "target_q_values": calls[7]["result"],
+        "next_q": calls[8]["result"],
+        "target_q": calls[9]["result"],
+        "q_values": calls[10]["result"],
         "loss": calls[11]["result"],
         "critics_before": critic_step["before"]["critics"],
         "critics_after": critic_step["after"]["critics"],
@@ -241,5 +243,5 @@ def flat(calls: dict[int, dict[str, Any]]) -> dict[str, Array]:
 
 def _without_member(name: str, value: Array) -> Array:
     """The member axis leads, but where the twins come before it."""
-    twins = name.startswith(("critics_", "scores", "target_scores"))
+    twins = name.startswith(("critics_", "q_values", "target_q_values"))
     return np.asarray(value[:, 0] if twins else value[0])

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from td3.agent_file import SavedAgent
-from td3.run import Run
+from td3.run.agent_file import SavedAgent
+from td3.run.directory import Run
 
 
 def model_card(run: Run, agent: SavedAgent, seed: int, which: str, folder: Path) -> str:
@@ -17,7 +17,7 @@ def model_card(run: Run, agent: SavedAgent, seed: int, which: str, folder: Path)
     parts = [_front_matter(env, metric), f"# TD3 on {_plain(env)}", _results(run, agent, seed, which)]
     if (folder / "replay.mp4").exists():
         parts.append("The trained agent: [replay.mp4](replay.mp4).")
-    parts += [_loading(agent, env, folder), _making(run, agent)]
+    parts += [_loading(agent, env, folder), _env_arguments(run, agent)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -127,17 +127,17 @@ def _loading(agent: SavedAgent, env: str, folder: Path) -> str:
     if (folder / "sb3.zip").exists():
         lines.append('With Stable-Baselines3: `TD3.load("sb3.zip", env=env)`; it predicts and goes on learning.')
     lines.append("")
-    pictures = (
+    images = (
         "" if agent.policy.encoder is None else " (observations as pictures: `make_environment` in config.json's way)"
     )
     lines.append(
-        f"Observations and actions are those of `gymnasium.make({_plain(env, quoted=True)})`{pictures}, in its own "
+        f"Observations and actions are those of `gymnasium.make({_plain(env, quoted=True)})`{images}, in its own "
         "units; the rescaling of actions is inside every file."
     )
     return "\n".join(lines)
 
 
-def _making(run: Run, agent: SavedAgent) -> str:
+def _env_arguments(run: Run, agent: SavedAgent) -> str:
     versions = agent.facts.get("versions", {})
     listed = ", ".join(f"{_plain(name)} {_plain(version)}" for name, version in versions.items())
     settings = run.config.to_json() | {"out": None}

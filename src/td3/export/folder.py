@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from safetensors.numpy import load_file
 
-from td3.agent_file import SavedAgent
 from td3.errors import RunError
 from td3.export.card import model_card, observation_type
 from td3.export.module import (
@@ -23,7 +22,8 @@ from td3.export.module import (
 from td3.export.sb3_zip import actions_by_sb3, require_sb3, write_sb3
 from td3.files import write_atomically
 from td3.policy import CLIP, Array
-from td3.run import Run, write_json
+from td3.run.agent_file import SavedAgent
+from td3.run.directory import Run, write_json
 
 CHECKED = 1_000
 """Random observations on which every file must answer as the agent does."""
@@ -52,8 +52,8 @@ class Export(NamedTuple):
     path: Path
     files: dict[str, float]
     """File -> largest difference of an action, as a share of half the action range."""
-    normalised: bool = False
-    """Whether the agent normalises its observations."""
+    normalized: bool = False
+    """Whether the agent normalizes its observations."""
 
 
 def export_run(
@@ -71,10 +71,10 @@ def export_run(
     require_onnx()
     if sb3:
         require_sb3()
-        run.making(trust, f"td3 export {run.path} --sb3")
+        run.env_arguments(trust, f"td3 export {run.path} --sb3")
         if run.agent(seed, which).policy.encoder is not None:
             raise RunError(
-                f"{run.path} learnt from pictures, and its encoder cannot be written as sb3.zip: leave --sb3 out."
+                f"{run.path} learned from pictures, and its encoder cannot be written as sb3.zip: leave --sb3 out."
             )
     chosen = run.best_seed() if seed is None else seed
     agent = run.agent(chosen, which)
@@ -109,13 +109,13 @@ def export_run(
     if (run.path / "video.mp4").is_file():
         shutil.copyfile(run.path / "video.mp4", folder / "replay.mp4")
     write_atomically(folder / "README.md", model_card(run, agent, chosen, which, folder).encode())
-    return Export(folder, files, agent.policy.normaliser is not None)
+    return Export(folder, files, agent.policy.normalizer is not None)
 
 
 def random_observations(agent: SavedAgent, within: float = np.inf) -> Array:
     """Standard normal numbers, in rows from a tenth of their size to ten times it, or bytes; always the same ones.
 
-    Where the agent normalises observations, they are turned round: as many standard deviations from the mean, and on
+    Where the agent normalizes observations, they are turned round: as many standard deviations from the mean, and on
     request none of them farther than `within`.
     """
     generator = np.random.default_rng(0)
@@ -125,8 +125,8 @@ def random_observations(agent: SavedAgent, within: float = np.inf) -> Array:
         return generator.integers(0, 256, (CHECKED_PICTURES, *shape), np.uint8)
     sizes = 10 ** generator.uniform(-1, 1, (CHECKED, *(1 for _ in shape)))
     numbers = sizes * generator.standard_normal((CHECKED, *shape))
-    if policy.normaliser is not None:
-        mean, scale = (array.astype(np.float64).reshape(shape) for array in policy.normaliser)
+    if policy.normalizer is not None:
+        mean, scale = (array.astype(np.float64).reshape(shape) for array in policy.normalizer)
         numbers = mean + np.clip(numbers, -0.99 * within, 0.99 * within) / scale
     return numbers.astype(np.float32)
 
@@ -175,7 +175,7 @@ def _facts(run: Run, agent: SavedAgent, seed: int, which: str, files: dict[str, 
         "env_steps": agent.facts.get("env_steps"),
         "input": {"name": INPUT, "shape": ["batch", *policy.observation_shape], "type": observation_type(agent)},
         "output": {"name": "action", "shape": ["batch", *policy.action_shape], "type": "float32"},
-        "normalises_observations": policy.normaliser is not None,
+        "normalizes_observations": policy.normalizer is not None,
         "action_low": policy.low.tolist(),
         "action_high": policy.high.tolist(),
         "checked_on": f"{len(random_observations(agent))} random observations",

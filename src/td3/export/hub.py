@@ -6,7 +6,7 @@ from typing import Any
 
 from td3.errors import ConfigError, RunError, missing_extra
 from td3.export.folder import Export, export_run
-from td3.run import Run
+from td3.run.directory import Run
 
 
 def push_run(

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from td3.errors import missing_extra
-from td3.pictures import PictureReader
+from td3.pixels.layout import NumpyEncoder
 from td3.policy import CLIP, Array, Policy
 
 INPUT, OUTPUT = "observation", "action"
@@ -22,7 +22,7 @@ INPUT, OUTPUT = "observation", "action"
 class ExportedActor(nn.Module):
     """A batch of observations, as the environment gives them -> actions, as it takes them.
 
-    Where the agent learnt from normalised observations, that is a part of it (`observation_mean`, `observation_scale`,
+    Where the agent learned from normalized observations, that is a part of it (`observation_mean`, `observation_scale`,
     and the clip); else these hold 0 and 1.
     """
 
@@ -45,8 +45,8 @@ class ExportedActor(nn.Module):
             self.layers.append(layer)
         self.encoder = None if policy.encoder is None else ExportedEncoder(policy.encoder)
         size = policy.layers[0][0].shape[0]
-        self.normalised = policy.normaliser is not None
-        mean, scale = policy.normaliser or (np.zeros(size, np.float32), np.ones(size, np.float32))
+        self.normalized = policy.normalizer is not None
+        mean, scale = policy.normalizer or (np.zeros(size, np.float32), np.ones(size, np.float32))
         low, high = torch.tensor(policy.low), torch.tensor(policy.high)
         for name, tensor in (
             ("observation_mean", torch.tensor(mean)),
@@ -63,7 +63,7 @@ class ExportedActor(nn.Module):
         """The action for each observation."""
         seen = observation.flatten(1) if self.encoder is None else self.encoder(observation)
         hidden = (seen - self.observation_mean) * self.observation_scale
-        if self.normalised:
+        if self.normalized:
             hidden = hidden.clamp(-CLIP, CLIP)
         for layer in self.layers[:-1]:
             hidden = torch.relu(layer(hidden))
@@ -74,7 +74,7 @@ class ExportedActor(nn.Module):
 class ExportedEncoder(nn.Module):
     """A batch of pictures, bytes as the environment gives them -> the features that the actor reads."""
 
-    def __init__(self, reader: PictureReader) -> None:
+    def __init__(self, reader: NumpyEncoder) -> None:
         super().__init__()
         self.layout, arrays = reader.layout, [torch.tensor(array) for array in reader.arrays]
         self.convolutions = nn.ModuleList()

@@ -1,7 +1,7 @@
 """An agent as a Stable-Baselines3 model, written by Stable-Baselines3 itself: `TD3.load("sb3.zip", env=env)`.
 
 Their critics see actions scaled to [-1, 1], ours in true units; the difference is folded into the first layer, so that
-both compute the same numbers. So is what normalises observations, where an agent has that; only its clip, at ten
+both compute the same numbers. So is what normalizes observations, where an agent has that; only its clip, at ten
 standard deviations from the mean, has no place in their networks.
 """
 
@@ -40,13 +40,13 @@ def require_sb3() -> None:
 def write_sb3(
     path: Path, tensors: Mapping[str, Array], policy: Policy, config: TrainConfig, facts: Mapping[str, Any]
 ) -> None:
-    """Write all six networks and the settings; the optimisers start afresh, as an agent on disk has none."""
+    """Write all six networks and the settings; the optimizers start afresh, as an agent on disk has none."""
     require_sb3()
     from stable_baselines3 import TD3
     from stable_baselines3.common.noise import NormalActionNoise
 
     settings = config.td3
-    with contextlib.closing(make_environment(**config.making)) as environment:
+    with contextlib.closing(make_environment(**config.env_arguments)) as environment:
         spaces = _Spaces(environment.observation_space, environment.action_space)
     size = len(policy.low)
     model = TD3(
@@ -54,13 +54,13 @@ def write_sb3(
         spaces,
         learning_rate=settings.actor_learning_rate,
         buffer_size=1,
-        learning_starts=settings.random_steps,
+        learning_starts=settings.learning_starts,
         batch_size=settings.batch_size,
         tau=settings.tau,
         gamma=settings.gamma,
         action_noise=NormalActionNoise(np.zeros(size), np.full(size, settings.exploration_noise)),
         policy_delay=settings.policy_delay,
-        target_policy_noise=settings.target_noise,
+        target_policy_noise=settings.target_policy_noise,
         target_noise_clip=settings.target_noise_clip,
         policy_kwargs={
             "net_arch": list(settings.hidden_sizes),
@@ -71,7 +71,7 @@ def write_sb3(
     )
     _copy_weights(model, tensors, policy)
     # The buffer itself is not part of the file; whoever goes on learning gets one of this size.
-    model.buffer_size = settings.memory_size
+    model.buffer_size = settings.buffer_size
     model.num_timesteps, model._n_updates = int(facts["env_steps"]), int(facts["updates"])
     model.save(path)
 
@@ -87,11 +87,11 @@ def actions_by_sb3(path: Path, observations: Array) -> Array:
 
 def _schedule(settings: TD3Config) -> dict[str, Any]:
     """When to update, in their words; of the shares of an update that they cannot say, the nearest."""
-    if settings.update_when == "episode":
+    if settings.train_freq == "episode":
         return {"train_freq": (1, "episode"), "gradient_steps": -1}
-    if settings.updates_per_step >= 1:
-        return {"train_freq": 1, "gradient_steps": round(settings.updates_per_step)}
-    return {"train_freq": round(1 / settings.updates_per_step), "gradient_steps": 1}
+    if settings.utd_ratio >= 1:
+        return {"train_freq": 1, "gradient_steps": round(settings.utd_ratio)}
+    return {"train_freq": round(1 / settings.utd_ratio), "gradient_steps": 1}
 
 
 def _copy_weights(model: "stable_baselines3.TD3", tensors: Mapping[str, Array], policy: Policy) -> None:
@@ -107,8 +107,8 @@ def _copy_weights(model: "stable_baselines3.TD3", tensors: Mapping[str, Array], 
         linears = [layer for layer in network.modules() if isinstance(layer, torch.nn.Linear)]
         for depth, linear in enumerate(linears):
             weight, bias = (tensors[f"{name}.{depth}.{part}"].astype(np.float64) for part in ("weight", "bias"))
-            if depth == 0 and policy.normaliser is not None:
-                mean, scale = (array.astype(np.float64) for array in policy.normaliser)
+            if depth == 0 and policy.normalizer is not None:
+                mean, scale = (array.astype(np.float64) for array in policy.normalizer)
                 of_state = weight[:, : len(mean)]
                 of_state *= scale  # a view: the weight itself changes
                 bias -= of_state @ mean

@@ -152,7 +152,7 @@ def stack(transitions: Sequence[Transition]) -> Transition:
 
 
 def descend(optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
-    """One step downhill on the loss, for the weights that the optimiser holds and for no others."""
+    """One step downhill on the loss, for the weights that the optimizer holds and for no others."""
     weights = [weight for group in optimizer.param_groups for weight in group["params"]]
     for weight, gradient in zip(weights, torch.autograd.grad(loss, weights), strict=True):
         weight.grad = gradient

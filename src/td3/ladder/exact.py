@@ -46,8 +46,8 @@ class Exact(NamedTuple):
         return self._best(states)[1]
 
     def _best(self, states: Array) -> tuple[Array, Array]:
-        scores = self.q(np.asarray(states, np.float64)[..., None, :], self.forces)
-        return scores.max(-1), self.forces[scores.argmax(-1)][..., None]
+        q_values = self.q(np.asarray(states, np.float64)[..., None, :], self.forces)
+        return q_values.max(-1), self.forces[q_values.argmax(-1)][..., None]
 
 
 @cache
@@ -61,9 +61,9 @@ def solve(nodes: int = NODES, forces: int = FORCES, gamma: float = GAMMA) -> Exa
     weights = gamma * weights * ~left
     value = np.zeros(nodes * nodes)
     while True:
-        scores = reward + sum(w * value[c] for c, w in zip(corners, weights, strict=True))
-        best = scores.argmax(-1)[..., None]
-        improved = np.take_along_axis(scores, best, -1).ravel()
+        q_values = reward + sum(w * value[c] for c, w in zip(corners, weights, strict=True))
+        best = q_values.argmax(-1)[..., None]
+        improved = np.take_along_axis(q_values, best, -1).ravel()
         if np.abs(improved - value).max() < 1e-9 * (1 - gamma):
             return Exact(improved.reshape(nodes, nodes), choices, gamma)
         chosen = np.take_along_axis(reward, best, -1).ravel()

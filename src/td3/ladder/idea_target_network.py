@@ -31,32 +31,32 @@ class Settings:
     gamma: float = 0.99
     exploration: float = 0.1
     learning_rate: float = 1e-3
-    memory_size: int = 20_000
+    buffer_size: int = 20_000
     batch_size: int = 64
     tau: float = 0.01
 
 
 class Learner:
-    """A network Q, one output per action, its slow copy, and a memory."""
+    """A network Q, one output per action, its slow copy, and a buffer."""
 
     def __init__(self, task: Task, seed: int, settings: Settings) -> None:
         self.task, self.settings, self.random = task, settings, np.random.default_rng(seed)
         self.q = network(task.state_size, len(task.choices), (seed, 0))
         self.target = deepcopy(self.q)
         self.optimizer = torch.optim.Adam(self.q.parameters(), settings.learning_rate)
-        self.memory: deque[Transition] = deque(maxlen=settings.memory_size)
+        self.buffer: deque[Transition] = deque(maxlen=settings.buffer_size)
 
     def act(self, state: Array) -> Any:
-        """Mostly the best action, sometimes any: what is never tried is never learnt."""
+        """Mostly the best action, sometimes any: what is never tried is never learned."""
         if self.random.random() < self.settings.exploration:
             return self.random.integers(len(self.task.choices))
         return self.policy(state[None])[0]
 
     def learn(self, step: Transition) -> None:
         """Remember the step, improve the network on a batch of others, and let its copy follow."""
-        self.memory.append(step)
-        rows = self.random.integers(len(self.memory), size=self.settings.batch_size)
-        batch = stack([self.memory[row] for row in rows])
+        self.buffer.append(step)
+        rows = self.random.integers(len(self.buffer), size=self.settings.batch_size)
+        batch = stack([self.buffer[row] for row in rows])
         with torch.no_grad():
             future = self.target(batch.next_state).max(-1).values
             goal = batch.reward + self.settings.gamma * (1 - batch.terminated) * future

@@ -5,16 +5,16 @@ from importlib import import_module
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from td3.algorithm import Agent, MemberStreams, ReplayMemory
+from td3.algorithm import Agent, MemberStreams, ReplayBuffer
 from td3.algorithm.step_04_to_09_bellman_target import (
     bellman_target,
-    next_action_of_target,
+    min_q,
+    q_values_of_targets,
     sample_batch,
-    score_by_targets,
-    smaller_score,
-    smooth_next_action,
+    smooth_target_action,
+    target_action,
 )
-from td3.algorithm.step_10_to_12_critic_update import critic_loss, improve_critics_, score_by_critics
+from td3.algorithm.step_10_to_12_critic_update import critic_loss, improve_critics_, q_values_of_critics
 from td3.algorithm.step_13_actor_update import improve_actor_
 from td3.algorithm.step_14_to_15_polyak import polyak_actor_target_, polyak_critics_target_
 from td3.ladder import rung_6_td3 as td3_rung
@@ -72,18 +72,18 @@ def idea_module(name: str) -> Any:
 
 
 def ddpg_with(
-    change: str, agent: Agent, memory: ReplayMemory, random: MemberStreams, settings: td3_rung.Settings
+    change: str, agent: Agent, buffer: ReplayBuffer, random: MemberStreams, settings: td3_rung.Settings
 ) -> None:
     """One update of DDPG with one of TD3's changes, in the steps of the algorithm; critic 2 counts for `twin` alone."""
-    batch = sample_batch(memory, random, settings.batch_size)
-    next_action = next_action_of_target(agent.actor_target, batch.next_state)
+    batch = sample_batch(buffer, random, settings.batch_size)
+    next_action = target_action(agent.actor_target, batch.next_state)
     if change == "smoothing":
-        noise = settings.target_noise, settings.target_noise_clip
-        next_action = smooth_next_action(next_action, random, *noise, agent.actor.action_range)
-    scores = score_by_targets(agent.critics_target, batch.next_state, next_action)
-    next_score = smaller_score(scores) if change == "twin" else scores[0]
-    target_score = bellman_target(batch.reward, batch.terminated, next_score, settings.gamma)
-    loss = critic_loss(score_by_critics(agent.critics, batch.state, batch.action), target_score)
+        noise = settings.target_policy_noise, settings.target_noise_clip
+        next_action = smooth_target_action(next_action, random, *noise, agent.actor.action_range)
+    q_values = q_values_of_targets(agent.critics_target, batch.next_state, next_action)
+    next_q = min_q(q_values) if change == "twin" else q_values[0]
+    target_q = bellman_target(batch.reward, batch.terminated, next_q, settings.gamma)
+    loss = critic_loss(q_values_of_critics(agent.critics, batch.state, batch.action), target_q)
     improve_critics_(agent.critics, agent.critics_optimizer, loss)
     agent.updates += 1
     if change != "delay" or agent.updates[0] % settings.policy_delay == 0:
@@ -97,7 +97,7 @@ def _learner(change: str) -> type[td3_rung.Learner]:
         """Rung 6's learner with another update."""
 
         def improve(self) -> None:
-            ddpg_with(change, self.agent, self.memory, self.streams, self.settings)
+            ddpg_with(change, self.agent, self.buffer, self.streams, self.settings)
 
     return Changed
 

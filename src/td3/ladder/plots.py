@@ -15,7 +15,7 @@ from td3.ladder.climb import MAP, NUMBERS, RAIL, Result, interval, lesson, optim
 from td3.ladder.exact import solve
 
 COLOURS = ("#999999", "#56b4e9", "#009e73", "#cc79a7", "#d55e00", "#0072b2")
-"""One for each rung, told apart by the colour-blind too; every line also has its name beside it."""
+"""One for each rung, told apart by the color-blind too; every line also has its name beside it."""
 INK, FAINT = "#111213", "#c1c2c3"
 """Text and lines; in the page both are replaced by what the reader's light or dark setting asks for."""
 STYLE: dict[Any, Any] = {
@@ -93,11 +93,11 @@ def draw_curves(axes: Any, groups: Sequence[Sequence[Result]], logarithmic: bool
         returns = np.stack([result.returns for result in results])
         # Before the first step there is nothing to be seen on a logarithmic axis.
         steps, returns = (results[0].steps[1:], returns[:, 1:]) if logarithmic else (results[0].steps, returns)
-        colour, mean = COLOURS[number - 1], returns.mean(0)
+        color, mean = COLOURS[number - 1], returns.mean(0)
         label = f"{number} {short_title(number)}"
-        axes.plot(steps, mean, color=colour, lw=2, label=label)
+        axes.plot(steps, mean, color=color, lw=2, label=label)
         if len(results) > 1:
-            axes.fill_between(steps, *interval(returns), color=colour, alpha=0.25, lw=0)
+            axes.fill_between(steps, *interval(returns), color=color, alpha=0.25, lw=0)
     axes.set_xlabel("env steps")
     axes.set_ylabel("discounted return" if on_rail else "return")
     axes.margins(x=0.02)
@@ -128,11 +128,11 @@ def _unsqueezed(place: Any) -> Any:
 
 def draw_idea(axes: Any, plain: Sequence[Result], changed: Sequence[Result], before: str, after: str) -> None:
     """Value minus exact Q along training, without and with one idea: mean and 95 % interval over the seeds."""
-    for results, colour, label in ((plain, "#8a8a8a", before), (changed, COLOURS[-1], after)):
+    for results, color, label in ((plain, "#8a8a8a", before), (changed, COLOURS[-1], after)):
         bias = np.stack([result.overestimate for result in results if result.overestimate is not None])
-        axes.plot(results[0].steps, bias.mean(0), color=colour, lw=2, label=label)
+        axes.plot(results[0].steps, bias.mean(0), color=color, lw=2, label=label)
         if len(results) > 1:
-            axes.fill_between(results[0].steps, *interval(bias), color=colour, alpha=0.25, lw=0)
+            axes.fill_between(results[0].steps, *interval(bias), color=color, alpha=0.25, lw=0)
     axes.axhline(0, color=INK, lw=1.2, ls="--")
     axes.set_xlabel("env steps")
     axes.set_ylabel("value - exact Q")
@@ -147,18 +147,18 @@ def short_title(number: int) -> str:
 
 
 def draw_values(drawing: Any, axes: Any, results: Sequence[Result]) -> None:
-    """The learnt values (mean over the seeds) and the exact ones, over position and velocity, in the same colours."""
-    learnt = np.mean([result.values for result in results if result.values is not None], 0)
-    name = "what its policy earns" if results[0].overestimate is None else "learnt value"
-    for axis, values, title in zip(axes, (learnt, solve().v(MAP)), (name, "exact optimum"), strict=True):
-        picture = axis.imshow(values, origin="lower", extent=(-END, END, -END, END), vmin=-40, vmax=0, cmap="cividis")
+    """The learned values (mean over the seeds) and the exact ones, over position and velocity, in the same colors."""
+    learned = np.mean([result.values for result in results if result.values is not None], 0)
+    name = "what its policy earns" if results[0].overestimate is None else "learned value"
+    for axis, values, title in zip(axes, (learned, solve().v(MAP)), (name, "exact optimum"), strict=True):
+        image = axis.imshow(values, origin="lower", extent=(-END, END, -END, END), vmin=-40, vmax=0, cmap="cividis")
         axis.set_title(title, fontsize=10)
         axis.set_xlabel("position")
         axis.grid(False)
         axis.set_xticks((-2, 0, 2))
         axis.set_yticks((-2, 0, 2))
     axes[0].set_ylabel("velocity")
-    bar = drawing.colorbar(picture, ax=list(axes), shrink=0.75, pad=0.02)
+    bar = drawing.colorbar(image, ax=list(axes), shrink=0.75, pad=0.02)
     bar.outline.set_visible(False)
 
 

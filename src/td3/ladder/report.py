@@ -35,7 +35,7 @@ def run(
     steps: int | None = None,
     reward_noise: float = 0.0,
     out: Path | None = None,
-    picture: Path | None = None,
+    image: Path | None = None,
 ) -> tuple[dict[str, Any], str]:
     """List the rungs, climb one, or climb all: the figures, and the same in words."""
     if rung == "list":
@@ -50,7 +50,7 @@ def run(
             raise ConfigError(
                 "`td3 ladder all` compares the rungs on Rail-v0 as it is: leave --env and --reward-noise out."
             )
-        figures = climb_all(seed, seeds, steps, out, picture)
+        figures = climb_all(seed, seeds, steps, out, image)
         return figures, describe_all(figures)
     if not (rung.isdecimal() and int(rung) in NUMBERS):
         raise ConfigError(f"there is no rung {rung!r}: give 1 to 6, or all; `td3 ladder` lists them.")
@@ -124,15 +124,15 @@ def describe_one(figures: dict[str, Any]) -> str:
         )
     if "value_minus_exact_q" in figures:
         lines.append(f"Its values lie {figures['value_minus_exact_q']:+.2f} from the exact Q of its own actions.")
-    return "\n".join([*lines, f"The picture is {figures['picture']}"])
+    return "\n".join([*lines, f"The picture is {figures['image']}"])
 
 
-def climb_all(seed: int, seeds: int, steps: int | None, out: Path | None, picture: Path | None) -> dict[str, Any]:
+def climb_all(seed: int, seeds: int, steps: int | None, out: Path | None, image: Path | None) -> dict[str, Any]:
     """Run all six with several seeds, write the page, and give its figures; how far it is goes to stderr."""
     path = out or FOLDER / "ladder.html"
     plots.require_plots(path, (".html",))
-    if picture is not None:
-        plots.require_plots(picture, (".png", ".svg"))
+    if image is not None:
+        plots.require_plots(image, (".png", ".svg"))
     jobs = page.jobs(seed, seeds, steps) + page.idea_jobs(seed, seeds, steps)
     done: list[Result] = []
 
@@ -147,8 +147,8 @@ def climb_all(seed: int, seeds: int, steps: int | None, out: Path | None, pictur
     results = climb(jobs, said=tell)
     words = [f"td3 ladder all --seeds {seeds}", *([f"--seed {seed}"] if seed else [])]
     page.write_page(results, path, " ".join([*words, *([f"--steps {steps}"] if steps else [])]))
-    if picture is not None:
-        plots.draw_ladder(results, picture)
+    if image is not None:
+        plots.draw_ladder(results, image)
     return {"page": str(path), **page.figures(results)}
 
 
@@ -157,20 +157,20 @@ def describe_all(figures: dict[str, Any]) -> str:
     lines = [f"Optimum {figures['optimum']:.2f}, random forces {figures['random_forces']:.2f}, discounted return:"]
     for number, rung in figures["rungs"].items():
         lines.append(
-            f"  rung {number} {plots.short_title(int(number)):<21} {in_words(rung['return'])}, "
+            f"  rung {number} {plots.short_title(int(number)):<21} {as_text(rung['return'])}, "
             f"{100 * rung['share_of_optimum']['mean']:.1f} % of the way"
         )
     lines.append("Value minus exact Q at the end:")
     for name, row in figures["overestimation"].items():
         bias = row["overestimate"]
         noise = name.removeprefix("reward_noise_")
-        lines.append(f"  reward noise {noise}: DDPG {in_words(bias['DDPG'], '+')}, TD3 {in_words(bias['TD3'], '+')}")
+        lines.append(f"  reward noise {noise}: DDPG {as_text(bias['DDPG'], '+')}, TD3 {as_text(bias['TD3'], '+')}")
     lines.append("One idea at a time, value minus exact Q at the end:")
     for name, row in figures["ideas"].items():
-        lines.append(f"  {IDEAS[name].title}: {in_words(row['overestimate'], '+')}, return {in_words(row['return'])}")
+        lines.append(f"  {IDEAS[name].title}: {as_text(row['overestimate'], '+')}, return {as_text(row['return'])}")
     return "\n".join([*lines, f"The page is {figures['page']}"])
 
 
-def in_words(row: dict[str, float], sign: str = "") -> str:
+def as_text(row: dict[str, float], sign: str = "") -> str:
     """Mean and 95 % interval."""
     return f"{row['mean']:{sign}.2f} (95 % interval {row['low']:{sign}.2f} to {row['high']:{sign}.2f})"

@@ -45,7 +45,7 @@ class Learner:
         self.q = np.zeros((self.per_side**task.state_size, len(task.choices)))
 
     def act(self, state: Array) -> Any:
-        """Mostly the best action, sometimes any: what is never tried is never learnt."""
+        """Mostly the best action, sometimes any: what is never tried is never learned."""
         row = self.q[self.cell(state[None])[0]]
         if self.random.random() < self.settings.exploration:
             return self.random.integers(len(row))

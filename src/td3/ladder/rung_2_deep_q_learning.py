@@ -1,7 +1,7 @@
 """Rung 2: deep Q-learning.
 
 What broke: a table knows nothing between its cells, and their number explodes with every dimension of the state.
-The idea: a network gives the Q of all actions for any state, trained on random batches from a memory of past steps.
+The idea: a network gives the Q of all actions for any state, trained on random batches from a buffer of past steps.
 
     M <- (s, a, s', r), the newest max_size transitions; a = argmax_a Q(s, a), sometimes any action
     B = a random batch of M                                     off-policy: old actions serve, since r and s' stay true
@@ -29,30 +29,30 @@ class Settings:
     gamma: float = 0.99
     exploration: float = 0.1
     learning_rate: float = 1e-3
-    memory_size: int = 20_000
+    buffer_size: int = 20_000
     batch_size: int = 64
 
 
 class Learner:
-    """A network Q, one output per action, and a memory."""
+    """A network Q, one output per action, and a buffer."""
 
     def __init__(self, task: Task, seed: int, settings: Settings) -> None:
         self.task, self.settings, self.random = task, settings, np.random.default_rng(seed)
         self.q = network(task.state_size, len(task.choices), (seed, 0))
         self.optimizer = torch.optim.Adam(self.q.parameters(), settings.learning_rate)
-        self.memory: deque[Transition] = deque(maxlen=settings.memory_size)
+        self.buffer: deque[Transition] = deque(maxlen=settings.buffer_size)
 
     def act(self, state: Array) -> Any:
-        """Mostly the best action, sometimes any: what is never tried is never learnt."""
+        """Mostly the best action, sometimes any: what is never tried is never learned."""
         if self.random.random() < self.settings.exploration:
             return self.random.integers(len(self.task.choices))
         return self.policy(state[None])[0]
 
     def learn(self, step: Transition) -> None:
         """Remember the step, and improve the network on a batch of others."""
-        self.memory.append(step)
-        rows = self.random.integers(len(self.memory), size=self.settings.batch_size)
-        batch = stack([self.memory[row] for row in rows])
+        self.buffer.append(step)
+        rows = self.random.integers(len(self.buffer), size=self.settings.batch_size)
+        batch = stack([self.buffer[row] for row in rows])
         with torch.no_grad():
             future = self.q(batch.next_state).max(-1).values
             goal = batch.reward + self.settings.gamma * (1 - batch.terminated) * future

@@ -1,6 +1,6 @@
 """Rung 4: actor-critic.
 
-What broke: returns are long sums of luck, so their gradient is noisy, and nothing is learnt before an episode ends.
+What broke: returns are long sums of luck, so their gradient is noisy, and nothing is learned before an episode ends.
 The idea: a second network, the critic, learns what a state is worth; the surprise of a single step replaces the return.
 
     V(s) approximates V_pi(s) = E[r + gamma * V_pi(s')]                the Bellman expectation equation of this policy

@@ -33,14 +33,14 @@ class Settings:
     exploration_noise: float = 0.2
     actor_learning_rate: float = 1e-3
     critic_learning_rate: float = 1e-3
-    memory_size: int = 20_000
+    buffer_size: int = 20_000
     batch_size: int = 128
-    random_steps: int = 1_000
+    learning_starts: int = 1_000
     tau: float = 0.01
 
 
 class Learner:
-    """An actor, a critic that scores its actions, a slow copy of each, and a memory."""
+    """An actor, a critic that scores its actions, a slow copy of each, and a buffer."""
 
     def __init__(self, task: Task, seed: int, settings: Settings) -> None:
         self.task, self.settings, self.random = task, settings, np.random.default_rng(seed)
@@ -49,22 +49,22 @@ class Learner:
         self.actor_target, self.critic_target = deepcopy(self.actor), deepcopy(self.critic)
         self.actor_optimizer = torch.optim.Adam(self.actor.parameters(), settings.actor_learning_rate)
         self.critic_optimizer = torch.optim.Adam(self.critic.parameters(), settings.critic_learning_rate)
-        self.memory: deque[Transition] = deque(maxlen=settings.memory_size)
+        self.buffer: deque[Transition] = deque(maxlen=settings.buffer_size)
 
     def act(self, state: Array) -> Any:
         """The actor's action and a little noise; at first any action."""
         noise = self.settings.exploration_noise * self.task.half * self.random.normal(size=len(self.task.half))
-        if len(self.memory) < self.settings.random_steps:
+        if len(self.buffer) < self.settings.learning_starts:
             return self.random.uniform(self.task.action_low, self.task.action_high)
         return np.clip(self.policy(state[None])[0] + noise, self.task.action_low, self.task.action_high)
 
     def learn(self, step: Transition) -> None:
         """Remember the step; improve critic and actor on a batch of others; let the targets follow."""
-        self.memory.append(step)
-        if len(self.memory) < self.settings.random_steps:
+        self.buffer.append(step)
+        if len(self.buffer) < self.settings.learning_starts:
             return
-        rows = self.random.integers(len(self.memory), size=self.settings.batch_size)
-        batch = stack([self.memory[row] for row in rows])
+        rows = self.random.integers(len(self.buffer), size=self.settings.batch_size)
+        batch = stack([self.buffer[row] for row in rows])
         with torch.no_grad():
             future = score(self.critic_target, batch.next_state, self.actor_target(batch.next_state))
             goal = batch.reward + self.settings.gamma * (1 - batch.terminated) * future

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from td3.algorithm import Agent, MemberStreams, make_replay_memory, update
+from td3.algorithm import Agent, MemberStreams, make_replay_buffer, update
 from td3.config import TD3Config
 from td3.ladder.common import HIDDEN, Array, Task, Transition, Watch
 
@@ -38,41 +38,41 @@ class Settings(TD3Config):
     exploration_noise: float = 0.2
     actor_learning_rate: float = 1e-3
     critic_learning_rate: float = 1e-3
-    memory_size: int = 20_000
+    buffer_size: int = 20_000
     batch_size: int = 128
-    random_steps: int = 1_000
+    learning_starts: int = 1_000
     tau: float = 0.01
 
 
 class Learner:
-    """An actor, two critics that score its actions, a slow copy of each, and a memory."""
+    """An actor, two critics that score its actions, a slow copy of each, and a buffer."""
 
     def __init__(self, task: Task, seed: int, settings: Settings) -> None:
         self.task, self.settings, self.random = task, settings, np.random.default_rng(seed)
         bounds = task.action_low.tolist(), task.action_high.tolist()
         rates = settings.actor_learning_rate, settings.critic_learning_rate
         self.agent = Agent.create([seed], task.state_size, *bounds, settings.hidden_sizes, *rates)
-        self.memory = make_replay_memory(1, settings.memory_size, task.state_size, len(task.half))
+        self.buffer = make_replay_buffer(1, settings.buffer_size, task.state_size, len(task.half))
         self.streams = MemberStreams([seed])
 
     def act(self, state: Array) -> Any:
         """The actor's action and a little noise; at first any action."""
         noise = self.settings.exploration_noise * self.task.half * self.random.normal(size=len(self.task.half))
-        if len(self.memory) < self.settings.random_steps:
+        if len(self.buffer) < self.settings.learning_starts:
             return self.random.uniform(self.task.action_low, self.task.action_high)
         return np.clip(self.policy(state[None])[0] + noise, self.task.action_low, self.task.action_high)
 
     def learn(self, step: Transition) -> None:
         """Remember the step, then one update."""
         row = np.hstack((step.state, step.action, step.next_state, step.reward, step.terminated))
-        self.memory.add_(torch.as_tensor(row, dtype=torch.float32)[None, None])
-        if len(self.memory) < self.settings.random_steps:
+        self.buffer.add_(torch.as_tensor(row, dtype=torch.float32)[None, None])
+        if len(self.buffer) < self.settings.learning_starts:
             return
         self.improve()
 
     def improve(self) -> None:
         """Steps 4 to 15 of the algorithm."""
-        update(self.agent, self.memory, self.streams, self.settings)
+        update(self.agent, self.buffer, self.streams, self.settings)
 
     @torch.no_grad()
     def policy(self, states: Array) -> Array:

@@ -1,1 +1,1 @@
-"""What people look at: progress while a run trains, and videos of what it learnt."""
+"""What people look at: progress while a run trains, and videos of what it learned."""

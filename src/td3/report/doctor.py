@@ -85,7 +85,7 @@ def _recent(column: str, after: int = SETTLED) -> Callable[[RunRecords, SeedReco
     """The median of the newest rows of a column, once so many updates are done."""
 
     def measure(records: RunRecords, seed: SeedRecords) -> float:
-        values = _settled(records, seed, column, after)[-RECENT:]
+        values = _flushed(records, seed, column, after)[-RECENT:]
         return float(np.median(values)) if len(values) else NOTHING
 
     return measure
@@ -95,13 +95,13 @@ def _lasting(column: str) -> Callable[[RunRecords, SeedRecords], float]:
     """The lowest of the newest rows: what was so for long. A healthy actor may stand at the ends for a while."""
 
     def measure(records: RunRecords, seed: SeedRecords) -> float:
-        values = _settled(records, seed, column)[-LONG:]
+        values = _flushed(records, seed, column)[-LONG:]
         return float(values.min()) if len(values) == LONG else NOTHING
 
     return measure
 
 
-def _settled(records: RunRecords, seed: SeedRecords, column: str, after: int = SETTLED) -> Array:
+def _flushed(records: RunRecords, seed: SeedRecords, column: str, after: int = SETTLED) -> Array:
     values = seed.diagnostics[column][_begun(records, seed, after)]
     return np.asarray(values[np.isfinite(values)])
 
@@ -109,7 +109,7 @@ def _settled(records: RunRecords, seed: SeedRecords, column: str, after: int = S
 def _begun(records: RunRecords, seed: SeedRecords, after: int) -> Array:
     """Which rows of diagnostics were written after so many updates."""
     settings = records.config.td3
-    return np.asarray(seed.diagnostics["env_steps"] >= settings.random_steps + after / settings.updates_per_step)
+    return np.asarray(seed.diagnostics["env_steps"] >= settings.learning_starts + after / settings.utd_ratio)
 
 
 def _newest(seed: SeedRecords, column: str) -> float:
@@ -136,7 +136,7 @@ def _no_updates(records: RunRecords, seed: SeedRecords) -> float:
 
 def _update_ratio(records: RunRecords, seed: SeedRecords) -> float:
     """Updates per env step after the random steps, once there are enough of both."""
-    learning = _newest(seed, "env_steps") - records.config.td3.random_steps
+    learning = _newest(seed, "env_steps") - records.config.td3.learning_starts
     return _updates(seed) / learning if learning >= 2_000 and _updates(seed) > 0 else NOTHING
 
 
@@ -258,8 +258,8 @@ RULES = (
         _no_updates,
         0.5,
         False,
-        "Nothing was learnt: the run is over and did {number:.0f} updates.",
-        "Train for more env steps than --td3.random-steps, or lower those.",
+        "Nothing was learned: the run is over and did {number:.0f} updates.",
+        "Train for more env steps than --td3.learning-starts, or lower those.",
     ),
     Rule(
         "q_too_high",
@@ -268,7 +268,7 @@ RULES = (
         True,
         "The critics overestimate: at the start of an episode predicted Q is above the observed return by {number:.1f} "
         "times that return (limit {threshold:g}), in each of the last five evaluations.",
-        "Lower --td3.critic-learning-rate or --td3.tau, check that --td3.target-noise is not 0, and that the "
+        "Lower --td3.critic-learning-rate or --td3.tau, check that --td3.target-policy-noise is not 0, and that the "
         "environment reports a true end of an episode as terminated.",
     ),
     Rule(
@@ -296,7 +296,7 @@ RULES = (
         True,
         "The actor does the same whatever it sees: {percent:.0f} % of its action dimensions stay at one end "
         "(limit {limit:.0f} %).",
-        "It has stopped learning there. Start again with another seed, more --td3.random-steps or a lower "
+        "It has stopped learning there. Start again with another seed, more --td3.learning-starts or a lower "
         "--td3.actor-learning-rate.",
     ),
     Rule(
@@ -399,7 +399,7 @@ RULES = (
         0.25,
         False,
         "There are few updates: {number:.2f} per env step (limit {threshold:g}).",
-        "Set --td3.updates-per-step to 1; with fewer the run is quicker but learns less from each step.",
+        "Set --td3.utd-ratio to 1; with fewer the run is quicker but learns less from each step.",
     ),
     Rule(
         "many_updates",
@@ -407,7 +407,7 @@ RULES = (
         4.0,
         True,
         "There are many updates: {number:.1f} per env step (limit {threshold:g}).",
-        "Above about 4 TD3's critics overfit the memory: set --td3.updates-per-step to 1.",
+        "Above about 4 TD3's critics overfit the buffer: set --td3.utd-ratio to 1.",
     ),
     Rule(
         "evaluation_below_training",

@@ -12,9 +12,9 @@ from typing import Any
 from td3.config import TrainConfig
 from td3.errors import RunError
 from td3.evaluate import Evaluation
-from td3.files import open_plain, read_plain
+from td3.files import open_plain, read_regular_file
 from td3.report.tracking import TensorBoard, tensorboard_installed
-from td3.run import LARGEST_TABLE
+from td3.run.directory import LARGEST_TABLE
 
 PARTS = ("env", "act", "update", "store", "evaluate", "save", "other")
 """What the time is booked on."""
@@ -118,7 +118,7 @@ class Times:
     def __init__(self, path: Path, device: str, first_step: int = 0) -> None:
         self._device, kept = device, []
         with contextlib.suppress(OSError, ValueError, csv.Error):
-            text = read_plain(path / "times.csv", LARGEST_TABLE).decode() if first_step else ""
+            text = read_regular_file(path / "times.csv", LARGEST_TABLE).decode() if first_step else ""
             rows = list(csv.reader(io.StringIO(text, newline="")))[1:]
             kept = [row for row in rows if row and row[0].isdecimal() and int(row[0]) <= first_step]
         self._file = open_plain(path / "times.csv", "w")

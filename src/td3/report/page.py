@@ -12,7 +12,7 @@ import numpy as np
 
 from td3.config import preset_config
 from td3.errors import ConfigError, RunError
-from td3.files import outside, read_plain, write_atomically
+from td3.files import outside, read_regular_file, write_atomically
 from td3.policy import Array
 from td3.report import paper
 from td3.report.doctor import Finding, all_clear, examine_run, remarks_on
@@ -57,7 +57,7 @@ class Summary(NamedTuple):
     final_low: float
     final_high: float
     final_at: int
-    scores: Array
+    q_values: Array
     """Each seed's mean over the evaluations in the last tenth of the env steps."""
     iqm: float
     """Interquartile mean of those."""
@@ -68,12 +68,12 @@ class Summary(NamedTuple):
     highest_at: int
 
 
-def summarise(records: RunRecords) -> Summary:
+def summarize(records: RunRecords) -> Summary:
     """Results over the seeds: at the final evaluation, over the last tenth, and the paper's highest mean."""
     steps, returns = records.curves
     final_low, final_high = mean_interval(records.final)
-    scores = records.scores
-    low, high = iqm_interval(scores)
+    q_values = records.q_values
+    low, high = iqm_interval(q_values)
     best = int(returns.mean(0).argmax())
     spread = float(returns[:, best].std(ddof=1)) if len(returns) > 1 else 0.0
     return Summary(
@@ -81,8 +81,8 @@ def summarise(records: RunRecords) -> Summary:
         float(final_low),
         float(final_high),
         int(steps[-1]),
-        scores,
-        float(interquartile_mean(scores)),
+        q_values,
+        float(interquartile_mean(q_values)),
         float(low),
         float(high),
         float(returns[:, best].mean()),
@@ -95,7 +95,7 @@ def figures(runs: Sequence[RunRecords], margin: float = MARGIN) -> dict[str, Any
     """The page's numbers, for `--json`."""
     rows = []
     for records in runs:
-        found = summarise(records)
+        found = summarize(records)
         known = paper.published(records.config.env)
         counted = [str(seed.seed) for seed in records.whole_seeds]
         rows.append(
@@ -109,7 +109,7 @@ def figures(runs: Sequence[RunRecords], margin: float = MARGIN) -> dict[str, Any
                 "final_mean": found.final,
                 "final_interval": _known(found.final_low, found.final_high),
                 "last_tenth_at": records.end_steps.tolist(),
-                "last_tenth": dict(zip(counted, found.scores.tolist(), strict=True)),
+                "last_tenth": dict(zip(counted, found.q_values.tolist(), strict=True)),
                 "iqm": found.iqm,
                 "iqm_interval": _known(found.low, found.high),
                 "max_average": found.highest,
@@ -269,17 +269,17 @@ def page(runs: Sequence[RunRecords], margin: float = MARGIN) -> str:
     names = _names(runs)
     envs = list(dict.fromkeys(records.config.env for records in runs))
     title = f"{', '.join(envs)}: {names[0]}" if len(runs) == 1 else f"{', '.join(envs)}: {len(runs)} runs"
-    colours = [COLOURS[number % len(COLOURS)] for number in range(len(runs))]
+    colors = [COLOURS[number % len(COLOURS)] for number in range(len(runs))]
     body = [_opening(runs, envs)]
     for env in envs:
         chosen = [number for number, records in enumerate(runs) if records.config.env == env]
-        who = [runs[n] for n in chosen], [names[n] for n in chosen], [colours[n] for n in chosen]
+        who = [runs[n] for n in chosen], [names[n] for n in chosen], [colors[n] for n in chosen]
         body.append(_curves(*who, named=len(envs) > 1))
-    body.append(_results(runs, names, colours))
+    body.append(_results(runs, names, colors))
     if len(runs) > 1:
         body.append(_compared(runs, names, margin))
-    for records, name, colour in zip(runs, names, colours, strict=True):
-        body.append(_details(records, name, colour, alone=len(runs) == 1))
+    for records, name, color in zip(runs, names, colors, strict=True):
+        body.append(_details(records, name, color, alone=len(runs) == 1))
     # A page that is open while its run trains shows the newest one by itself.
     training = any(records.status.get("status", "running") == "running" for records in runs)
     again = '<meta http-equiv="refresh" content="60">\n' if training else ""
@@ -293,7 +293,7 @@ def page(runs: Sequence[RunRecords], margin: float = MARGIN) -> str:
 </head>
 <body><main>
 {"".join(body)}
-<footer><p>Written by <code>td3 report</code>. Intervals: 95&nbsp;% by Student&rsquo;s t over seeds.</p></footer>
+<footer><p>FileDigest by <code>td3 report</code>. Intervals: 95&nbsp;% by Student&rsquo;s t over seeds.</p></footer>
 </main></body>
 </html>
 """
@@ -313,12 +313,12 @@ def _opening(runs: Sequence[RunRecords], envs: Sequence[str]) -> str:
     if len(runs) > 1:
         lead = f"{len(runs)} runs side by side."
         return f"<header><h1>{escape(', '.join(envs))}</h1><p class='lead'>{lead}</p></header>"
-    config, found, seconds = first.config, summarise(first), sum(first.seconds.values())
+    config, found, seconds = first.config, summarize(first), sum(first.seconds.values())
     status = first.status.get("status", "running")
     seeds = "1 seed" if config.seeds == 1 else f"{config.seeds} seeds"
     lead = f"{seeds}, {first.env_steps:,} of {config.steps:,} env steps, {escape(status)}, on {escape(first.device)}."
     rate = f"{first.trained_steps / seconds:,.0f}" if seconds and first.env_steps else "&ndash;"
-    counted = len(found.scores)
+    counted = len(found.q_values)
     over = f"mean over {counted} seeds" if counted > 1 else "one seed"
     kind = f"IQM over {counted} seeds" if counted > 1 else "mean"
     count, apart = len(first.end_steps), len(first.separate)
@@ -359,23 +359,23 @@ def _as_code(option: re.Match[str]) -> str:
     return f"<code>{option[0]}</code>"
 
 
-def _curves(runs: Sequence[RunRecords], names: Sequence[str], colours: Sequence[str], named: bool) -> str:
+def _curves(runs: Sequence[RunRecords], names: Sequence[str], colors: Sequence[str], named: bool) -> str:
     """Learning curves: each seed, the interquartile mean and its interval, and the paper's band."""
     env = runs[0].config.env
     chart = Chart(f"Learning curves on {env}", y_label="return", height=270)
     legend = []
-    for records, name, colour in zip(runs, names, colours, strict=True):
+    for records, name, color in zip(runs, names, colors, strict=True):
         steps, returns = records.curves
         many = len(returns) > 1
-        chart.lines += [Line(steps, curve, colour, 1.0, 0.35 / len(runs)) for curve in returns] if many else []
+        chart.lines += [Line(steps, curve, color, 1.0, 0.35 / len(runs)) for curve in returns] if many else []
         for seed in records.seeds:
             if seed.frozen:
-                chart.lines.append(Line(seed.steps, seed.curve, colour, 1.0, 0.7, dashed=True))
+                chart.lines.append(Line(seed.steps, seed.curve, color, 1.0, 0.7, dashed=True))
         places = np.unique(np.linspace(0, len(steps) - 1, BAND_POINTS).round().astype(int))
         low, high = iqm_interval(returns[:, places])
         band = (low, high) if many else (None, None)
-        chart.lines.append(Line(steps[places], interquartile_mean(returns[:, places]), colour, 2.5, 1.0, False, *band))
-        legend.append((colour, escape(name) if len(runs) > 1 else "IQM over seeds" if many else "mean of the episodes"))
+        chart.lines.append(Line(steps[places], interquartile_mean(returns[:, places]), color, 2.5, 1.0, False, *band))
+        legend.append((color, escape(name) if len(runs) > 1 else "IQM over seeds" if many else "mean of the episodes"))
     known, note = paper.published(env), ""
     if known:
         said = f"the paper&rsquo;s table: {_number(known.highest)} &plusmn; {_number(known.spread)}"
@@ -403,17 +403,17 @@ def _curves(runs: Sequence[RunRecords], names: Sequence[str], colours: Sequence[
     )
 
 
-def _results(runs: Sequence[RunRecords], names: Sequence[str], colours: Sequence[str]) -> str:
+def _results(runs: Sequence[RunRecords], names: Sequence[str], colors: Sequence[str]) -> str:
     rows, seeds = [], []
-    for records, name, colour in zip(runs, names, colours, strict=True):
-        found, known = summarise(records), paper.published(records.config.env)
-        many, label = len(found.scores) > 1, f"{_dot(colour)}{escape(name)}"
+    for records, name, color in zip(runs, names, colors, strict=True):
+        found, known = summarize(records), paper.published(records.config.env)
+        many, label = len(found.q_values) > 1, f"{_dot(color)}{escape(name)}"
         if len(runs) == 1:
             label = "all seeds" if many else f"seed {records.whole_seeds[0].seed}"
         rows.append(
             [
                 label,
-                str(len(found.scores)),
+                str(len(found.q_values)),
                 f"{_number(found.final)} {_aside(_range(found.final_low, found.final_high)) if many else ''}",
                 f"{_number(found.iqm)} {_aside(_range(found.low, found.high)) if many else ''}",
                 f"{_number(found.highest)}{f' &plusmn; {_number(found.highest_spread)}' if many else ''}",
@@ -485,7 +485,7 @@ def _cells(pair: Pair) -> list[str]:
     ]
 
 
-def _details(records: RunRecords, name: str, colour: str, alone: bool) -> str:
+def _details(records: RunRecords, name: str, color: str, alone: bool) -> str:
     """What happened inside one run."""
     figures_ = [_training(records), *_losses(records), *_insides(records)]
     shown = "".join(figure for figure in figures_ if figure) or "<p>This run recorded no diagnostics.</p>"
@@ -496,7 +496,7 @@ def _details(records: RunRecords, name: str, colour: str, alone: bool) -> str:
     if alone:
         return f"<section id='inside'>{inner}</section>"
     findings = examine_run(records)
-    title = f"{_dot(colour)}Inside {escape(name)}{f' ({len(findings)} findings)' if findings else ''}"
+    title = f"{_dot(color)}Inside {escape(name)}{f' ({len(findings)} findings)' if findings else ''}"
     return f"<section><details><summary class='big'>{title}</summary>{inner}</details></section>"
 
 
@@ -520,10 +520,10 @@ def _losses(records: RunRecords) -> list[str]:
 
 def _insides(records: RunRecords) -> list[str]:
     value, came = (_per_seed(records, "diagnostics", column) for column in ("q_start", "return_start"))
-    both = [*(replace(line, colour=COLOURS[1]) for line in came), *value]
+    both = [*(replace(line, color=COLOURS[1]) for line in came), *value]
     shares = [
-        replace(line, colour=colour)
-        for column, colour in (("saturation", COLOURS[0]), ("actor_dead", COLOURS[1]), ("critic_dead", COLOURS[2]))
+        replace(line, color=color)
+        for column, color in (("saturation", COLOURS[0]), ("actor_dead", COLOURS[1]), ("critic_dead", COLOURS[2]))
         for line in _per_seed(records, "diagnostics", column)
     ]
     return [
@@ -596,13 +596,13 @@ def _actions(records: RunRecords) -> str:
         kept = [(step, counts) for step, counts in both if len(counts)]
         if kept:
             picks = sorted({0, len(kept) // 2, len(kept) - 1})
-            colours = ("var(--faint-line)", COLOURS[5], COLOURS[0])[-len(picks) :]
-            groups = [(kept[pick][1], colour) for pick, colour in zip(picks, colours, strict=True)]
-            legend = [(colour, f"{kept[pick][0]:,.0f}") for pick, colour in zip(picks, colours, strict=True)]
+            colors = ("var(--faint-line)", COLOURS[5], COLOURS[0])[-len(picks) :]
+            groups = [(kept[pick][1], color) for pick, color in zip(picks, colors, strict=True)]
+            legend = [(color, f"{kept[pick][0]:,.0f}") for pick, color in zip(picks, colors, strict=True)]
             drawing = bars(groups, "Histogram of actions", "action, all dimensions", ("lowest", "highest"), 250)
             return (
                 f"<figure><h3>Actions of the actor</h3>{_legend([('none', 'env step'), *legend])}{drawing}"
-                f"<figcaption>Of seed {seed.seed}, in states from its memory.</figcaption></figure>"
+                f"<figcaption>Of seed {seed.seed}, in states from its buffer.</figcaption></figure>"
             )
     return ""
 
@@ -614,7 +614,7 @@ def _budget(records: RunRecords) -> str:
         return ""
     parts = [(part, seconds.get(part, 0.0), f"var(--p{number})") for number, part in enumerate(PARTS)]
     legend = [
-        (colour, f"{PART_WORDS[part]} {100 * value / whole:.1f}&nbsp;%") for part, value, colour in parts if value > 0
+        (color, f"{PART_WORDS[part]} {100 * value / whole:.1f}&nbsp;%") for part, value, color in parts if value > 0
     ]
     lines = [line for run in records.runs if len((line := _speed(run)).x)]
     chart = Chart("Env steps a second", lines=lines, height=190)
@@ -631,7 +631,7 @@ def _budget(records: RunRecords) -> str:
         else ""
     )
     apart = f", added up over {len(records.separate)} runs that trained apart" if records.separate else ""
-    bar = stacked([(value, colour) for _, value, colour in parts], "Time budget")
+    bar = stacked([(value, color) for _, value, color in parts], "Time budget")
     return f"""<h2>Where the time went</h2><figure class="wide bar">{bar}{_legend(legend)}
 <figcaption>{_clock(whole)} of wall-clock time{apart}.{beside}</figcaption></figure><div class="grid2">{speed}</div>"""
 
@@ -652,7 +652,7 @@ def _video(records: RunRecords) -> str:
         size = film.stat().st_size
         if size > LARGEST_VIDEO:
             return f"<h2>Video</h2><p><a href='video.mp4'>video.mp4</a> ({size / 1e6:.0f} MB)</p>"
-        content = read_plain(film, LARGEST_VIDEO)
+        content = read_regular_file(film, LARGEST_VIDEO)
     except (OSError, ValueError):
         return ""
     source = f"data:video/mp4;base64,{base64.b64encode(content).decode()}" if content else ""
@@ -698,8 +698,8 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]], kind: str = "") -
     )
 
 
-def _dot(colour: str) -> str:
-    return f"<i class='dot' style='background:{colour}'></i>"
+def _dot(color: str) -> str:
+    return f"<i class='dot' style='background:{color}'></i>"
 
 
 def _aside(text: str) -> str:
@@ -715,7 +715,7 @@ def _plain(value: Any) -> str:
 def _legend(entries: Sequence[tuple[str, str]]) -> str:
     if not entries:
         return ""
-    items = "".join(f"<li>{_dot(colour)}{text}</li>" for colour, text in entries)
+    items = "".join(f"<li>{_dot(color)}{text}</li>" for color, text in entries)
     return f"<ul class='legend'>{items}</ul>"
 
 

@@ -18,7 +18,7 @@ from td3.config import TrainConfig
 from td3.evaluate import Evaluation
 
 
-class PatientConsole(Console):
+class RetryingConsole(Console):
     """Output that may end, because its reader leaves or its disk is full, while training goes on."""
 
     def __exit__(self, *error: Any) -> None:

@@ -19,10 +19,10 @@ import numpy as np
 
 from td3.config import TrainConfig
 from td3.errors import RunError
-from td3.files import read_json, read_plain
+from td3.files import read_json, read_regular_file
 from td3.policy import Array
 from td3.report.live import PARTS
-from td3.run import DIAGNOSTICS, LARGEST_JSON, LARGEST_TABLE, METRICS, Run
+from td3.run.directory import DIAGNOSTICS, LARGEST_JSON, LARGEST_TABLE, METRICS, Run
 from td3.statistics import at_the_end
 
 Table = dict[str, Array]
@@ -102,7 +102,7 @@ class RunRecords:
         return np.asarray(self.curves[1][:, -1])
 
     @property
-    def scores(self) -> Array:
+    def q_values(self) -> Array:
         """Each seed's mean over the evaluations in the last tenth of the run's env steps."""
         steps, returns = self.curves
         return np.asarray(returns[:, at_the_end(steps)].mean(1))
@@ -284,7 +284,7 @@ def read_table(path: Path, columns: Columns) -> Table:
     A last line without an end is being written, and is not there yet. The header is row 1.
     """
     try:
-        text = read_plain(path, LARGEST_TABLE).decode()
+        text = read_regular_file(path, LARGEST_TABLE).decode()
     except (FileNotFoundError, NotADirectoryError):
         text = ""
     except OSError as error:

@@ -50,27 +50,27 @@ class Strip:
                 self._observed.append(self._after[self._steps])
         self._steps += 1
 
-    def under(self, picture: Picture, label: str = "") -> Picture:
+    def under(self, image: Picture, label: str = "") -> Picture:
         """The picture with the strip below it, and with a line of text above it if one is given."""
         from PIL import Image, ImageDraw
 
-        width = picture.shape[1]
+        width = image.shape[1]
         panel = Image.new("RGB", (width, STRIP), PAPER)
         draw = ImageDraw.Draw(panel)
         parts = [("reward", self._rewards, REWARD), *([("Q", self._values, VALUE)] if self._values else [])]
         share = width / len(parts)
-        for place, (name, numbers, colour) in enumerate(parts):
+        for place, (name, numbers, color) in enumerate(parts):
             left, right = round(place * share) + 8, round((place + 1) * share) - 8
-            newest = few_digits(numbers[-1]) if numbers else ""
+            newest = short_number(numbers[-1]) if numbers else ""
             if name == "Q" and self._observed:  # what critic 1 predicts, and what then came in, on one scale
-                newest = f"{newest} / {few_digits(self._observed[-1])}"
+                newest = f"{newest} / {short_number(self._observed[-1])}"
                 name = "Q / return" if share > 150 else name
                 _sparkline(draw, self._observed, (left, 22, right, STRIP - 6), SOFT, self.spans.get("Q"))
             draw.text((left, 3), name, fill=SOFT, font=_font(12))
             draw.text((right, 3), newest, fill=INK, font=_font(12), anchor="ra")
             span = self.spans.get("Q" if name.startswith("Q") else name)
-            _sparkline(draw, numbers, (left, 22, right, STRIP - 6), colour, span)
-        stacked = [picture, np.asarray(panel)]
+            _sparkline(draw, numbers, (left, 22, right, STRIP - 6), color, span)
+        stacked = [image, np.asarray(panel)]
         return np.concatenate([text_line(label, width), *stacked] if label else stacked)
 
 
@@ -92,7 +92,7 @@ def _sparkline(
     draw: Any,
     numbers: Sequence[float],
     box: tuple[int, int, int, int],
-    colour: tuple[int, int, int],
+    color: tuple[int, int, int],
     fixed: tuple[float, float] | None = None,
 ) -> None:
     left, top, right, bottom = box
@@ -104,7 +104,7 @@ def _sparkline(
     xs = np.linspace(right - (right - left) * len(numbers) / WINDOW, right, len(numbers))
     draw.line(
         [(x, bottom - (number - low) / span * (bottom - top)) for x, number in zip(xs, numbers, strict=True)],
-        fill=colour,
+        fill=color,
         width=2,
     )
 
@@ -123,27 +123,27 @@ def grid_columns(count: int) -> int:
     return count if count <= 3 else math.ceil(math.sqrt(count))
 
 
-def tiled(pictures: Sequence[Picture]) -> Picture:
+def tiled(images: Sequence[Picture]) -> Picture:
     """Pictures of one size in a grid; a last row that is not full is centered."""
-    columns = grid_columns(len(pictures))
-    rows = math.ceil(len(pictures) / columns)
-    high, wide = pictures[0].shape[:2]
+    columns = grid_columns(len(images))
+    rows = math.ceil(len(images) / columns)
+    high, wide = images[0].shape[:2]
     height, width = high + GAP, wide + GAP
     grid = np.empty((rows * height - GAP, columns * width - GAP, 3), np.uint8)
     grid[:] = PAPER
-    for place, picture in enumerate(pictures):
+    for place, image in enumerate(images):
         row, column = divmod(place, columns)
-        short = columns - (len(pictures) - row * columns) if row == rows - 1 else 0
+        short = columns - (len(images) - row * columns) if row == rows - 1 else 0
         left = column * width + short * width // 2
-        grid[row * height : row * height + high, left : left + wide] = picture
+        grid[row * height : row * height + high, left : left + wide] = image
     return grid
 
 
-def curve_beside(picture: Picture, steps: Sequence[float], returns: Sequence[float], now: float) -> Picture:
+def curve_beside(image: Picture, steps: Sequence[float], returns: Sequence[float], now: float) -> Picture:
     """The picture with the learning curve to its right, and a mark where the shown agent stands on it."""
     from PIL import Image, ImageDraw
 
-    height, width = picture.shape[0], max(160, picture.shape[1] * 3 // 4)
+    height, width = image.shape[0], max(160, image.shape[1] * 3 // 4)
     panel = Image.new("RGB", (width, height), PAPER)
     draw = ImageDraw.Draw(panel)
     left, right, top, bottom = 44, width - 12, 28, height - 30
@@ -154,31 +154,31 @@ def curve_beside(picture: Picture, steps: Sequence[float], returns: Sequence[flo
         for step, value in zip(steps, returns, strict=True)
     ]
     draw.text((left, 6), "return of the evaluations", fill=SOFT, font=_font(12))
-    draw.text((left - 6, top), few_digits(high), fill=SOFT, font=_font(11), anchor="rm")
-    draw.text((left - 6, bottom), few_digits(low), fill=SOFT, font=_font(11), anchor="rm")
+    draw.text((left - 6, top), short_number(high), fill=SOFT, font=_font(11), anchor="rm")
+    draw.text((left - 6, bottom), short_number(low), fill=SOFT, font=_font(11), anchor="rm")
     draw.text((right, height - 16), f"{last:,.0f} env steps", fill=SOFT, font=_font(11), anchor="rm")
     draw.line([(left, bottom), (right, bottom)], fill=SOFT)
     if len(spots) > 1:
         draw.line(spots, fill=VALUE, width=2)
     x, y = min(spots, key=lambda spot: abs(spot[0] - (left + (right - left) * now / last)))
     draw.ellipse((x - 5, y - 5, x + 5, y + 5), fill=REWARD)
-    return np.concatenate((picture, np.asarray(panel)), 1)
+    return np.concatenate((image, np.asarray(panel)), 1)
 
 
-def narrowed(picture: Picture, width: int) -> Picture:
+def narrowed(image: Picture, width: int) -> Picture:
     """The picture no wider than this, its sides even, as video wants them."""
     from PIL import Image
 
-    scale = min(1.0, width / picture.shape[1])
-    size = (2 * round(picture.shape[1] * scale / 2), 2 * round(picture.shape[0] * scale / 2))
-    if size == (picture.shape[1], picture.shape[0]):
-        return picture
-    return np.asarray(Image.fromarray(np.ascontiguousarray(picture)).resize(size, Image.Resampling.LANCZOS))
+    scale = min(1.0, width / image.shape[1])
+    size = (2 * round(image.shape[1] * scale / 2), 2 * round(image.shape[0] * scale / 2))
+    if size == (image.shape[1], image.shape[0]):
+        return image
+    return np.asarray(Image.fromarray(np.ascontiguousarray(image)).resize(size, Image.Resampling.LANCZOS))
 
 
-def dimmed(picture: Picture) -> Picture:
+def dimmed(image: Picture) -> Picture:
     """Darker: its episode is over."""
-    return (picture * 0.45).astype(np.uint8)
+    return (image * 0.45).astype(np.uint8)
 
 
 @cache
@@ -188,6 +188,6 @@ def _font(size: int) -> Any:
     return ImageFont.load_default(size)
 
 
-def few_digits(value: float) -> str:
+def short_number(value: float) -> str:
     """As many digits as can be read in passing; never minus nothing."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value + 0.0 if abs(value) >= 0.005 else 0.0:.2f}"

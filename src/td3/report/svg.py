@@ -21,11 +21,11 @@ MOST_POINTS = 240
 
 @dataclass(frozen=True)
 class Line:
-    """One curve, with a band around it where `low` and `high` are given; `colour` is CSS."""
+    """One curve, with a band around it where `low` and `high` are given; `color` is CSS."""
 
     x: Array
     y: Array
-    colour: str
+    color: str
     width: float = 2.0
     opacity: float = 1.0
     dashed: bool = False
@@ -38,7 +38,7 @@ class Level:
     """A horizontal line across the chart, with a band of so much on either side."""
 
     y: float
-    colour: str
+    color: str
     spread: float = 0.0
 
 
@@ -87,11 +87,11 @@ class Chart:
             low, high = (float(upward(level.y + sign * level.spread)) for sign in (-1, 1))
             parts.append(
                 f'<rect x="{LEFT}" y="{high:.1f}" width="{right - LEFT}" height="{low - high:.1f}" '
-                f'style="fill:{level.colour}" opacity=".15"/>'
+                f'style="fill:{level.color}" opacity=".15"/>'
             )
             parts.append(
                 f'<path d="M{LEFT} {upward(level.y):.1f}H{right}" class="line" '
-                f'style="stroke:{level.colour}" stroke-width="1.5" stroke-dasharray="6 4"/>'
+                f'style="stroke:{level.color}" stroke-width="1.5" stroke-dasharray="6 4"/>'
             )
         for line in self.lines:
             parts += _drawn(line, across, upward)
@@ -116,11 +116,11 @@ def _drawn(line: Line, across: Callable[[Array], Array], upward: Callable[[Array
         edge = np.concatenate((x[thin], x[thin][::-1]))
         rim = np.concatenate((line.low[known][thin], line.high[known][thin][::-1]))
         path = _points(across(edge), upward(rim))
-        parts.append(f'<path d="{path}Z" style="fill:{line.colour}" opacity=".22"/>')
-    style = f'style="stroke:{line.colour}" stroke-width="{line.width:g}" opacity="{line.opacity:g}"'
+        parts.append(f'<path d="{path}Z" style="fill:{line.color}" opacity=".22"/>')
+    style = f'style="stroke:{line.color}" stroke-width="{line.width:g}" opacity="{line.opacity:g}"'
     dashes = ' stroke-dasharray="5 4"' if line.dashed else ""
     if len(x) == 1:
-        parts.append(f'<circle cx="{across(x)[0]:.1f}" cy="{upward(y)[0]:.1f}" r="3" style="fill:{line.colour}"/>')
+        parts.append(f'<circle cx="{across(x)[0]:.1f}" cy="{upward(y)[0]:.1f}" r="3" style="fill:{line.color}"/>')
     elif len(x):
         path = _points(across(x[thin]), upward(y[thin]))
         parts.append(f'<path class="line" d="{path}" {style}{dashes}/>')
@@ -131,7 +131,7 @@ def bars(
     groups: Sequence[tuple[Array, str]], title: str, x_label: str, ends: tuple[str, str], height: int = 200
 ) -> str:
     """Histograms over one another as outlines with a wash, each as shares of its own sum."""
-    shares = [(counts / max(counts.sum(), 1), colour) for counts, colour in groups if len(counts)]
+    shares = [(counts / max(counts.sum(), 1), color) for counts, color in groups if len(counts)]
     top = max([float(share.max()) for share, _ in shares], default=1.0) or 1.0
     down = height - BOTTOM
     parts = [_open(title, height)]
@@ -139,13 +139,13 @@ def bars(
         y = down - tick / top * (down - TOP)
         parts.append(f'<path class="grid" d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}"/>')
         parts.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{100 * tick:g} %</text>')
-    for share, colour in shares:
+    for share, color in shares:
         edges = np.linspace(LEFT, WIDTH - RIGHT, len(share) + 1)
         heights = down - share / top * (down - TOP)
         steps = "".join(f"V{y:.1f}H{right:.1f}" for y, right in zip(heights, edges[1:], strict=True))
         path = f"M{edges[0]:.1f} {down}{steps}V{down}"
-        parts.append(f'<path d="{path}Z" style="fill:{colour}" opacity=".18"/>')
-        parts.append(f'<path class="line" d="{path}" style="stroke:{colour}" stroke-width="1.6"/>')
+        parts.append(f'<path d="{path}Z" style="fill:{color}" opacity=".18"/>')
+        parts.append(f'<path class="line" d="{path}" style="stroke:{color}" stroke-width="1.6"/>')
     parts.append(f'<path class="axis" d="M{LEFT} {down}H{WIDTH - RIGHT}"/>')
     parts.append(f'<text x="{LEFT}" y="{down + 16}">{escape(ends[0])}</text>')
     parts.append(f'<text x="{WIDTH - RIGHT}" y="{down + 16}" text-anchor="end">{escape(ends[1])}</text>')
@@ -157,9 +157,9 @@ def stacked(shares: Sequence[tuple[float, str]], title: str) -> str:
     """One horizontal bar of shares."""
     whole, left = sum(share for share, _ in shares) or 1.0, 0.0
     parts = [_open(title, 30)]
-    for share, colour in shares:
+    for share, color in shares:
         width = share / whole * WIDTH
-        parts.append(f'<rect x="{left:.2f}" y="3" width="{width:.2f}" height="24" style="fill:{colour}"/>')
+        parts.append(f'<rect x="{left:.2f}" y="3" width="{width:.2f}" height="24" style="fill:{color}"/>')
         left += width
     return "".join([*parts, "</svg>"])
 

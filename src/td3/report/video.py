@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from safetensors.numpy import load_file
 
-from td3.agent_file import load_agent
-from td3.environments import pixels
 from td3.environments.make import family_of, make_environment
 from td3.errors import ConfigError, EnvironmentFault, RunError, missing_extra
+from td3.pixels import wrappers as pixels
 from td3.policy import Array, Policy
-from td3.report.strip import Strip, curve_beside, dimmed, few_digits, grid_columns, narrowed, tiled
-from td3.run import Run
+from td3.report.strip import Strip, curve_beside, dimmed, grid_columns, narrowed, short_number, tiled
+from td3.run.agent_file import load_agent
+from td3.run.directory import Run
 
 FRAMES_PER_SECOND = 30
 LONGEST_EPISODE = 2_000
@@ -86,7 +86,7 @@ def record(
             stage.reset(seed + episode)
             while not stage.ended and stage.step_number < max_steps:
                 if stage.step_number % screen.every == 0:
-                    screen.show(stage.picture(with_strip=player is not None))
+                    screen.show(stage.image(with_strip=player is not None))
                 stage.step()
             returns.append(stage.strip.total)
     return Film(path, screen.frames, returns)
@@ -108,7 +108,7 @@ def record_grid(
             if step % screen.every == 0:
                 for place, stage in enumerate(stages):
                     if not stage.ended:
-                        tiles[place] = narrowed(stage.picture(with_strip=True), width)
+                        tiles[place] = narrowed(stage.image(with_strip=True), width)
                 screen.show(tiled([dimmed(t) if s.ended else t for t, s in zip(tiles, stages, strict=True)]))
             for stage in stages:
                 if not stage.ended:
@@ -141,8 +141,8 @@ def record_learning(
             stage.player, episode = player, 0
             stage.reset(seed)
             for _ in range(frames_each):
-                picture = stage.picture(with_strip=True)
-                screen.show(picture if curve is None else curve_beside(picture, *curve, float(player.env_steps)))
+                image = stage.image(with_strip=True)
+                screen.show(image if curve is None else curve_beside(image, *curve, float(player.env_steps)))
                 for _ in range(screen.every):
                     if stage.ended:
                         episode += 1
@@ -169,15 +169,15 @@ def film_run(
         raise ConfigError("--grid shows seeds side by side and --learning one of them over time: give one of the two.")
     found = Run(run)
     name = "grid.mp4" if grid else "learning.mp4" if learning else "video.mp4"
-    path, env = out or found.path / name, found.making(trust, f"td3 watch {run}")
+    path, env = out or found.path / name, found.env_arguments(trust, f"td3 watch {run}")
     if grid:
         seeds = found.seeds[:MOST_TILES] if seed is None else (seed,)
         return record_grid([_player(found, one, which) for one in seeds], env, path, max_steps=max_steps)
     if learning:
         chosen = found.best_seed() if seed is None else seed
         players = _along_the_way(found, chosen)
-        env_steps, scores = found.evaluations(chosen)
-        return record_learning(players, env, path, curve=(env_steps.astype(float).tolist(), scores.mean(1).tolist()))
+        env_steps, q_values = found.evaluations(chosen)
+        return record_learning(players, env, path, curve=(env_steps.astype(float).tolist(), q_values.mean(1).tolist()))
     player = _player(found, found.best_seed() if seed is None else seed, which)
     return record(player.policy, env, path, episodes, max_steps=max_steps, player=None if plain else player)
 
@@ -205,12 +205,12 @@ def _along_the_way(run: Run, seed: int) -> list[Player]:
 class Stage:
     """An environment that is drawn, and the player in it."""
 
-    def __init__(self, making: Mapping[str, Any], player: Player) -> None:
-        self.env, self.player, self.strip = making["env"], player, Strip()
-        self.environment = _make_drawing(**making)
+    def __init__(self, env_arguments: Mapping[str, Any], player: Player) -> None:
+        self.env, self.player, self.strip = env_arguments["env"], player, Strip()
+        self.environment = _make_drawing(**env_arguments)
         # A class of the user's own has no spec: Gymnasium gives one to what its registry makes.
         given = {} if self.environment.spec is None else self.environment.spec.kwargs
-        self._is_small = "width" in given and making.get("pixels", False)
+        self._is_small = "width" in given and env_arguments.get("pixels", False)
 
     def reset(self, seed: int) -> None:
         """A new episode."""
@@ -238,14 +238,14 @@ class Stage:
         self.ended, self.step_number = bool(terminated or truncated), self.step_number + 1
         return float(reward), value
 
-    def picture(self, with_strip: bool) -> Array:
+    def image(self, with_strip: bool) -> Array:
         """What is seen now."""
         frame = _frame(self.environment, self.env)
         if self._is_small:  # drawn at the size that an agent learns from, too small for the strip
             frame = frame.repeat(2, 0).repeat(2, 1)
         if not with_strip:
             return frame
-        label = f"{self.player.label}   return {few_digits(self.strip.total)}".lstrip()
+        label = f"{self.player.label}   return {short_number(self.strip.total)}".lstrip()
         return self.strip.under(frame, label)
 
 
@@ -256,8 +256,8 @@ class Screen:
     """
 
     def __init__(self, env: str | Mapping[str, Any], path: Path) -> None:
-        self.making: dict[str, Any] = {"env": env} if isinstance(env, str) else dict(env)
-        prepare_film(self.making["env"])
+        self.env_arguments: dict[str, Any] = {"env": env} if isinstance(env, str) else dict(env)
+        prepare_film(self.env_arguments["env"])
         self.path, self.frames = path, 0
         self.stages: list[Stage] = []
         self._writer: Any = None
@@ -265,11 +265,11 @@ class Screen:
 
     def stage(self, player: Player) -> Stage:
         """An environment for one player; the first one settles the speed."""
-        self.stages.append(Stage(self.making, player))
+        self.stages.append(Stage(self.env_arguments, player))
         drawn_per_second = self.stages[0].environment.metadata.get("render_fps")
         if not isinstance(drawn_per_second, int | float) or not 0 < drawn_per_second < math.inf:
             drawn_per_second = FRAMES_PER_SECOND
-        steps_per_second = drawn_per_second / int(self.making.get("action_repeat", 1))
+        steps_per_second = drawn_per_second / int(self.env_arguments.get("action_repeat", 1))
         self.every = max(1, round(steps_per_second / FRAMES_PER_SECOND))
         self.frames_per_second = steps_per_second / self.every
         return self.stages[-1]
@@ -310,7 +310,7 @@ class Screen:
             if not _is_whole(self._written):
                 raise _not_written(self.path)
             if self.path.suffix == ".gif":
-                # A GIF has 256 colours for the whole film: they are chosen when all of it is known.
+                # A GIF has 256 colors for the whole film: they are chosen when all of it is known.
                 to_gif(self._written, self.path)
             else:
                 self._written.replace(self.path)
@@ -319,7 +319,7 @@ class Screen:
 
 
 def to_gif(film: Path, path: Path) -> None:
-    """The film as a GIF that loops: 15 pictures a second, at most 480 wide, colours chosen from the whole film."""
+    """The film as a GIF that loops: 15 pictures a second, at most 480 wide, colors chosen from the whole film."""
     import imageio_ffmpeg
 
     chain = "fps=15,scale='min(480,iw)':-2:flags=lanczos,split[a][b];[a]palettegen[p];[b][p]paletteuse=dither=bayer"
@@ -401,15 +401,15 @@ def _require_positive(**numbers: int) -> None:
             raise ConfigError(f"{name} must be a whole number of at least 1, but {given!r} was given.")
 
 
-def _make_drawing(env: str, **making: Any) -> Any:
+def _make_drawing(env: str, **env_arguments: Any) -> Any:
     family = family_of(env)
     # The camera that follows the body, where the model has one; MuJoCo falls back to its free camera.
-    is_mujoco = family is not None and family.extra == "mujoco" and not making.get("pixels")
+    is_mujoco = family is not None and family.extra == "mujoco" and not env_arguments.get("pixels")
     view: dict[str, Any] = {"width": 320, "height": 240, "camera_name": "track"} if is_mujoco else {}
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that there is no such renderer is said below, as an error
-            environment = make_environment(env, **making, render_mode="rgb_array", **view)
+            environment = make_environment(env, **env_arguments, render_mode="rgb_array", **view)
     except EnvironmentFault as fault:
         if "render_mode" in str(fault):
             raise pixels.no_renderer(env) from None

@@ -9,7 +9,7 @@ from td3.errors import RunError
 from td3.policy import Array
 from td3.reproduce.figures import Curve, Figures, figures, last_evaluations, read_curve
 from td3.reproduce.rows import ROWS, TABLES, Row, selected
-from td3.run import Run
+from td3.run.directory import Run
 from td3.statistics import Comparison, compare
 
 MARGIN = 0.1

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from td3.errors import RunError
-from td3.files import read_plain
+from td3.files import read_regular_file
 from td3.policy import Array
 from td3.statistics import interquartile_mean, iqm_interval, mean_interval
 
@@ -51,8 +51,8 @@ def read_curve(folder: Path) -> Curve | None:
     if not folder.is_dir():
         return None
     try:
-        rows = list(csv.DictReader(io.StringIO(read_plain(folder / "evaluations.csv", LARGEST).decode())))
-        made = json.loads(read_plain(folder / "run.json", LARGEST))
+        rows = list(csv.DictReader(io.StringIO(read_regular_file(folder / "evaluations.csv", LARGEST).decode())))
+        made = json.loads(read_regular_file(folder / "run.json", LARGEST))
         curves: dict[int, dict[int, float]] = defaultdict(dict)
         for row in rows:
             curves[int(row["seed"])][int(row["env_steps"])] = float(row["mean_return"])

@@ -45,13 +45,13 @@ TABLES = {
 BULLET_TASKS = {"halfcheetah": "HalfCheetahBulletEnv-v0", "walker2d": "Walker2DBulletEnv-v0", "ant": "AntBulletEnv-v0"}
 CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
     "no_exploration": ("no exploration noise", {"exploration_noise": 0.0}),
-    "random_1000": ("1,000 initial random steps instead of 25,000", {"random_steps": 1_000}),
+    "random_1000": ("1,000 initial random steps instead of 25,000", {"learning_starts": 1_000}),
     "batch_100": ("batch of 100 instead of 256", {"batch_size": 100}),
-    "episode_updates": ("updates at the end of episodes", {"update_when": "episode"}),
+    "episode_updates": ("updates at the end of episodes", {"train_freq": "episode"}),
 }
 ABLATIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "no_delay": ("no delayed policy updates", {"policy_delay": 1}),
-    "no_smoothing": ("no target policy smoothing", {"target_noise": 0.0}),
+    "no_smoothing": ("no target policy smoothing", {"target_policy_noise": 0.0}),
 }
 SHORT = 300_000
 """Env steps of the easy tasks, which reach their limit long before, and of the comparisons of settings."""

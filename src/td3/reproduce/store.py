@@ -9,7 +9,7 @@ from pathlib import Path
 from td3.errors import RunError
 from td3.files import write_atomically
 from td3.reproduce.rows import Row
-from td3.run import Run, read_facts
+from td3.run.directory import Run, read_facts
 
 
 def store(run: Run, row: Row, results: Path, hardware: str, commit: str | None = None) -> Path:

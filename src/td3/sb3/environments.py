@@ -102,7 +102,7 @@ def as_vec_env(env: Any, verbose: int = 0) -> Any:
     inner = env
     while inner is not None:
         if type(inner).__name__ == "VecNormalize":
-            raise ConfigError("td3.sb3 does not normalise: take VecNormalize away, or use Stable-Baselines3's own TD3.")
+            raise ConfigError("td3.sb3 does not normalize: take VecNormalize away, or use Stable-Baselines3's own TD3.")
         inner = getattr(inner, "venv", None)
     return env
 

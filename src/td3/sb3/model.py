@@ -17,13 +17,14 @@ import numpy as np
 import torch
 from gymnasium.spaces import Box
 
-from td3.algorithm import Agent, ReplayMemory, make_replay_memory, native
+from td3.algorithm import Agent, ReplayBuffer, make_replay_buffer
 from td3.algorithm.networks import parameter_count
 from td3.algorithm.optimizer import OPTIMIZERS
 from td3.algorithm.step_02_actor import ActionRange, make_actor_and_target
 from td3.algorithm.step_03_twin_critics import make_twin_critics_and_targets
 from td3.algorithm.streams import derive_seed
-from td3.collect import Collector
+from td3.backends import cpu
+from td3.collect.collector import Collector
 from td3.config import TD3Config, TrainConfig
 from td3.engine import EagerEngine
 from td3.environments import TaskSpaces
@@ -32,20 +33,20 @@ from td3.files import require_plain
 from td3.libraries import library_variables
 from td3.policy import Array, Policy
 from td3.resources import available_threads, require_memory
-from td3.run import versions
+from td3.run.directory import versions
 from td3.sb3.callbacks import Callbacks, check_logging, make_logger
 from td3.sb3.environments import UnitActions, as_vec_env, checked_spaces
-from td3.sb3.noise import NoiseOfAll, described, from_description
+from td3.sb3.noise import StackedNoise, described, from_description
 from td3.sb3.saving import read_model, with_suffix, write_model
 from td3.training import Engine, backend_flags, choose_device, make_engine
 
 OUR_WORDS = {
-    "--td3.memory-size": "buffer_size",
+    "--td3.buffer-size": "buffer_size",
     ", or train fewer seeds": "",
-    "memory_size": "buffer_size",
+    "buffer_size": "buffer_size",
     "actor_learning_rate": "learning_rate",
     "target_noise_clip": "target_noise_clip",
-    "target_noise": "target_policy_noise",
+    "target_policy_noise": "target_policy_noise",
 }
 NOT_HERE = {
     **dict.fromkeys(
@@ -108,7 +109,7 @@ class TD3:
         self._seed = int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else seed
         self._episode_num, self._learn_calls, self._progress_remaining = 0, 0, 1.0
         self._collector: Collector | None = None
-        self._memory: ReplayMemory | None = None
+        self._buffer: ReplayBuffer | None = None
         self._engine: Engine | None = None
         self._logger: Any = None
         self._has_own_logger = False
@@ -124,7 +125,7 @@ class TD3:
         self.observation_space, self.action_space = observation_space, action_space
         self.spaces: TaskSpaces = checked_spaces(observation_space, action_space)
         self._settings, self._sizes = self._checked_settings()
-        self.agent = _newborn(self._seed, self.spaces, self._sizes, self._settings, self.device)
+        self.agent = _new_learner(self._seed, self.spaces, self._sizes, self._settings, self.device)
         if self.seed is not None:
             np.random.seed(self.seed)  # where noise objects draw from, Stable-Baselines3's and ours
         if self.verbose >= 1:
@@ -143,15 +144,15 @@ class TD3:
                 critic_learning_rate=rate,
                 optimizer=optimizer,  # type: ignore[arg-type]  # _networks has refused every other name
                 batch_size=self.batch_size,
-                memory_size=self.buffer_size,
-                target_noise=self.target_policy_noise,
+                buffer_size=self.buffer_size,
+                target_policy_noise=self.target_policy_noise,
                 target_noise_clip=self.target_noise_clip,
                 policy_delay=self.policy_delay,
                 gamma=self.gamma,
                 tau=self.tau,
             )
         except ConfigError as error:
-            raise ConfigError(_in_their_words(error)) from None
+            raise ConfigError(_in_option_names(error)) from None
         return settings, (actor_sizes, critic_sizes)
 
     # Learning
@@ -192,7 +193,7 @@ class TD3:
     def _roll_out(
         self,
         collector: Collector,
-        noise: NoiseOfAll,
+        noise: StackedNoise,
         engine: Engine,
         callbacks: Callbacks,
         total_timesteps: int,
@@ -224,13 +225,13 @@ class TD3:
         callbacks.told("on_rollout_end")
         return rounds * self.n_envs
 
-    def _next_actions(self, collector: Collector, noise: NoiseOfAll, engine: Engine) -> Array:
+    def _next_actions(self, collector: Collector, noise: StackedNoise, engine: Engine) -> Array:
         """Actions `[1, environment, action]` within [-1, 1]: random ones first, then the actor's, both with noise."""
         if self.num_timesteps < self.learning_starts:
             actions = collector.act(None)
         else:
-            engine.ask(collector.member_states)
-            actions = engine.answer()
+            engine.act_async(collector.member_states)
+            actions = engine.act_wait()
         return noise.added_to(actions[0])[None]
 
     def train(self, gradient_steps: int, batch_size: int | None = None) -> None:
@@ -250,7 +251,7 @@ class TD3:
             engine.use_threads()
             engine.update([gradient_steps])
 
-    def _prepare(self, new_episode: bool) -> tuple[Collector, NoiseOfAll, Engine]:
+    def _prepare(self, new_episode: bool) -> tuple[Collector, StackedNoise, Engine]:
         if self.env is None:
             raise ConfigError("there is no environment to learn in: give one to set_env, or to load as env=...")
         if self._unit == "episode" and self.n_envs > 1:
@@ -261,7 +262,7 @@ class TD3:
             self._learn_calls += 1
             size = self.spaces.action_size
             self._collector = Collector(UnitActions(self.env), [seed], [-1.0] * size, [1.0] * size, 0.0)
-        return self._collector, NoiseOfAll(self.action_noise, self.n_envs), self._running_engine()
+        return self._collector, StackedNoise(self.action_noise, self.n_envs), self._running_engine()
 
     def _running_engine(self) -> Engine:
         if self._engine is None:
@@ -271,8 +272,8 @@ class TD3:
             threads = available_threads()
             with _settings_of_updates():
                 if callable(self.learning_rate):  # a graph or a tape would keep the first rate
-                    memory = self.replay_buffer
-                    self._engine = EagerEngine(self.agent, memory, [seed], self._settings, threads, taped=False)
+                    buffer = self.replay_buffer
+                    self._engine = EagerEngine(self.agent, buffer, [seed], self._settings, threads, recorded=False)
                 else:
                     self._engine = make_engine(self.agent, self.replay_buffer, config, threads)
         return self._engine
@@ -352,7 +353,7 @@ class TD3:
             self._collector = None
 
     def get_vec_normalize_env(self) -> None:
-        """None: td3.sb3 does not normalise."""
+        """None: td3.sb3 does not normalize."""
 
     @property
     def logger(self) -> Any:
@@ -370,22 +371,22 @@ class TD3:
         return int(self.agent.updates[0])
 
     @property
-    def replay_buffer(self) -> ReplayMemory:
-        """The memory, made when it is first asked for: `len(model.replay_buffer)` transitions, actions in [-1, 1]."""
-        if self._memory is None:
+    def replay_buffer(self) -> ReplayBuffer:
+        """The buffer, made when it is first asked for: `len(model.replay_buffer)` transitions, actions in [-1, 1]."""
+        if self._buffer is None:
             state_size, action_size = self.spaces.state_size, self.spaces.action_size
             needed = self.buffer_size * 4 * (2 * state_size + action_size + 2)
             try:
                 require_memory(needed, self.buffer_size, 1, self.device)
             except ConfigError as error:
-                raise ConfigError(_in_their_words(error)) from None
-            self._memory = make_replay_memory(1, self.buffer_size, state_size, action_size, self.device)
-        return self._memory
+                raise ConfigError(_in_option_names(error)) from None
+            self._buffer = make_replay_buffer(1, self.buffer_size, state_size, action_size, self.device)
+        return self._buffer
 
     # Files
 
     def save(self, path: Any, exclude: Any = None, include: Any = None) -> None:
-        """Write networks, optimisers, settings and counters, without pickle; the memory has a file of its own."""
+        """Write networks, optimizers, settings and counters, without pickle; the buffer has a file of its own."""
         rate = self.learning_rate
         noise = described(self.action_noise)
         lost = ["learning_rate"] if callable(rate) else []
@@ -467,14 +468,14 @@ class TD3:
         return model
 
     def save_replay_buffer(self, path: Any) -> None:
-        """Write the memory, oldest transition first; .pkl in a name becomes .safetensors, which is what it is."""
+        """Write the buffer, oldest transition first; .pkl in a name becomes .safetensors, which is what it is."""
         from safetensors.torch import save_file
 
-        self._running_engine().settle()  # rows still on their way to a GPU arrive
-        memory = self.replay_buffer
-        oldest = memory.added % memory.capacity if memory.added > memory.capacity else 0
-        rows = memory.rows[:, : len(memory)].roll(-oldest, 1)
-        target = _memory_path(path)
+        self._running_engine().flush()  # rows still on their way to a GPU arrive
+        buffer = self.replay_buffer
+        oldest = buffer.added % buffer.capacity if buffer.added > buffer.capacity else 0
+        rows = buffer.rows[:, : len(buffer)].roll(-oldest, 1)
+        target = _buffer_path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
         save_file({"rows": rows.contiguous().cpu()}, target)
 
@@ -483,16 +484,16 @@ class TD3:
         from safetensors import SafetensorError
         from safetensors.torch import load_file
 
-        source = _memory_path(path)
+        source = _buffer_path(path)
         try:
             require_plain(source)
             rows = load_file(source)["rows"]
         except (OSError, SafetensorError, KeyError) as error:
-            raise AgentFileError(f"{source} is no readable memory of td3.sb3 ({error}).") from None
+            raise AgentFileError(f"{source} is not a readable replay buffer of td3.sb3 ({error}).") from None
         width = sum(self.replay_buffer.widths)
         if rows.ndim != 3 or rows.shape[0] != 1 or rows.shape[2] != width or rows.dtype != torch.float32:
             raise AgentFileError(f"{source} holds transitions of another task: shape {tuple(rows.shape)}.")
-        self._memory = self._engine = None
+        self._buffer = self._engine = None
         self.replay_buffer.add_(rows.to(self.device))
 
     def __getattr__(self, name: str) -> Any:
@@ -504,11 +505,11 @@ class TD3:
 @contextlib.contextmanager
 def _settings_of_updates() -> Iterator[None]:
     """What an engine needs of the process while it is made or used; others find their own threads and flags again."""
-    with library_variables(), backend_flags(), native.kept_threads():
+    with library_variables(), backend_flags(), cpu.kept_threads():
         yield
 
 
-def _newborn(
+def _new_learner(
     seed: int,
     spaces: TaskSpaces,
     sizes: tuple[tuple[int, ...], tuple[int, ...]],
@@ -550,12 +551,12 @@ def _put_in(agent: Agent, tensors: Mapping[str, Array], updates: int) -> None:
     agent.updates[:] = updates
 
 
-def _in_their_words(error: ConfigError) -> str:
+def _in_option_names(error: ConfigError) -> str:
     """A sentence about our settings, with the names that were typed."""
     return re.sub("|".join(OUR_WORDS), lambda found: OUR_WORDS[found.group()], str(error))
 
 
-def _memory_path(path: Any) -> Any:
+def _buffer_path(path: Any) -> Any:
     given = with_suffix(path, ".safetensors")
     return given.with_suffix(".safetensors") if given.suffix == ".pkl" else given
 
@@ -567,10 +568,10 @@ def _refuse_unsupported(
     if name not in ("MlpPolicy", "TD3Policy"):
         raise ConfigError(f"td3.sb3 knows the policy 'MlpPolicy' alone, but {name!r} was given.")
     if buffer_class is not None and getattr(buffer_class, "__name__", "") != "ReplayBuffer":
-        raise ConfigError("td3.sb3 has a replay memory of its own: leave replay_buffer_class out.")
+        raise ConfigError("td3.sb3 has a replay buffer of its own: leave replay_buffer_class out.")
     if any(value is not True or key != "handle_timeout_termination" for key, value in (buffer_kwargs or {}).items()):
         raise ConfigError(
-            "td3.sb3 has a replay memory of its own, right about time-outs: leave replay_buffer_kwargs out."
+            "td3.sb3 has a replay buffer of its own, right about time-outs: leave replay_buffer_kwargs out."
         )
     if saves_memory:
         raise ConfigError("td3.sb3 does not know optimize_memory_usage: make buffer_size smaller instead.")
@@ -579,7 +580,7 @@ def _refuse_unsupported(
 
 
 def _networks(policy_kwargs: Mapping[str, Any]) -> tuple[tuple[int, ...], tuple[int, ...], str]:
-    """Hidden sizes of the actor and of the critics, and the optimiser's name."""
+    """Hidden sizes of the actor and of the critics, and the optimizer's name."""
     known = {
         "net_arch",
         "activation_fn",
@@ -618,7 +619,7 @@ def _networks(policy_kwargs: Mapping[str, Any]) -> tuple[tuple[int, ...], tuple[
             raise ConfigError(f"td3.sb3 does not take {name}: leave it out of policy_kwargs.")
     optimizer = getattr(policy_kwargs.get("optimizer_class", torch.optim.Adam), "__name__", "").lower()
     if optimizer not in OPTIMIZERS:
-        raise ConfigError("td3.sb3 has the optimisers Adam and SGD: choose one as optimizer_class, or leave it out.")
+        raise ConfigError("td3.sb3 has the optimizers Adam and SGD: choose one as optimizer_class, or leave it out.")
     return actor_sizes, critic_sizes, optimizer
 
 

@@ -49,7 +49,7 @@ class OrnsteinUhlenbeckActionNoise:
         self._previous = np.asarray(start, np.float64)
 
 
-class NoiseOfAll:
+class StackedNoise:
     """One noise for each environment: drifting noise must not be shared, and starts anew with its own episode."""
 
     def __init__(self, noise: Any, envs: int) -> None:

@@ -12,10 +12,10 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
-from td3.agent_file import LARGEST_JSON
 from td3.errors import AgentFileError, RunError
-from td3.files import read_plain, write_atomically
+from td3.files import read_regular_file, write_atomically
 from td3.policy import Array
+from td3.run.agent_file import LARGEST_JSON
 
 FORMAT, VERSION = "td3-sb3-model", 1
 FACTS, TENSORS = "model.json", "tensors.safetensors"
@@ -52,7 +52,7 @@ def read_model(path: Any) -> tuple[dict[str, Any], dict[str, Array]]:
     """What `write_model` wrote; raises `AgentFileError` for anything else."""
     source = path if hasattr(path, "read") else with_suffix(path, ".zip")
     try:
-        content = source.read() if hasattr(source, "read") else read_plain(source, LARGEST_MODEL)
+        content = source.read() if hasattr(source, "read") else read_regular_file(source, LARGEST_MODEL)
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             names = archive.namelist()
             if FACTS not in names or TENSORS not in names:

@@ -1,4 +1,4 @@
-"""A picture of a study: how every trial learnt, how the best grew, and what each setting had to do with it."""
+"""A picture of a study: how every trial learned, how the best grew, and what each setting had to do with it."""
 
 import io
 import math
@@ -23,7 +23,7 @@ STYLE: dict[Any, Any] = {
     "legend.frameon": False,
 }
 LOGARITHMIC = {"learning_rate": (1e-4, 3e-4, 1e-3, 3e-3), "tau": (0.001, 0.003, 0.01, 0.05)}
-"""The settings drawn on a logarithmic axis, and where it is labelled."""
+"""The settings drawn on a logarithmic axis, and where it is labeled."""
 LISTED = ("gamma", "hidden_sizes", "batch_size")
 """The settings that have a few values only."""
 
@@ -63,7 +63,7 @@ def _thousands(value: float, _: Any = None) -> str:
 
 
 def _look(trial: "optuna.trial.FrozenTrial", best: "optuna.trial.FrozenTrial | None") -> dict[str, Any]:
-    """Colour and mark of a trial; shape says the same as colour."""
+    """Color and mark of a trial; shape says the same as color."""
     if best is not None and trial.number == best.number:
         return {"color": BEST, "marker": "*", "zorder": 3}
     if trial.state.name == "COMPLETE":

@@ -33,9 +33,9 @@ SEARCH: dict[str, Callable[["optuna.Trial"], Any]] = {
     "batch_size": lambda trial: trial.suggest_categorical("batch_size", [64, 100, 256, 512]),
     "exploration_noise": lambda trial: trial.suggest_float("exploration_noise", 0.02, 0.3),
     "tau": lambda trial: trial.suggest_float("tau", 1e-3, 5e-2, log=True),
-    "random_share": lambda trial: trial.suggest_float("random_share", 0.01, 0.2),
+    "learning_starts_share": lambda trial: trial.suggest_float("learning_starts_share", 0.01, 0.2),
 }
-"""What is searched; `random_share` is the share of a run's env steps whose actions are random."""
+"""What is searched; `learning_starts_share` is the share of a run's env steps whose actions are random."""
 LAST = 3
 """Evaluations at the end of a run whose mean is the trial's value: a single one sways."""
 UNPRUNED_TRIALS, UNPRUNED_SHARE = 5, 0.3
@@ -154,8 +154,8 @@ def _settings(options: TuneOptions, parameters: dict[str, Any]) -> dict[str, Any
             settings |= {"actor_learning_rate": value, "critic_learning_rate": value}
         elif name == "hidden_sizes":
             settings[name] = tuple(int(size) for size in value.split())
-        elif name == "random_share":
-            settings["random_steps"] = max(1, round(value * options.steps))
+        elif name == "learning_starts_share":
+            settings["learning_starts"] = max(1, round(value * options.steps))
         else:
             settings[name] = value
     return settings
@@ -167,7 +167,7 @@ def _usual(options: TuneOptions) -> dict[str, Any]:
     usual: dict[str, Any] = {
         "learning_rate": preset.actor_learning_rate,
         "hidden_sizes": " ".join(map(str, preset.hidden_sizes)),
-        "random_share": min(max(preset.random_steps / options.steps, 0.01), 0.2),
+        "learning_starts_share": min(max(preset.learning_starts / options.steps, 0.01), 0.2),
     }
     return {name: usual.get(name, getattr(preset, name, None)) for name in options.fields}
 
@@ -181,7 +181,7 @@ def _check(options: TuneOptions, trials: int) -> None:
     if not options.fields:
         raise ConfigError(f"--fields names what to search, of {', '.join(SEARCH)}; nothing was given.")
     config = config_of(options, {})  # refuses what cannot work
-    with contextlib.closing(make_environment(**config.making)) as probe:
+    with contextlib.closing(make_environment(**config.env_arguments)) as probe:
         check_environment(probe, options.env)
 
 

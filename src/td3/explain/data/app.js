@@ -162,11 +162,11 @@ const SAYS = {
   twonoise: (R) =>
     `in ${count(R.smoothed, (v, j) => Math.abs(v - R.second[j]) > 1e-6)} of ${batchSize * actionSize} places the critics evaluate different actions: their minimum compares nothing.`,
   mean: (R) =>
-    `the mean is kept: ${show(mean(R.next_score) - minMean(R), 2)} higher on average than the smaller Q-value in this batch. One update shows little; train it for 5,000 below.`,
+    `the mean is kept: ${show(mean(R.next_q) - minMean(R), 2)} higher on average than the smaller Q-value in this batch. One update shows little; train it for 5,000 below.`,
   max: (R) =>
-    `the larger is kept: ${show(mean(R.next_score) - minMean(R), 2)} higher on average than the smaller Q-value in this batch. One update shows little; train it for 5,000 below.`,
+    `the larger is kept: ${show(mean(R.next_q) - minMean(R), 2)} higher on average than the smaller Q-value in this batch. One update shows little; train it for 5,000 below.`,
   first: (R) =>
-    `critic 1 alone is used, as in DDPG: ${show(mean(R.next_score) - minMean(R), 2)} higher on average than the smaller Q-value in this batch.`,
+    `critic 1 alone is used, as in DDPG: ${show(mean(R.next_q) - minMean(R), 2)} higher on average than the smaller Q-value in this batch.`,
   nodeath: (R) => {
     const dead = count(R.batch.terminated, (v) => v === 1),
       whole = plain(R),
@@ -246,7 +246,7 @@ function values(S, R) {
   ];
   const V = {
     1: () => ({
-      shapes: [["memory.rows", `[1, ${group(f.memory_size)}, ${2 * facts.sizes.actor[0] + A + 2}]`]],
+      shapes: [["memory.rows", `[1, ${group(f.buffer_size)}, ${2 * facts.sizes.actor[0] + A + 2}]`]],
       sums: [
         ["added", facts.filled[R.u], 0],
         ["kept", Math.min(facts.filled[R.u], S.pokes.capacity), 0],
@@ -335,33 +335,33 @@ function values(S, R) {
       ],
     }),
     7: () => ({
-      shapes: [["target_scores", `[2, 1, ${b}]`]],
+      shapes: [["target_q_values", `[2, 1, ${b}]`]],
       ...table(
         [
           ["ã", "smooth"],
           ["Q1′", "q1t"],
           ["Q2′", "q2t"],
         ],
-        (j) => [show(at(R.smoothed, A, j)), show(R.target_scores[0][j]), show(R.target_scores[1][j])],
+        (j) => [show(at(R.smoothed, A, j)), show(R.target_q_values[0][j]), show(R.target_q_values[1][j])],
       ),
     }),
     8: () => ({
-      shapes: [["next_score", `[1, ${b}]`]],
+      shapes: [["next_q", `[1, ${b}]`]],
       ...table(
         [
           ["Q1′", "q1t"],
           ["Q2′", "q2t"],
           ["kept", "min"],
         ],
-        (j) => [show(R.target_scores[0][j]), show(R.target_scores[1][j]), show(R.next_score[j])],
+        (j) => [show(R.target_q_values[0][j]), show(R.target_q_values[1][j]), show(R.next_q[j])],
       ),
       sums: [
-        ["mean of the kept Q-values", mean(R.next_score), 3],
+        ["mean of the kept Q-values", mean(R.next_q), 3],
         ...(facts.truth ? [["minus exact, mean of the batch", truthGap(R), 3]] : []),
       ],
     }),
     9: () => ({
-      shapes: [["target_score (y)", `[1, ${b}]`]],
+      shapes: [["target_q (y)", `[1, ${b}]`]],
       ...table(
         [
           ["r", "r"],
@@ -369,11 +369,11 @@ function values(S, R) {
           ["min", "min"],
           ["y", "y"],
         ],
-        (j) => [show(B.reward[j]), R.ended[j], show(R.next_score[j]), show(R.y[j])],
+        (j) => [show(B.reward[j]), R.ended[j], show(R.next_q[j]), show(R.y[j])],
       ),
     }),
     10: () => ({
-      shapes: [["scores", `[2, 1, ${b}]`]],
+      shapes: [["q_values", `[2, 1, ${b}]`]],
       ...table(
         [
           ["a", "a"],
@@ -490,7 +490,7 @@ function valuesHtml(S, R) {
       state = vectorAt(next ? R.batch.next_state : R.batch.state, j, stateSize);
     const a = S.step < 10 ? clamped(R.smoothed[j], 0) : S.step === 13 ? R.policy[j] : R.batch.action[j];
     const own = next
-      ? Math.min(R.target_scores[0][j], R.target_scores[1][j])
+      ? Math.min(R.target_q_values[0][j], R.target_q_values[1][j])
       : S.step === 13
         ? R.ownScores[0][j]
         : R.q[0][j];
@@ -502,7 +502,7 @@ function valuesHtml(S, R) {
 // Strips over training: the learning curve, and how far both learners are from the exact Q. The slider below them has
 // the same scale: its thumb stands under the mark.
 const THUMB = 8;
-const lastUpdate = facts.truth ? array("curve.env_steps").at(-1) - facts.settings.random_steps : facts.updates[last],
+const lastUpdate = facts.truth ? array("curve.env_steps").at(-1) - facts.settings.learning_starts : facts.updates[last],
   firstUpdate = facts.truth ? 0 : facts.updates[0] - 1;
 function strip(series, caption, here, zero, W) {
   const steps_ = array("curve.env_steps"),
@@ -515,7 +515,7 @@ function strip(series, caption, here, zero, W) {
     pad = (high0 - clipLow) * 0.1 || 1,
     low = clipLow - pad,
     high = high0 + pad;
-  const shift = facts.truth ? facts.settings.random_steps : 0,
+  const shift = facts.truth ? facts.settings.learning_starts : 0,
     from = facts.truth ? 0 : steps_[0],
     to = facts.truth ? lastUpdate : Math.max(steps_[0] + 1, steps_.at(-1)),
     X = (v) => left + THUMB + ((v - from) / (to - from)) * (W - left - right_ - 2 * THUMB),
@@ -556,7 +556,7 @@ function drawStrips(S) {
     const gap = (who) => list(`${who}_q`).map((q, j) => q - list(`${who}_exact`)[j]);
     const td3 = gap("td3"),
       ddpg = gap("ddpg"),
-      near = nearest(here + facts.settings.random_steps);
+      near = nearest(here + facts.settings.learning_starts);
     $("truth-caption").textContent =
       `Predicted Q minus exact Q (200 starts): TD3 ${signed(td3[near])}, DDPG ${signed(ddpg[near])}`;
     put(
@@ -991,14 +991,14 @@ document.addEventListener("keydown", (event) => {
 function openNetwork(name) {
   const S = seen(state),
     R = run([2, 3].includes(S.step) ? 0 : S.u, S.pokes),
-    [label, colour, kind] = NETWORKS[name],
+    [label, color, kind] = NETWORKS[name],
     net = name.startsWith("actor") ? "actor" : "critic",
     before = { actor: R.actor, critic1: R.critics[0], critic2: R.critics[1], actorTarget: R.actorTarget, critic1Target: R.targets[0], critic2Target: R.targets[1] }[name],
     after = { actor: R.actorAfter, critic1: R.criticsAfter[0], critic2: R.criticsAfter[1], actorTarget: R.actorTargetAfter, critic1Target: R.targetsAfter[0], critic2Target: R.targetsAfter[1] }[name],
     draw = (p, y) => {
       const box = { x: 2, y, w: 536, h: 172 },
         { plan, cell } = planFor(facts.drawn_sizes[net], box, 10, 20);
-      return rect(box.x, box.y, box.w, box.h, `frame ${colour} ${kind}`, 'rx="5"') + cellPaths(plan, cell, (at) => p[at], scaleOf(before), ["pos", "neg"]);
+      return rect(box.x, box.y, box.w, box.h, `frame ${color} ${kind}`, 'rx="5"') + cellPaths(plan, cell, (at) => p[at], scaleOf(before), ["pos", "neg"]);
     };
   let most = 0;
   before.forEach((v, j) => {

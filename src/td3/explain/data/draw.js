@@ -648,8 +648,8 @@ steps[7] = (R, S, t, W) => {
   const j = R.shown[S.pokes.row],
     a1 = R.smoothed[j * actionSize],
     a2 = R.second[j * actionSize],
-    v1 = R.target_scores[0][j],
-    v2 = R.target_scores[1][j];
+    v1 = R.target_q_values[0][j],
+    v2 = R.target_q_values[1][j];
   const P = curvePlot(R, S, W, "target", nextStateOf(R, S), [v1, v2], {
       ylabel: `Q-value in the next state s′ of ${rowLabel(S)}`,
     }),
@@ -696,7 +696,7 @@ steps[7] = (R, S, t, W) => {
 steps[8] = (R, S, t, W) => {
   const narrow = W < narrowAt,
     j = R.shown[S.pokes.row],
-    kept = R.next_score[j],
+    kept = R.next_q[j],
     k = S.pokes;
   const wrong = ["mean", "max", "first"].find((name) => broken(k, name));
   const P = curvePlot(R, S, W, "target", nextStateOf(R, S), [kept], {
@@ -735,8 +735,8 @@ steps[8] = (R, S, t, W) => {
     30 + P.h - 4,
   );
   // All shown rows at once, each around the mean of its two Q-values: now the one is lower, now the other.
-  const half = (r) => (R.target_scores[0][r] - R.target_scores[1][r]) / 2,
-    middle = (r) => (R.target_scores[0][r] + R.target_scores[1][r]) / 2;
+  const half = (r) => (R.target_q_values[0][r] - R.target_q_values[1][r]) / 2,
+    middle = (r) => (R.target_q_values[0][r] + R.target_q_values[1][r]) / 2;
   const reach = Math.max(...R.shown.map((r) => Math.abs(half(r))), 0.01) * 1.25,
     x0 = narrow ? 52 : 486,
     w0 = narrow ? W - 144 : 146;
@@ -751,7 +751,7 @@ steps[8] = (R, S, t, W) => {
     const x = x0 + ((at + 0.5) / 8) * w0,
       y1 = D.Y(half(r)),
       y2 = D.Y(-half(r)),
-      y = D.Y(R.next_score[r] - middle(r));
+      y = D.Y(R.next_q[r] - middle(r));
     out +=
       (at === k.row ? rect(x - w0 / 16, D.Y(reach), w0 / 8, D.Y(-reach) - D.Y(reach), "lane chosen") : "") +
       line(x, y1, x, y2, "soft-stroke stroke") +
@@ -769,7 +769,7 @@ steps[8] = (R, S, t, W) => {
     y = narrow ? 326 : 316;
   const said = wrong
     ? { mean: "the mean", max: "the larger", first: "critic 1 alone" }[wrong] +
-      ` is kept: ${show(R.next_score.reduce((a, b) => a + b, 0) / batchSize - minMean(R), 2)} more on average`
+      ` is kept: ${show(R.next_q.reduce((a, b) => a + b, 0) / batchSize - minMean(R), 2)} more on average`
     : `kept: ${show(kept, 3)}`;
   return (
     out +
@@ -777,11 +777,11 @@ steps[8] = (R, S, t, W) => {
     (gap === null || narrow ? "" : text(486, y, `minus exact: ${show(gap, 2)}`, "soft s"))
   );
 };
-const minMean = (R) => R.target_scores[0].reduce((s, v, j) => s + Math.min(v, R.target_scores[1][j]), 0) / batchSize;
+const minMean = (R) => R.target_q_values[0].reduce((s, v, j) => s + Math.min(v, R.target_q_values[1][j]), 0) / batchSize;
 function truthGap(R) {
   let sum = 0;
   for (let j = 0; j < batchSize; j++)
-    sum += R.next_score[j] - exactQ(vectorAt(R.batch.next_state, j, stateSize), clamped(R.smoothed[j], 0));
+    sum += R.next_q[j] - exactQ(vectorAt(R.batch.next_state, j, stateSize), clamped(R.smoothed[j], 0));
   return sum / batchSize;
 }
 
@@ -789,7 +789,7 @@ function truthGap(R) {
 steps[9] = (R, S, t, W) => {
   const k = S.pokes,
     narrow = W < narrowAt,
-    future = R.next_score.map((v) => k.gamma * v);
+    future = R.next_q.map((v) => k.gamma * v);
   const all = (j) => [0, R.batch.reward[j], R.batch.reward[j] + future[j], R.y[j]];
   // A fall costs so much that the other rows would vanish beside it: its bar is cut off at the edge, with its number.
   const calmRows = R.shown.filter((j) => !R.batch.terminated[j]),

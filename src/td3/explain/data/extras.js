@@ -354,7 +354,7 @@ const predictions = {
     };
   },
   8: (R, j) => {
-    const [q1, q2] = [R.target_scores[0][j], R.target_scores[1][j]];
+    const [q1, q2] = [R.target_q_values[0][j], R.target_q_values[1][j]];
     return {
       question: "Which Q-value of this row is kept?",
       options: [`Q1′ = ${show(q1, 2)}`, `Q2′ = ${show(q2, 2)}`, "their mean"],

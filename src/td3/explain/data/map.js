@@ -558,7 +558,7 @@ function drawMap(R, S, t, W) {
     out += marks.dot(P.y.x + 6, up, 5, "gradient fill edge");
   }
   // Networks.
-  Object.entries(NETWORKS).forEach(([name, [label, colour, kind]]) => {
+  Object.entries(NETWORKS).forEach(([name, [label, color, kind]]) => {
     const net = nets[name],
       box = P[name],
       on = awake.has(name) || net.awake,
@@ -576,10 +576,10 @@ function drawMap(R, S, t, W) {
     if (net.frozen) inside += rect(box.x + 3, box.y + 15, box.w - 6, box.h - 29, "frozen");
     out +=
       `<g class="net" data-net="${name}" data-sym="${NET_SYMBOLS[name]}">${rect(box.x, box.y, box.w, box.h, "behind", 'rx="5"')}<g opacity="${dim(on)}">` +
-      rect(box.x, box.y, box.w, box.h, `frame ${colour} ${kind}`, 'rx="5"') +
+      rect(box.x, box.y, box.w, box.h, `frame ${color} ${kind}`, 'rx="5"') +
       inside +
       "</g>" +
-      text(box.x + 5, box.y + 12, narrow ? SHORT[name] : label, on ? `${colour}-ink xs b` : "soft xs") +
+      text(box.x + 5, box.y + 12, narrow ? SHORT[name] : label, on ? `${color}-ink xs b` : "soft xs") +
       (net.flow && !narrow ? text(box.x + box.w / 2, box.y + box.h - 4, net.flow, "ink xs mid") : "") +
       "</g>";
   });
@@ -634,10 +634,10 @@ function drawMap(R, S, t, W) {
     if (updateStep && S.step < 13) {
       if (after(5, 0.9)) out += put(gap1, P.noise.y - 6, s(R.next_action[j * A]), quiet(S.step <= 6), "mid");
       if (after(7, 0.9)) {
-        out += put(P.out[1] + 6, 30, `Q1′ ${s(R.target_scores[0][j])}`, quiet(S.step <= 8));
-        out += put(P.out[1] + 6, 124, `Q2′ ${s(R.target_scores[1][j])}`, quiet(S.step <= 8));
+        out += put(P.out[1] + 6, 30, `Q1′ ${s(R.target_q_values[0][j])}`, quiet(S.step <= 8));
+        out += put(P.out[1] + 6, 124, `Q2′ ${s(R.target_q_values[1][j])}`, quiet(S.step <= 8));
       }
-      if (after(8, 0.9)) out += put((P.min.x + P.min.r + P.y.x - P.y.r) / 2, P.min.y - 6, s(R.next_score[j]), quiet(S.step <= 9), "mid");
+      if (after(8, 0.9)) out += put((P.min.x + P.min.r + P.y.x - P.y.r) / 2, P.min.y - 6, s(R.next_q[j]), quiet(S.step <= 9), "mid");
       if (after(9, 0.56)) out += put(P.y.x + 16, P.y.y + 5, s(R.y[j]), quiet(S.step <= 11));
       if (after(10, 0.85)) {
         out += put(P.out[1] + 6, middle(P.critic1) - 4, `Q1 ${s(S.step === 12 && t > 0.9 && facts.live ? qAfter(R, j, 0) : R.q[0][j])}`);

@@ -129,10 +129,10 @@ function randomRows(seed, count, filled) {
 const POKES = {
   row: facts.row ?? 0,
   seed: 0,
-  capacity: facts.settings.memory_size,
+  capacity: facts.settings.buffer_size,
   low: facts.low[0],
   high: facts.high[0],
-  sigma: facts.settings.target_noise,
+  sigma: facts.settings.target_policy_noise,
   clip: facts.settings.target_noise_clip,
   aim: null,
   gamma: facts.settings.gamma,
@@ -232,19 +232,19 @@ function compute(u, k) {
     : R.smoothed;
   R.second = second;
   if (live) {
-    R.target_scores = [score(targets[0], B.next_state, R.smoothed, n), score(targets[1], B.next_state, second, n)];
+    R.target_q_values = [score(targets[0], B.next_state, R.smoothed, n), score(targets[1], B.next_state, second, n)];
   } else {
-    R.target_scores = twinsOf("target_scores", u).map((s) => wide(s));
+    R.target_q_values = twinsOf("target_q_values", u).map((s) => wide(s));
     shown.forEach((place, at) =>
       [R.smoothed, second].forEach((a, twin) => {
         const moved = a[place * actionSize] - array(`smoothed_action.${u}`)[place * actionSize];
         if (Math.abs(moved) > 1e-6)
-          R.target_scores[twin][place] = between(curve("target", u, twin, at), a[place * actionSize]);
+          R.target_q_values[twin][place] = between(curve("target", u, twin, at), a[place * actionSize]);
       }),
     );
   }
-  const [t1, t2] = R.target_scores;
-  R.next_score = t1.map((v, j) =>
+  const [t1, t2] = R.target_q_values;
+  R.next_q = t1.map((v, j) =>
     broken(k, "mean")
       ? (v + t2[j]) / 2
       : broken(k, "max")
@@ -258,11 +258,11 @@ function compute(u, k) {
     if (broken(k, "timeout") && B.timed_out[j]) return 1;
     return k.dead && j === row ? 1 : v;
   });
-  R.y = R.next_score.map((v, j) => B.reward[j] + k.gamma * (1 - R.ended[j]) * v);
+  R.y = R.next_q.map((v, j) => B.reward[j] + k.gamma * (1 - R.ended[j]) * v);
   R.policy = live ? act(actor, B.state, n) : null;
   const asked = broken(k, "ownaction") && live ? R.policy : B.action;
   R.asked = asked;
-  R.q = live ? critics.map((p) => score(p, B.state, asked, n)) : twinsOf("scores", u).map((s) => wide(s));
+  R.q = live ? critics.map((p) => score(p, B.state, asked, n)) : twinsOf("q_values", u).map((s) => wide(s));
   const meanY = R.y.reduce((a, b) => a + b, 0) / n;
   const squares = (q) =>
     broken(k, "broadcast")
@@ -312,12 +312,12 @@ function learn(R, k, u, asked, meanY) {
     R.targetGradients = R.targets.map((p, twin) => {
       const acts = forward(p, sizes, joined(B.next_state, R.smoothed, n), n);
       const slope = R.y.map((y, j) => {
-        const smaller = R.target_scores[twin][j] <= R.target_scores[1 - twin][j] ? 1 : 0;
+        const smaller = R.target_q_values[twin][j] <= R.target_q_values[1 - twin][j] ? 1 : 0;
         return (smaller * S.gamma * (1 - R.ended[j]) * 2 * (2 * y - R.q[0][j] - R.q[1][j])) / n;
       });
       return backward(p, sizes, acts, n, slope).weights;
     });
-    // An optimiser that holds the targets too: Adam's first step has the size of the rate in every weight.
+    // An optimizer that holds the targets too: Adam's first step has the size of the rate in every weight.
     R.targetsMoved = R.targets.map((p, twin) =>
       wide(p).map((w, j) => w - rate * Math.sign(R.targetGradients[twin][j])),
     );

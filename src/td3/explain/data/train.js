@@ -7,7 +7,7 @@ function makeTrainer(setup, breaks, seed) {
   const { sizes, settings: S, starts } = setup,
     b = Object.fromEntries(breaks.map((name) => [name, true])),
     B = S.batch_size,
-    capacity = S.memory_size;
+    capacity = S.buffer_size;
   // Four independent streams, so that a changed run sees the same starts, noise and rows as the unchanged one.
   const stream = (salt) => {
     let a = (Math.imul(seed + 1, 0x9e3779b1) ^ Math.imul(salt, 0x85ebca6b)) | 0;
@@ -182,7 +182,7 @@ function makeTrainer(setup, breaks, seed) {
     v = v2;
     if (left || clock >= 100) begin();
   }
-  for (let j = 0; j < S.random_steps; j++) store(true);
+  for (let j = 0; j < S.learning_starts; j++) store(true);
 
   const state = new Float64Array(2 * B),
     next = new Float64Array(2 * B),
@@ -227,7 +227,7 @@ function makeTrainer(setup, breaks, seed) {
       next[2 * j + 1] = rows[at + 4];
       reward[j] = rows[at + 5];
       ended[j] = b.nodeath ? 0 : b.timeout && late[drawn.rows[j]] ? 1 : rows[at + 6];
-      noise[j] = drawn.normal[b.onenoise ? 0 : j] * S.target_noise;
+      noise[j] = drawn.normal[b.onenoise ? 0 : j] * S.target_policy_noise;
     }
     bellman(B, next, reward, ended, noise, y);
     const asked = b.ownaction ? force(actor, state, B, "own").slice() : action;

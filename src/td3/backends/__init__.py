@@ -1,0 +1,1 @@
+"""How a layer, Adam, a gather and a sum are computed."""

@@ -1,0 +1,315 @@
+"""What PyTorch would do in several kernels as one GPU kernel each, written in Triton; CPUs never come here.
+
+The arithmetic is that of the plain operations (`tests/engine/test_kernels.py` compares them where there is a GPU). Sums
+run in a fixed order, nothing is added atomically: a run repeats. Figures are in docs/performance.md, "On one GPU".
+"""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from jaxtyping import Float, Float64, Int
+from torch import Tensor
+
+
+def _kernel(function: Callable[..., Any]) -> Any:
+    """A Triton kernel; tests wrap every function in shape checks, and Triton must read the bare one."""
+    return triton.jit(inspect.unwrap(function))
+
+
+@_kernel
+def _product_kernel(
+    left,
+    right,
+    out,
+    bias,
+    active,
+    sums,
+    rows,
+    columns,
+    inner,
+    left_period,
+    right_period,
+    left_stack,
+    left_row,
+    left_inner,
+    right_stack,
+    right_inner,
+    right_column,
+    out_stack,
+    out_row,
+    out_column,
+    bias_stack,
+    active_stack,
+    active_row,
+    active_column,
+    sums_stack,
+    has_bias: tl.constexpr,
+    has_relu: tl.constexpr,
+    has_active: tl.constexpr,
+    has_sums: tl.constexpr,
+    precision: tl.constexpr,
+    block_rows: tl.constexpr,
+    block_columns: tl.constexpr,
+    block_inner: tl.constexpr,
+):
+    tile, network = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    across = tl.cdiv(columns, block_columns)
+    row = (tile // across) * block_rows + tl.arange(0, block_rows)[:, None]
+    column = (tile % across) * block_columns + tl.arange(0, block_columns)[None, :]
+    left += network % left_period * left_stack
+    right += network % right_period * right_stack
+    # A single row or column is multiplied element by element: its factor lies along the other's inner side.
+    left_depth = tl.arange(0, block_inner)[:, None] if block_rows == 1 else tl.arange(0, block_inner)[None, :]
+    right_depth = tl.arange(0, block_inner)[None, :] if block_columns == 1 else tl.arange(0, block_inner)[:, None]
+    total = tl.zeros((block_rows, block_columns), tl.float32)
+    row_sum = tl.zeros((block_rows,), tl.float32)
+    for start in range(0, inner, block_inner):
+        left_inside = (row < rows) & (start + left_depth < inner)
+        right_inside = (start + right_depth < inner) & (column < columns)
+        from_left = tl.load(left + row * left_row + (start + left_depth) * left_inner, left_inside, 0.0)
+        from_right = tl.load(right + (start + right_depth) * right_inner + column * right_column, right_inside, 0.0)
+        if block_inner == 1:
+            total += from_left * from_right
+        elif block_columns == 1:
+            total += tl.sum(from_left * from_right, 1, keep_dims=True)
+        elif block_rows == 1:
+            total += tl.sum(from_left * from_right, 0, keep_dims=True)
+        else:
+            total = tl.dot(from_left, from_right, total, input_precision=precision)
+        if has_sums:
+            row_sum += tl.sum(from_left, 0 if block_rows == 1 else 1)
+    inside = (row < rows) & (column < columns)
+    if has_bias:
+        total += tl.load(bias + network * bias_stack + column, column < columns, 0.0)
+    if has_relu:
+        total = tl.maximum(total, 0.0)
+    if has_active:
+        place = active + network * active_stack + row * active_row + column * active_column
+        total = tl.where(tl.load(place, inside, 0.0) > 0, total, 0.0)
+    tl.store(out + network * out_stack + row * out_row + column * out_column, total, inside)
+    if has_sums and tile % across == 0:
+        single = (tile // across) * block_rows + tl.arange(0, block_rows)
+        tl.store(sums + network * sums_stack + single, row_sum, single < rows)
+
+
+def product(
+    left: Float[Tensor, "left_stack rows inner"],
+    right: Float[Tensor, "right_stack inner columns"],
+    out: Float[Tensor, "stack rows columns"],
+    *,
+    bias: Float[Tensor, "stack columns"] | None = None,
+    relu: bool = False,
+    active: Float[Tensor, "stack rows columns"] | None = None,
+    row_sums: Float[Tensor, "stack rows"] | None = None,
+) -> Tensor:
+    """`out = left @ right` for each of the stack, and around it what a layer needs, in the same pass.
+
+    A factor with a shorter stack is used again from its beginning (both twins read the same batch). Then a `bias` is
+    added to every row, `relu` cuts below zero, and entries are kept only where `active` is positive (ReLU backwards).
+    `row_sums` receives the sum of each row of `left`. It is slow where the columns of `right` do not lie side by side.
+    """
+    stack, rows, columns = out.shape
+    inner = left.shape[2]
+    blocks, options = _blocks(rows, columns, inner, stack)
+    grid = (triton.cdiv(rows, blocks[0]) * triton.cdiv(columns, blocks[1]), stack)
+    _product_kernel[grid](
+        left,
+        right,
+        out,
+        out if bias is None else bias,
+        out if active is None else active,
+        out if row_sums is None else row_sums,
+        rows,
+        columns,
+        inner,
+        left.shape[0],
+        right.shape[0],
+        *left.stride(),
+        *right.stride(),
+        *out.stride(),
+        0 if bias is None else bias.stride(0),
+        *((0, 0, 0) if active is None else active.stride()),
+        0 if row_sums is None else row_sums.stride(0),
+        bias is not None,
+        relu,
+        active is not None,
+        row_sums is not None,
+        _precision(),
+        *blocks,
+        **options,
+    )
+    torch.autograd.graph.increment_version(out)  # PyTorch does not see what Triton writes
+    return out
+
+
+def _precision() -> str:
+    """TF32 where PyTorch may use it too; else every product and sum is rounded as float32 demands."""
+    return "tf32" if torch.backends.cuda.matmul.allow_tf32 else "ieee"
+
+
+def _blocks(rows: int, columns: int, inner: int, stack: int) -> tuple[tuple[int, int, int], dict[str, int]]:
+    """The tile of each program, as measured on an H200: small ones while there are too few to fill the chip."""
+    options = {"num_warps": 4, "num_stages": 3}
+    if inner == 1:
+        return (min(32, _power_of_two(rows)), min(64, _power_of_two(columns)), 1), options
+    if columns == 1:
+        return (16, 1, min(256, _power_of_two(inner))), options
+    if rows == 1:
+        return (1, 32, min(128, _power_of_two(inner))), options
+    tiles = stack * triton.cdiv(rows, 64) * triton.cdiv(columns, 64)
+    high, wide = (64, 64) if tiles >= 400 else (32, 64) if tiles >= 100 else (32, 32)
+    high, wide = min(high, _power_of_two(rows)), min(wide, _power_of_two(columns))
+    return (high, wide, min(32 if high * wide > 512 else 64, _power_of_two(inner))), options
+
+
+def _power_of_two(size: int) -> int:
+    """The next power of two, of at least the 16 that a tile's side must have."""
+    return max(16, int(triton.next_power_of_2(size)))
+
+
+@_kernel
+def _check_kernel(gradient, active, members, size, total, block: tl.constexpr):
+    places = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
+    inside = places < total
+    finite = (
+        tl.abs(tl.load(gradient + places, inside, 0.0)) < 1e18
+    )  # false for NaN, and where the square would overflow
+    tl.store(active + places // size % members, 0, inside & (finite == 0))
+
+
+def check_(gradient: Float[Tensor, "*stack parameter"], active: Int[Tensor, " member"]) -> None:
+    """Set members to 0 in `active` whose gradient, which is contiguous, is not finite, or whose square is not."""
+    total, size = gradient.numel(), gradient.shape[-1]
+    _check_kernel[triton.cdiv(total, 1024),](gradient, active, len(active), size, total, 1024)
+
+
+@_kernel
+def _adam_kernel(
+    parameters,
+    gradient,
+    first,
+    second,
+    steps,
+    active,
+    members,
+    size,
+    total,
+    rate,
+    beta1: tl.constexpr,
+    beta2: tl.constexpr,
+    epsilon: tl.constexpr,
+    block: tl.constexpr,
+):
+    places = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
+    inside = places < total
+    # Networks lie one after another, so that a program reads whole lines of memory, not those of one network.
+    network = places // size
+    inside &= tl.load(active + network % members, inside, 0) != 0
+    step = tl.load(steps + network, inside, 1.0)
+    gradient = tl.load(gradient + places, inside, 0.0)
+    mean = tl.load(first + places, inside)
+    mean += (gradient - mean) * (1 - beta1)
+    square = tl.load(second + places, inside) * beta2 + gradient * gradient * (1 - beta2)
+    tl.store(first + places, mean, inside)
+    tl.store(second + places, square, inside)
+    correction1 = 1 - tl.exp2(step * tl.log2(tl.full((), beta1, tl.float32)))
+    correction2 = 1 - tl.exp2(step * tl.log2(tl.full((), beta2, tl.float32)))
+    spread = tl.sqrt(square) / tl.sqrt(correction2) + epsilon
+    value = tl.load(parameters + places, inside)
+    tl.store(parameters + places, value - rate / correction1 * mean / spread, inside)
+
+
+def adam_(
+    parameters: Float[Tensor, "*stack parameter"],
+    gradient: Float[Tensor, "*stack parameter"],
+    first_moment: Float[Tensor, "*stack parameter"],
+    second_moment: Float[Tensor, "*stack parameter"],
+    steps: Float[Tensor, "*stack"],
+    active: Int[Tensor, " member"],
+    learning_rate: float,
+) -> None:
+    """One step of Adam over contiguous stacked parameters; PyTorch's fused one keeps few multiprocessors busy.
+
+    A member whose gradient is not finite, or whose square is not, becomes 0 in `active`. Of a member that is 0 there
+    nothing changes.
+    """
+    check_(gradient, active)
+    steps += active
+    total, size = parameters.numel(), parameters.shape[-1]
+    _adam_kernel[triton.cdiv(total, 1024),](
+        *(parameters, gradient, first_moment, second_moment, steps, active),
+        *(len(active), size, total, learning_rate, 0.9, 0.999, 1e-8, 1024),
+    )
+
+
+@_kernel
+def _rows_kernel(numbers, cursor, filled, out, count, batch, slots, block: tl.constexpr):
+    places = tl.program_id(0) * block + tl.arange(0, block)
+    inside = places < count
+    member, position = (places // batch).to(tl.int64), places % batch
+    number = tl.load(numbers + (member * slots + tl.load(cursor)) * batch + position, inside, 0)
+    tl.store(out + places, number % tl.load(filled), inside)
+
+
+def rows_at(
+    numbers: Int[Tensor, "member slot batch"], cursor: Int[Tensor, " 1"], filled: Int[Tensor, ""]
+) -> Int[Tensor, "member batch"]:
+    """`numbers[:, cursor] % filled`, for numbers that are not negative."""
+    members, slots, batch = numbers.shape
+    out = numbers.new_empty(members, batch)
+    _rows_kernel[triton.cdiv(out.numel(), 256),](numbers, cursor, filled, out, out.numel(), batch, slots, 256)
+    return out
+
+
+@_kernel
+def _gather_kernel(buffer, indices, out, capacity, batch, width, block: tl.constexpr):
+    place = tl.program_id(0).to(tl.int64)
+    row = place // batch * capacity + tl.load(indices + place)
+    column = tl.arange(0, block)
+    values = tl.load(buffer + row * width + column, column < width)
+    tl.store(out + place * width + column, values, column < width)
+
+
+def gather(
+    buffer: Float[Tensor, "member capacity row"], indices: Int[Tensor, "member batch"]
+) -> Float[Tensor, "member batch row"]:
+    """The rows at these numbers, each member's from its own memory."""
+    (_, capacity, width), batch = buffer.shape, indices.shape[1]
+    out = buffer.new_empty(*indices.shape, width)
+    _gather_kernel[indices.numel(),](
+        buffer, indices, out, capacity, batch, width, triton.next_power_of_2(width), num_warps=1
+    )
+    return out
+
+
+@_kernel
+def _add_losses_kernel(sums, critic, mean_q, actor, members, kind, has_actor: tl.constexpr, block: tl.constexpr):
+    member = tl.program_id(0) * block + tl.arange(0, block)
+    inside = member < members
+    place = sums + member
+    tl.store(place, tl.load(place, inside) + tl.load(critic + member, inside), inside)
+    place += kind
+    tl.store(place, tl.load(place, inside) + tl.load(mean_q + member, inside), inside)
+    if has_actor:
+        place += kind
+        tl.store(place, tl.load(place, inside) + tl.load(actor + member, inside), inside)
+        place += kind
+        tl.store(place, tl.load(place, inside) + 1, inside)
+
+
+def add_losses_(
+    sums: Float64[Tensor, "4 member"],
+    critic: Float[Tensor, " member"],
+    mean_q: Float[Tensor, " member"],
+    actor: Float[Tensor, " member"] | None,
+) -> None:
+    """Add critic losses, mean scores, and, where they are given, actor losses and a count of them."""
+    members = len(critic)
+    present = critic if actor is None else actor
+    _add_losses_kernel[triton.cdiv(members, 128),](
+        sums, critic, mean_q, present, members, sums.stride(0), actor is not None, 128
+    )

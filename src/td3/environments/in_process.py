@@ -1,0 +1,212 @@
+"""Several environments stepped as one, in this process, without autoreset: who resets is the collector's business.
+
+They are stepped one after another, or each in a thread of its own.
+"""
+
+import queue
+import threading
+import warnings
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+from td3.environments import guarded
+from td3.environments.guarded import Array, Make, Shapes
+from td3.errors import EnvironmentFault, UserError
+
+StepResult = tuple[Array, Array, Array, Array, dict[str, Any]]
+CLOSE_SECONDS = 5.0
+"""How long workers may take to close their environments before they are left behind or killed."""
+
+
+class InProcessVectorEnv(VectorEnv[Array, Array, Array]):
+    """A row of environments; `reset` with `options={"reset_mask": mask}` resets those and leaves the others be.
+
+    What an environment does wrong in a step, in `reset_some` or in `replace` stands in `faults`, by index: the others
+    have done what was asked. `step` is `begin_step` and `finish_step`; with threads, the environments step between the
+    two, and one that takes longer than `patience` seconds is a fault: its thread is abandoned.
+    """
+
+    seeds_episodes = True
+    """Whether every reset takes a seed, so that an episode can be played again from its seed and its actions."""
+
+    def __init__(
+        self,
+        environments: Sequence[gym.Env[Any, Any]],
+        make: Make | None = None,
+        threads: int = 0,
+        patience: float | None = None,
+    ) -> None:
+        self.environments, self._make, self._patience = list(environments), make, patience
+        first = self.environments[0]
+        self.num_envs = len(self.environments)
+        self._threads = [_Thread() for _ in range(min(threads, self.num_envs))]
+        self.metadata = {"autoreset_mode": AutoresetMode.DISABLED}
+        self.single_observation_space, self.single_action_space = first.observation_space, first.action_space
+        self.observation_space = batch_space(first.observation_space, self.num_envs)
+        self.action_space = batch_space(first.action_space, self.num_envs)
+        self._shapes = Shapes.of(first)
+        self._observations = np.zeros((self.num_envs, int(np.prod(self._shapes.observation))), np.float32)
+        self.faults: dict[int, str] = {}
+        self._abandoned: set[int] = set()
+        guarded.listen_to_mujoco()
+
+    def reset(
+        self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Array, dict[str, Any]]:
+        """Start new episodes, in all environments or in those of the mask; the rest keep their observation."""
+        seeds = list(seed) if isinstance(seed, Sequence) else [seed] * self.num_envs
+        mask = (options or {}).get("reset_mask", np.ones(self.num_envs, bool))
+        observations = self.reset_some(seeds, np.flatnonzero(mask).tolist())
+        if self.faults:
+            raise EnvironmentFault(next(iter(self.faults.values())))
+        return observations, {}
+
+    def reset_some(self, seeds: Sequence[int | None], indices: Sequence[int]) -> Array:
+        """Start new episodes in these environments; returns the observations of all."""
+        observations, self.faults = self._observations.copy(), {}
+        begun = [
+            (i, self._call(i, partial(guarded.reset, self.environments[i], seeds[i], self._shapes))) for i in indices
+        ]
+        for index, result in begun:
+            try:
+                observations[index] = result()
+            except EnvironmentFault as fault:
+                self.faults[index] = str(fault)
+        self._observations = observations
+        return observations
+
+    def step(self, actions: Array) -> StepResult:
+        """One step of every environment; an episode that ended waits for its reset."""
+        return self.step_some(actions, range(self.num_envs))
+
+    def step_some(self, actions: Array, indices: Sequence[int]) -> StepResult:
+        """One step of the environments at these indices; the others stand still (reward 0, not ended)."""
+        self.begin_step(actions, indices)
+        return self.finish_step()
+
+    def begin_step(self, actions: Array, indices: Sequence[int] | None = None) -> None:
+        """Take the actions; threads begin at once."""
+        self._begun = [
+            (index, self._call(index, partial(guarded.step, self.environments[index], actions[index], self._shapes)))
+            for index in (range(self.num_envs) if indices is None else indices)
+        ]
+
+    def finish_step(self) -> StepResult:
+        """Step, or wait for the threads that do."""
+        observations = self._observations.copy()
+        rewards = np.zeros(self.num_envs, np.float64)
+        terminated, truncated = np.zeros(self.num_envs, bool), np.zeros(self.num_envs, bool)
+        self.faults = {}
+        for index, result in self._begun:
+            try:
+                observations[index], rewards[index], terminated[index], truncated[index] = result()
+            except EnvironmentFault as fault:
+                self.faults[index] = str(fault)
+        self._observations = observations
+        return observations, rewards, terminated, truncated, {}
+
+    def replace(self, index: int) -> list[int]:
+        """A new environment in the place of a faulty one; returns which others lost their episode by it: none.
+
+        Where it cannot be constructed, `faults` says why, and the old one stays.
+        """
+        self.faults = {}
+        if self._make is not None:
+            self._close(index)
+            try:
+                self.environments[index] = self._call(index, partial(guarded.construct, self._make))()
+            except UserError as fault:
+                self.faults[index] = str(fault)
+        return []
+
+    def retire(self, indices: Sequence[int]) -> list[int]:
+        """These environments will not be used any more; returns which others lost their episode by it: none."""
+        self.faults = {}
+        return []
+
+    @property
+    def observations(self) -> Array:
+        """What every environment showed last."""
+        return self._observations.copy()
+
+    def _call(self, index: int, call: Callable[[], Any]) -> Callable[[], Any]:
+        """Begin the call in the environment's thread, if it has one; returns what gives its result or raises."""
+        if not self._threads:
+            return call
+        place = index % len(self._threads)
+        if index in self._abandoned:
+            self._threads[place] = _Thread()
+            self._abandoned.remove(index)
+        return partial(self._await, index, self._threads[place].submit(call), self._patience)
+
+    def _await(self, index: int, future: Future[Any], patience: float | None) -> Any:
+        try:
+            return future.result(patience)
+        except TimeoutError:
+            self._abandoned.add(index)
+            raise EnvironmentFault(
+                f"an environment took longer than {patience:g} s and its thread was abandoned"
+            ) from None
+
+    def _close(self, index: int) -> str:
+        """Close an environment, unless a thread hangs in it; returns what went wrong."""
+        try:
+            if not self._threads:
+                guarded.close(self.environments[index])
+            elif index not in self._abandoned and not (thread := self._threads[index % len(self._threads)]).busy:
+                future = thread.submit(partial(guarded.close, self.environments[index]))
+                self._await(index, future, min(CLOSE_SECONDS, self._patience or CLOSE_SECONDS))
+        except EnvironmentFault as fault:
+            return str(fault)
+        return ""
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Close every environment; one that fails in it is told as a warning."""
+        said = dict.fromkeys(filter(None, map(self._close, range(self.num_envs))))
+        for thread in self._threads:
+            thread.stop()
+        for sentence in said:
+            warnings.warn(sentence, stacklevel=2)
+
+
+class _Thread:
+    """Runs calls one after another; unlike one of `ThreadPoolExecutor`, it does not keep the process from exiting."""
+
+    def __init__(self) -> None:
+        self._calls: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
+        self._last: Future[Any] | None = None
+        threading.Thread(target=self._work, name="td3 environment", daemon=True).start()
+
+    @property
+    def busy(self) -> bool:
+        """Whether it is in a call."""
+        return self._last is not None and not self._last.done()
+
+    def submit(self, call: Callable[[], Any]) -> Future[Any]:
+        """What will have the call's result."""
+        self._last = Future()
+        self._calls.put((self._last, call))
+        return self._last
+
+    def stop(self) -> None:
+        """End the thread after its last call."""
+        self._calls.put(None)
+
+    def _work(self) -> None:
+        while (job := self._calls.get()) is not None:
+            _run(*job)
+            del job  # an idle thread keeps no environment alive
+
+
+def _run(future: Future[Any], call: Callable[[], Any]) -> None:
+    try:
+        future.set_result(call())
+    except BaseException as error:
+        future.set_exception(error)

@@ -1,0 +1,453 @@
+"""Environments in worker processes: numbers pass through shared memory, nothing is pickled per step.
+
+Nobody is woken up, which at thousands of rounds a second would cost more than the step itself: who waits looks again.
+This process spins, for the GPU waits for it; workers take short naps, so that waiting does not keep a core busy. What
+they look at are semaphores, which also order memory: who sees a command sees all that was written before it, on every
+processor. A worker that dies or hangs is replaced, and the others never wait for it longer than the time limit.
+"""
+
+import contextlib
+import ctypes
+import math
+import multiprocessing
+import multiprocessing.util
+import os
+import signal
+import threading
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+from td3.environments import guarded
+from td3.environments.guarded import Array, Make, Shapes
+from td3.environments.in_process import CLOSE_SECONDS, StepResult
+from td3.errors import EnvironmentFault, UserError
+
+PATIENCE_SECONDS = 0.005
+"""How long a wait may take before one looks less often: something slow is going on."""
+LONG_SLEEP_SECONDS, SHORT_SLEEP_SECONDS = 0.0002, 0.00001
+"""A worker naps for a tenth of what it has waited, within these bounds."""
+IDLE_SECONDS, IDLE_NAP_SECONDS = 1.0, 0.01
+"""After so long without a command, as between evaluations, a worker's naps may be longer."""
+TIMER_SLACK_NANOSECONDS = 1_000
+"""Linux adds 50,000 to every sleep unless a process asks for less."""
+PR_SET_PDEATHSIG, PR_SET_TIMERSLACK = 1, 29
+"""From linux/prctl.h."""
+REASON_BYTES = 1_600
+"""Room for what one environment did wrong."""
+START_SECONDS = 300.0
+"""How long a worker may take to start Python and to import what it needs."""
+PARENTS_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+"""A terminal or a scheduler sends them to all processes of a run; only the trainer reacts."""
+CONSTRUCT, RESET, STEP, CLOSE = 1, 2, 3, 4
+
+
+class ProcessVectorEnv(VectorEnv[Array, Array, Array]):
+    """Many environments over a few processes, to be used as an `InProcessVectorEnv` is.
+
+    `step` is `begin_step` and `finish_step`; between the two, this process is free. An environment that takes longer
+    than `patience` seconds for one call is a fault, and its worker is replaced.
+    """
+
+    seeds_episodes = True
+    """Whether every reset takes a seed, so that an episode can be played again from its seed and its actions."""
+
+    def __init__(self, make: Make, count: int, workers: int, patience: float = 120.0) -> None:
+        self.closed = True  # there is nothing to close yet
+        with guarded.opened(make) as probe:
+            self.single_observation_space, self.single_action_space = probe.observation_space, probe.action_space
+            self._shapes = Shapes.of(probe)
+        self.num_envs, self.workers, self._make, self._patience = count, min(workers, count), make, patience
+        self.metadata = {"autoreset_mode": AutoresetMode.DISABLED}
+        self.observation_space = batch_space(self.single_observation_space, count)
+        self.action_space = batch_space(self.single_action_space, count)
+        self._context = multiprocessing.get_context("spawn")
+        # Anonymous memory: it goes when the last process goes, however that ends.
+        self._shared = self._context.RawArray(ctypes.c_byte, _Arrays.bytes_needed(count, self.workers, self._shapes))
+        self._arrays = _Arrays(self._shared, count, self.workers, self._shapes)
+        self._places = [places.tolist() for places in np.array_split(np.arange(count), self.workers)]
+        self._worker_of = {place: index for index, places in enumerate(self._places) for place in places}
+        self.faults: dict[int, str] = {}
+        self._disturbed: set[int] = set()
+        self._retired: set[int] = set()
+        self._processes: list[Any] = [None] * self.workers
+        # At exit, multiprocessing ends its children by SIGTERM, which these ignore, and waits for them.
+        multiprocessing.util.Finalize(self, _kill_all, (self._processes,), exitpriority=100)
+        self._signals: list[_Signals] = [None] * self.workers  # type: ignore[list-item]  # filled at once
+        self.closed = False
+        try:
+            for index in range(self.workers):
+                self._start(index)
+            self._arrays.mask[:] = True
+            self._command(CONSTRUCT)
+            self._wait()
+            if self.faults:
+                raise EnvironmentFault(next(iter(self.faults.values())))
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self, index: int) -> None:
+        """Start a worker, which has no environments yet."""
+        signals = self._signals[index] = _Signals(self._context.Semaphore(0), self._context.Semaphore(0))
+        arguments = (self._make, self._shared, self.num_envs, self.workers, self._shapes, index, self._places[index])
+        self._processes[index] = process = self._context.Process(
+            target=_work, args=(*arguments, signals, os.getpid()), daemon=True
+        )
+        self._arrays.calls[index] = 0
+        self._arrays.at[index] = self._blamed(index)
+        with single_threaded_children(), parents_signals_blocked():
+            process.start()
+
+    def _blamed(self, worker: int) -> int:
+        """The environment that a worker was at, or another one of it where that is retired."""
+        places = [place for place in self._places[worker] if place not in self._retired]
+        place = int(self._arrays.at[worker])
+        return place if place in places or not places else places[0]
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Array, dict[str, Any]]:
+        """Start new episodes, in all environments or in those of the mask; the rest keep their observation."""
+        seeds = list(seed) if isinstance(seed, Sequence) else [seed] * self.num_envs
+        mask = (options or {}).get("reset_mask", np.ones(self.num_envs, bool))
+        observations = self.reset_some(seeds, np.flatnonzero(mask).tolist())
+        if self.faults:
+            raise EnvironmentFault(next(iter(self.faults.values())))
+        return observations, {}
+
+    def reset_some(self, seeds: Sequence[int | None], indices: Sequence[int]) -> Array:
+        """Start new episodes in these environments; returns the observations of all."""
+        self._arrays.seeds[:] = [-1 if given is None else given for given in seeds]
+        self._choose(indices)
+        self._command(RESET)
+        self._wait()
+        return self._arrays.observations.copy()
+
+    def begin_step(self, actions: Array, indices: Sequence[int] | None = None) -> None:
+        """Send the actions; the workers begin at once."""
+        self._arrays.actions[:] = actions.reshape(self.num_envs, -1)
+        if indices is None:
+            self._arrays.mask[:] = True
+        else:
+            self._choose(indices)
+        self._command(STEP)
+
+    def finish_step(self) -> StepResult:
+        """Wait for the workers."""
+        self._wait()
+        arrays = self._arrays
+        ends = arrays.ends.astype(bool)
+        return arrays.observations.copy(), arrays.rewards.copy(), ends[:, 0], ends[:, 1], {}
+
+    def step(self, actions: Array) -> StepResult:
+        """One step of every environment; an episode that ended waits for its reset."""
+        self.begin_step(actions)
+        return self.finish_step()
+
+    def step_some(self, actions: Array, indices: Sequence[int]) -> StepResult:
+        """One step of the environments at these places; the others stand still (reward 0, not ended)."""
+        self.begin_step(actions, indices)
+        return self.finish_step()
+
+    def replace(self, index: int) -> list[int]:
+        """A new environment in the place of a faulty one; returns which others lost their episode by it.
+
+        Where the whole worker is gone, that is all its other environments: they too are new. Where an environment
+        cannot be constructed, `faults` says why.
+        """
+        worker = self._worker_of[index]
+        if self._processes[worker].is_alive() and index not in self._disturbed:
+            self._choose([index])
+            self._command(CONSTRUCT)
+            self._wait()
+            return []
+        return [place for place in self._restart(worker) if place != index]
+
+    def retire(self, indices: Sequence[int]) -> list[int]:
+        """These environments will not be used any more; returns which others lost their episode by it."""
+        self._retired |= set(indices)
+        lost: list[int] = []
+        faults: dict[int, str] = {}
+        for worker in sorted({self._worker_of[index] for index in indices}):
+            if self._retired.issuperset(self._places[worker]):
+                self._stop(worker)
+            elif not self._processes[worker].is_alive() or self._disturbed.intersection(self._places[worker]):
+                lost += self._restart(worker)
+                faults |= self.faults
+        self.faults = faults
+        return lost
+
+    @property
+    def observations(self) -> Array:
+        """What every environment showed last."""
+        return self._arrays.observations.copy()
+
+    def _restart(self, worker: int) -> list[int]:
+        """A new process in the place of one that is gone or hangs; returns the environments that are new in it."""
+        self._stop(worker)
+        self._start(worker)
+        self._disturbed -= set(self._places[worker])
+        places = [place for place in self._places[worker] if place not in self._retired]
+        self._choose(places)
+        self._command(CONSTRUCT)
+        self._wait()
+        return places
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """End the workers and give the shared memory back."""
+        started = [index for index in range(self.workers) if self._processes[index] is not None]
+        self._command(CLOSE)
+        until = time.perf_counter() + CLOSE_SECONDS
+        for index in started:
+            self._processes[index].join(timeout=max(0.0, until - time.perf_counter()))
+            self._stop(index)
+        for sentence in dict.fromkeys(self._told().values()):
+            warnings.warn(sentence, stacklevel=2)
+
+    def _stop(self, worker: int) -> None:
+        if self._processes[worker].is_alive():
+            self._processes[worker].kill()
+        self._processes[worker].join()
+
+    def _choose(self, indices: Sequence[int]) -> None:
+        self._arrays.mask[:] = False
+        self._arrays.mask[list(indices)] = True
+
+    def _idle(self, worker: int) -> bool:
+        """Whether it does not take commands: not started, stopped, or to be replaced."""
+        places = self._places[worker]
+        return self._processes[worker] is None or places[0] in self._disturbed or self._retired.issuperset(places)
+
+    def _command(self, command: int) -> None:
+        """Tell every worker; a semaphore also makes all that was written before it visible to them."""
+        self.faults = {}
+        self._arrays.command[0] = command
+        for index in range(self.workers):
+            if not self._idle(index):
+                self._signals[index].begin.release()
+            elif command in (RESET, STEP) and self._places[index][0] in self._disturbed:
+                self.faults[self._blamed(index)] = "a worker with environments was stopped and not replaced"
+
+    def _wait(self) -> None:
+        begun = time.perf_counter()
+        for index in range(self.workers):
+            if self._idle(index):
+                continue
+            is_done, watch = self._signals[index].done.acquire, None
+            while not is_done(False):
+                if time.perf_counter() - begun > PATIENCE_SECONDS:
+                    watch = watch or _Watch(begun, int(self._arrays.calls[index]))
+                    if self._gave_up(index, watch):
+                        break
+                    time.sleep(LONG_SLEEP_SECONDS)
+        if self._arrays.faulty.any():
+            self.faults |= self._told()
+
+    def _told(self) -> dict[int, str]:
+        """What the workers say that went wrong, by place."""
+        arrays = self._arrays
+        told = {
+            place: arrays.reasons[place].decode(errors="ignore") for place in np.flatnonzero(arrays.faulty).tolist()
+        }
+        arrays.faulty[:] = False
+        return told
+
+    def _gave_up(self, index: int, watch: "_Watch") -> bool:
+        """Whether this worker will not answer any more; the environment it was at is then a faulty one."""
+        process, now, calls = self._processes[index], time.perf_counter(), int(self._arrays.calls[index])
+        if calls != watch.calls:
+            watch.calls, watch.since = calls, now  # it is at another environment: the time is for one
+        alive = process.is_alive()
+        if alive and now - watch.since < (self._patience if calls else START_SECONDS):
+            return False
+        if self._signals[index].done.acquire(False):  # it answered, and then ended
+            return True
+        if not alive:
+            reason = f"a worker with environments died (exit code {process.exitcode})"
+        elif calls:
+            reason = f"an environment took longer than {self._patience:g} s and its worker was stopped"
+        else:
+            reason = f"a worker did not start within {START_SECONDS:g} s and was stopped"
+        process.kill()
+        process.join()
+        self.faults[self._blamed(index)] = reason
+        self._disturbed |= set(self._places[index])
+        self._arrays.faulty[self._places[index]] = 0
+        return True
+
+
+class _Signals(NamedTuple):
+    """Semaphores of a worker: one for every command that begins, one for every command that is done."""
+
+    begin: Any
+    done: Any
+
+
+class _Watch:
+    """Since when a worker is in the call that it is in."""
+
+    def __init__(self, since: float, calls: int) -> None:
+        self.since, self.calls = since, calls
+
+
+@contextlib.contextmanager
+def single_threaded_children() -> Iterator[None]:
+    """Processes started inside use one thread for arithmetic: many workers with many threads each stand in a jam."""
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    before = {name: os.environ.get(name) for name in names}
+    os.environ.update(dict.fromkeys(names, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+class _Arrays:
+    """Views of the shared memory, the same on both sides."""
+
+    def __init__(self, shared: Any, count: int, workers: int, shapes: Shapes) -> None:
+        self.offset = 0
+
+        def take(dtype: Any, *shape: int) -> Array:
+            array: Array = np.ndarray(shape, dtype, shared, self.offset)
+            self.offset += array.nbytes + (-array.nbytes) % 64
+            return array
+
+        self.command = take(np.int64, 1)
+        self.calls, self.at = take(np.int64, workers), take(np.int64, workers)
+        self.seeds = take(np.int64, count)
+        self.actions = take(np.float32, count, math.prod(shapes.action))
+        self.observations = take(np.float32, count, math.prod(shapes.observation))
+        self.rewards = take(np.float64, count)
+        self.ends = take(np.uint8, count, 2)
+        self.mask, self.faulty = take(np.bool_, count), take(np.bool_, count)
+        self.reasons = take(f"S{REASON_BYTES}", count)
+
+    @staticmethod
+    def bytes_needed(count: int, workers: int, shapes: Shapes) -> int:
+        """Enough for every array and its padding."""
+        numbers = math.prod(shapes.action) + math.prod(shapes.observation)
+        return 8 * (1 + 2 * workers + 2 * count) + 4 * count * (numbers + 1) + REASON_BYTES * count + 64 * 12
+
+
+def _work(
+    make: Make,
+    shared: Any,
+    count: int,
+    workers: int,
+    shapes: Shapes,
+    index: int,
+    places: list[int],
+    signals: _Signals,
+    parent: int,
+) -> None:
+    """A worker's life: wait for a command, do it, say so; leave when told to or when the parent is gone."""
+    belong_to(parent)
+    _reduce_timer_slack()
+    arrays = _Arrays(shared, count, workers, shapes)
+    arrays.at[index] = places[0]
+    environments: dict[int, gym.Env[Any, Any]] = {}
+    while True:
+        began = time.perf_counter()
+        while not signals.begin.acquire(False):
+            waited = time.perf_counter() - began
+            longest = LONG_SLEEP_SECONDS if waited < IDLE_SECONDS else IDLE_NAP_SECONDS
+            time.sleep(min(max(waited / 10, SHORT_SLEEP_SECONDS), longest))
+        command = int(arrays.command[0])
+        if command == CLOSE:
+            break
+        for place in places:
+            if arrays.mask[place]:
+                arrays.at[index] = place
+                arrays.calls[index] += 1
+                _run_command(command, make, environments, place, arrays, shapes)
+            elif command == STEP:
+                arrays.rewards[place], arrays.ends[place] = 0, 0
+        signals.done.release()
+    for place in environments:
+        _run_command(CLOSE, make, environments, place, arrays, shapes)
+
+
+def _run_command(
+    command: int,
+    make: Make,
+    environments: dict[int, gym.Env[Any, Any]],
+    place: int,
+    arrays: _Arrays,
+    shapes: Shapes,
+) -> None:
+    """Do one command in one environment; what goes wrong is told in the shared memory."""
+    try:
+        if command == STEP:
+            observation, arrays.rewards[place], *ends = guarded.step(environments[place], arrays.actions[place], shapes)
+            arrays.observations[place], arrays.ends[place] = observation, ends
+        elif command == RESET:
+            seed = int(arrays.seeds[place])
+            arrays.observations[place] = guarded.reset(environments[place], None if seed < 0 else seed, shapes)
+        elif command == CLOSE:
+            guarded.close(environments[place])
+        else:
+            if place in environments:
+                with contextlib.suppress(EnvironmentFault):  # what is broken may also fail to close
+                    guarded.close(environments.pop(place))
+            environments[place] = guarded.construct(make)
+    except BaseException as error:  # also KeyboardInterrupt, which the environment itself must have raised here
+        reason = str(error) if isinstance(error, UserError) else guarded.describe(error)
+        arrays.faulty[place], arrays.reasons[place] = True, reason.encode(errors="replace")
+
+
+@contextlib.contextmanager
+def parents_signals_blocked() -> Iterator[None]:
+    """A process started inside does not see them before it has called `belong_to`."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, PARENTS_SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def belong_to(parent: int) -> None:
+    """Leave signals to the parent process, and end when it has ended, also from within a call that hangs."""
+    for number in PARENTS_SIGNALS:
+        signal.signal(number, _leave_to_parent)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, PARENTS_SIGNALS)
+    with contextlib.suppress(AttributeError, OSError):  # Linux has it; elsewhere the thread below must do
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    threading.Thread(target=_leave_with, args=(parent,), daemon=True).start()
+
+
+def _leave_to_parent(number: int, frame: Any) -> None:
+    """Do nothing; unlike SIG_IGN, this is not inherited by programs that an environment starts."""
+
+
+def _kill_all(processes: list[Any]) -> None:
+    for process in processes:
+        if process is not None and process.is_alive():
+            process.kill()
+
+
+def _leave_with(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(0)
+
+
+def _reduce_timer_slack() -> None:
+    """Have this process woken up when it asked to be; where that cannot be said, naps are longer."""
+    with contextlib.suppress(AttributeError, OSError):
+        ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, TIMER_SLACK_NANOSECONDS, 0, 0, 0)

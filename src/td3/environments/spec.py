@@ -1,0 +1,141 @@
+"""Environments that come as Python objects: a function that makes one, a class, or an instance."""
+
+import contextlib
+import copy
+import importlib
+import json
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+from gymnasium.vector import VectorEnv
+from gymnasium.vector.utils import CloudpickleWrapper
+
+from td3.errors import EnvironmentFault
+
+EnvFactory = Callable[..., gym.Env[Any, Any]]
+FROM_PYTHON = "given"
+"""What stands before the name of an instance with wrappers, which that name alone would not bring back."""
+
+
+class EnvSpec(NamedTuple):
+    """What was given to be trained: a name for config.json, arguments, and the maker where the name is not enough."""
+
+    env: str
+    env_kwargs: dict[str, Any]
+    factory: EnvFactory | None
+
+
+class PickledFactory(CloudpickleWrapper[Any]):
+    """A function that reaches worker processes also if nobody could import it there, as Gymnasium itself does it."""
+
+    def __call__(self, **kwargs: Any) -> Any:
+        """What the function makes of these arguments."""
+        return self.fn(**kwargs)
+
+
+def parse_env(env: Any) -> EnvSpec:
+    """A name, a class, a function that makes an environment, or an instance whose copies can be made."""
+    if isinstance(env, str):
+        return EnvSpec(env, {}, None)
+    if isinstance(env, gym.Env | VectorEnv):
+        return _of_instance(env)
+    if callable(env):
+        name = name_of(env)
+        return EnvSpec(name, {}, None if class_named(name) is env else PickledFactory(env))
+    raise EnvironmentFault(
+        f"an environment is given by its name, its class or a function that makes it, but {env!r} was given."
+    )
+
+
+def _of_instance(env: Any) -> EnvSpec:
+    kind = type(env.unwrapped).__name__
+    if isinstance(env, VectorEnv) or env.spec is None:
+        raise EnvironmentFault(
+            f"training makes environments of its own, to learn in and to evaluate, and from this {kind} it cannot make "
+            f"another: give its class or a function that makes it, such as  td3.train({kind})  or  "
+            f"td3.train(lambda: {kind}(...))."
+        )
+    spec = copy.deepcopy(env.spec)
+    spec.kwargs.pop("render_mode", None)
+    usual = gym.registry.get(spec.id)
+    if usual is not None and not spec.additional_wrappers and _is_plain(spec.kwargs):
+        changed = {name: value for name, value in spec.kwargs.items() if usual.kwargs.get(name, ...) != value}
+        if spec.max_episode_steps not in (None, usual.max_episode_steps):
+            changed["max_episode_steps"] = spec.max_episode_steps
+        return EnvSpec(spec.id, changed, None)
+    return EnvSpec(f"{FROM_PYTHON}:{spec.id}", {}, PickledFactory(partial(gym.make, spec, disable_env_checker=True)))
+
+
+def _is_plain(values: Any) -> bool:
+    try:
+        return bool(json.loads(json.dumps(values)) == values)
+    except (TypeError, ValueError):
+        return False
+
+
+def name_of(factory: Any) -> str:
+    """What a function or a class is called, in the form that a name of an environment has."""
+    factory = getattr(factory, "fn", factory)  # as Cloudpickle's wrapper keeps it
+    while isinstance(factory, partial):
+        factory = factory.func
+    named = factory if hasattr(factory, "__qualname__") else type(factory)
+    return (
+        f"{named.__module__ or '__main__'}:{named.__qualname__}".replace("<locals>.", "")
+        .replace("<", "")
+        .replace(">", "")
+    )
+
+
+@contextlib.contextmanager
+def found_here(env: str) -> Iterator[None]:
+    """While `module:Name` is imported and made, look for its module in the current folder too, last of all.
+
+    Only then: else any file there with the name of an optional package would be executed by every command.
+    """
+    module, names_module, _ = env.partition(":")
+    try:
+        here = str(Path.cwd())
+    except OSError:  # it was removed
+        here = ""
+    added = bool(names_module and here) and module not in sys.modules and here not in sys.path
+    if added:
+        sys.path.append(here)
+    try:
+        yield
+    finally:
+        if added:
+            sys.path.remove(here)
+
+
+def class_named(env: str) -> type[gym.Env[Any, Any]] | None:
+    """The environment class that `module:Class` names, if it is one.
+
+    Only classes of environments are looked up so: whatever else untrusted config.json may name is never called.
+    """
+    module_name, colon, path = env.partition(":")
+    if not colon or "-v" in path:
+        return None
+    try:
+        found: Any = sys.modules.get(module_name) or importlib.import_module(module_name)
+        for part in path.split("."):
+            found = getattr(found, part)
+    except (AttributeError, ImportError, ValueError):
+        return None
+    return found if isinstance(found, type) and issubclass(found, gym.Env) else None
+
+
+def not_found(env: str) -> EnvironmentFault:
+    """The sentence for `module:name` that names no environment that can be made from here."""
+    module, _, name = env.partition(":")
+    if module == FROM_PYTHON:
+        return EnvironmentFault(
+            f"{name} was given from Python, with more than its name: give it again there,  td3.resume(RUN, env=...)"
+        )
+    return EnvironmentFault(
+        f"{module} has no environment class {name!r}, nor registers one. A run that was trained from Python on a "
+        "function of yours goes on there, with that function:  td3.resume(RUN, env=...)"
+    )

@@ -1,0 +1,126 @@
+"""Where several environments are stepped: one after another here, in threads, or in processes of their own.
+
+The transitions are the same everywhere; only the time is not. Which way is fastest depends on the task: one that is
+quick is best stepped here, one that waits (for a simulator, for hardware) or that leaves Python (MuJoCo) in threads,
+one that computes in Python in processes. So it is tried, with environments that are thrown away afterwards.
+"""
+
+import contextlib
+import time
+from typing import Any, Literal, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+
+from td3.environments import guarded
+from td3.environments.guarded import Make
+from td3.environments.in_process import InProcessVectorEnv
+from td3.environments.processes import ProcessVectorEnv
+from td3.errors import EnvironmentFault
+
+PROBE_SECONDS, TRIAL_SECONDS = 0.2, 0.5
+"""How long one environment is looked at, and how long each way is tried."""
+WORTH_SECONDS = 0.002
+"""A round of all environments that takes no longer is not worth a trial: workers cost as much."""
+BETTER = 1.25
+"""How many times as fast a less simple way must be."""
+MOST_PROCESSES = 16
+"""Processes at most; environments beyond that share them."""
+
+
+class WorkerBackend(NamedTuple):
+    """Where environments are stepped, and by how many workers."""
+
+    kind: Literal["none", "threads", "processes"] = "none"
+    workers: int = 0
+
+    def __str__(self) -> str:
+        """In words, for the line that says what is trained."""
+        return f"environments in {self.workers} {self.kind}" if self.workers else "environments one after another"
+
+
+def place(
+    make: Make, count: int, worker_backend: WorkerBackend, patience: float
+) -> InProcessVectorEnv | ProcessVectorEnv:
+    """So many new environments, stepped that way."""
+    if worker_backend.kind == "processes":
+        return ProcessVectorEnv(make, count, worker_backend.workers, patience)
+    threads = worker_backend.workers if worker_backend.kind == "threads" else 0
+    return InProcessVectorEnv(construct_all(make, count), make, threads, patience)
+
+
+def construct_all(make: Make, count: int) -> list[gym.Env[Any, Any]]:
+    """So many environments; where one cannot be constructed, those before it are closed."""
+    environments: list[gym.Env[Any, Any]] = []
+    try:
+        for _ in range(count):
+            environments.append(guarded.construct(make))  # noqa: PERF401  # those before a failure are closed
+    except BaseException:
+        for environment in environments:
+            with contextlib.suppress(EnvironmentFault):
+                guarded.close(environment)
+        raise
+    return environments
+
+
+def requested_workers(kind: str, count: int) -> WorkerBackend:
+    """A way that somebody chose: a worker for each environment, as far as that is sensible."""
+    ways = {"none": WorkerBackend(), "threads": WorkerBackend("threads", count)}
+    return ways.get(kind) or WorkerBackend("processes", min(count, MOST_PROCESSES))
+
+
+def fastest_workers(make: Make, count: int) -> WorkerBackend:
+    """The fastest way to step so many environments on this machine, by a short trial."""
+    best = requested_workers("none", count)
+    if count == 1:
+        return best  # what works on hardware should not meet a second one of its kind for a trial
+    try:
+        step_seconds = _probe_environment(make)
+        best_seconds = count * step_seconds
+        for kind in ("threads", "processes") if best_seconds > WORTH_SECONDS else ():
+            if best_seconds < 2 * step_seconds:
+                break  # all of them at once, almost: nothing can be much faster
+            candidate = requested_workers(kind, count)
+            seconds = _try(make, count, candidate)
+            if seconds * BETTER < best_seconds:
+                best, best_seconds = candidate, seconds
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # user code may raise anything; the run itself will meet it and say so
+        return best
+    return best
+
+
+def _probe_environment(make: Make) -> float:
+    """Seconds that a step of one environment takes."""
+    with guarded.opened(make) as environment:
+        environment.action_space.seed(0)
+        environment.reset(seed=0)
+        spent, steps, start = 0.0, 0, time.perf_counter()
+        while time.perf_counter() - start < PROBE_SECONDS:
+            action, began = environment.action_space.sample(), time.perf_counter()
+            _, _, terminated, truncated, _ = environment.step(action)
+            spent += time.perf_counter() - began
+            steps += 1
+            if terminated or truncated:
+                environment.reset()
+    return spent / steps
+
+
+def _try(make: Make, count: int, worker_backend: WorkerBackend) -> float:
+    """Seconds that a round of all environments takes."""
+    with contextlib.closing(place(make, count, worker_backend, patience=60.0)) as environments:
+        environments.reset(seed=[0] * count)
+        environments.action_space.seed(0)
+        rounds: list[float] = []
+        start = time.perf_counter()
+        while not rounds or time.perf_counter() - start < TRIAL_SECONDS:
+            actions = np.asarray(environments.action_space.sample()).reshape(count, -1)
+            began = time.perf_counter()
+            _, _, terminated, truncated, _ = environments.step(actions)
+            rounds.append(time.perf_counter() - began)
+            if environments.faults:
+                return float("inf")
+            if (ended := terminated | truncated).any():
+                environments.reset(seed=[0] * count, options={"reset_mask": ended})
+    return float(np.median(rounds))

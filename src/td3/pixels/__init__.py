@@ -1,0 +1,1 @@
+"""States from images: encoder, replay buffer of frames, environment wrappers."""

@@ -1,0 +1,1 @@
+"""The run directory: layout, atomic files, checkpoints, agent files."""

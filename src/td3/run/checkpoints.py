@@ -1,0 +1,317 @@
+"""Checkpoints of a whole run, from which it goes on bit for bit after being killed at any moment.
+
+checkpoints/
+  000000050000/  manifest.json  state.safetensors      one checkpoint; the newest two are kept
+  replay_buffer/ 000000000000.safetensors  ...         transitions, each written once, shared by all checkpoints
+
+A checkpoint is written under a temporary name, synced and renamed, so it is whole or not there. The manifest carries a
+checksum of every file and of itself. The replay buffer is a ring that only its newest rows change: a shard holds rows
+that are new since the last checkpoint, and is removed when the ring has left it behind. Nothing is ever unpickled.
+"""
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load as load_tensors
+from safetensors.numpy import save as save_tensors
+
+from td3.errors import RunError
+from td3.files import (
+    FileDigest,
+    outside,
+    read_regular_file,
+    read_verified,
+    remove_files,
+    remove_folder,
+    sync_folder,
+    write_atomically,
+)
+from td3.policy import Array
+from td3.resources import available_memory
+
+if TYPE_CHECKING:
+    from td3.algorithm import ReplayBuffer
+    from td3.config import TrainConfig
+
+SCHEMA = 1
+KEPT = 2
+"""Checkpoints that are kept: if the newest is damaged, there is one before it."""
+SHARD_BYTES = 8 << 20
+"""Rows are written in pieces of this size, so that saving a large buffer needs little more of it."""
+LARGEST_MANIFEST = 16 << 20
+LARGEST_STATE, LARGEST_ROW = 256 << 20, 16 << 20
+"""Bytes of one seed: of its state besides hidden weights and unfinished episodes, and of a transition."""
+
+
+class Shard(NamedTuple):
+    """A file of transitions, numbered since the beginning of the run: those from `first` up to, without, `end`."""
+
+    first: int
+    end: int
+    bytes: int
+    sha256: str
+
+    @property
+    def name(self) -> str:
+        """Its file."""
+        return f"{self.first:012}.safetensors"
+
+
+class Checkpoint(NamedTuple):
+    """A checkpoint that is whole, as far as its manifest and state go; the buffer is read shard by shard."""
+
+    env_steps: int
+    facts: dict[str, Any]
+    tensors: dict[str, Array]
+    shards: tuple[Shard, ...]
+    folder: Path
+
+    def rows(self) -> Iterator[tuple[int, Array]]:
+        """All kept transitions `[member, count, row]`, each with the number of its first; raises ValueError."""
+        for first, chunk in self.chunks():
+            yield first, chunk["rows"]
+
+    def chunks(self) -> Iterator[tuple[int, dict[str, Array]]]:
+        """The same with all that a buffer of pictures keeps beside its rows."""
+        for shard in self.shards:
+            if outside(self.folder / "replay_buffer" / shard.name, self.folder.parent):
+                raise ValueError(f"{shard.name} is a link out of the run")
+            content = read_verified(self.folder / "replay_buffer" / shard.name, FileDigest(shard.bytes, shard.sha256))
+            chunk = _tensors(content)
+            rows = chunk.get("rows", np.empty(0))
+            if rows.dtype != np.float32 or rows.ndim != 3 or rows.shape[1] != shard.end - shard.first:
+                raise ValueError(f"{shard.name} has other rows than its manifest says")
+            yield shard.first, chunk
+
+
+class Checkpoints:
+    """The checkpoints of one run."""
+
+    def __init__(self, run: Path) -> None:
+        self.folder = run / "checkpoints"
+        self._shards: tuple[Shard, ...] = ()
+
+    def save(
+        self, env_steps: int, facts: Mapping[str, Any], tensors: Mapping[str, Array], buffer: "ReplayBuffer"
+    ) -> None:
+        """Write a checkpoint; on an OSError the ones before it stay as they were."""
+        (self.folder / "replay_buffer").mkdir(parents=True, exist_ok=True)
+        self._write_new_rows(buffer)
+        part = self.folder / ".part"
+        remove_folder(part)  # a save that was killed
+        part.mkdir()
+        state = write_atomically(part / "state.safetensors", save_tensors(_contiguous(tensors)))
+        body = {
+            "schema": SCHEMA,
+            "env_steps": env_steps,
+            "facts": dict(facts),
+            "state": state._asdict(),
+            "shards": [shard._asdict() for shard in self._shards],
+        }
+        write_atomically(part / "manifest.json", _sealed(body))
+        place = self.folder / f"{env_steps:012}"
+        remove_folder(place)  # only a damaged one can be there
+        part.replace(place)
+        sync_folder(self.folder)
+        self._remove_what_is_over()
+
+    def newest(self) -> tuple[Checkpoint | None, list[str]]:
+        """The newest checkpoint whose manifest and state are whole, and a sentence on each newer one that is not."""
+        return self._first_whole(self._names())
+
+    def has(self, env_steps: int) -> bool:
+        """Whether there is a checkpoint of this env step."""
+        return (self.folder / f"{env_steps:012}" / "manifest.json").is_file()
+
+    def before(self, checkpoint: Checkpoint) -> tuple[Checkpoint | None, list[str]]:
+        """The newest whole checkpoint older than this one, whose buffer turned out to be damaged."""
+        return self._first_whole([name for name in self._names() if int(name) < checkpoint.env_steps])
+
+    def continue_from(self, checkpoint: Checkpoint) -> None:
+        """New rows follow those of this checkpoint; newer checkpoints, which were refused, make room."""
+        self._shards = checkpoint.shards
+        for name in self._names():
+            if int(name) > checkpoint.env_steps:
+                remove_folder(self.folder / name)
+
+    def start_new(self) -> None:
+        """Forget everything."""
+        for name in self._names():
+            remove_folder(self.folder / name)
+        remove_folder(self.folder / "replay_buffer")
+
+    def _names(self) -> list[str]:
+        """Every checkpoint's folder, the newest first."""
+        with contextlib.suppress(OSError):
+            names = (folder.name for folder in self.folder.iterdir())
+            return sorted((name for name in names if name.isdecimal() and len(name) == 12), reverse=True)
+        return []
+
+    def _first_whole(self, names: list[str]) -> tuple[Checkpoint | None, list[str]]:
+        refused: list[str] = []
+        for name in names:
+            try:
+                return self._read(name), refused
+            except ValueError as error:
+                refused.append(f"checkpoint {int(name):,} is damaged ({error})")
+        return None, refused
+
+    def _read(self, name: str) -> Checkpoint:
+        folder = self.folder / name
+        if any(outside(folder / file, self.folder.parent) for file in ("manifest.json", "state.safetensors")):
+            raise ValueError("a file of it is a link out of the run")
+        body = _unsealed(folder / "manifest.json")
+        try:
+            state, shards = FileDigest(**body["state"]), tuple(Shard(**shard) for shard in body["shards"])
+            facts, env_steps = body["facts"], body["env_steps"]
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"manifest.json is incomplete: {error}") from None
+        if not isinstance(facts, dict) or type(env_steps) is not int or env_steps != int(name):
+            raise ValueError("manifest.json belongs to another checkpoint")
+        _check_sizes(state, shards, facts, env_steps)
+        tensors = _tensors(read_verified(folder / "state.safetensors", state))
+        return Checkpoint(env_steps, facts, tensors, shards, self.folder)
+
+    def _write_new_rows(self, buffer: "ReplayBuffer") -> None:
+        oldest = buffer.oldest
+        kept = [shard for shard in self._shards if shard.end > oldest]
+        first = max(oldest, kept[-1].end if kept else 0)
+        members, capacity, _ = buffer.rows.shape
+        at_once = max(1, SHARD_BYTES // (members * buffer.row_bytes))
+        while first < buffer.added:
+            start = first % capacity
+            end = min(first + at_once, buffer.added, first - start + capacity)
+            chunk = {name: part.contiguous().cpu().numpy() for name, part in buffer.chunk(first, end).items()}
+            shard = Shard(first, end, 0, "")
+            written = write_atomically(self.folder / "replay_buffer" / shard.name, save_tensors(chunk))
+            kept.append(shard._replace(**written._asdict()))
+            first = end
+        self._shards = tuple(kept)
+
+    def _remove_what_is_over(self) -> None:
+        """Old checkpoints, and shards that none of the kept ones needs; failing to is no harm."""
+        for name in self._names()[KEPT:]:
+            remove_folder(self.folder / name)  # its manifest first: a checkpoint without it is none
+        needed = {shard.name for shard in self._shards}
+        for name in self._names()[1:KEPT]:
+            with contextlib.suppress(ValueError, KeyError, TypeError):
+                needed |= {Shard(**shard).name for shard in _unsealed(self.folder / name / "manifest.json")["shards"]}
+        with contextlib.suppress(OSError):
+            remove_files(self.folder / "replay_buffer", keep=needed)
+
+
+def fill_buffer(buffer: "ReplayBuffer", checkpoint: Checkpoint, added: int) -> None:
+    """Put a checkpoint's transitions where they were in the ring; raises ValueError if any is missing or damaged."""
+    import torch
+
+    buffer.set_cursor_(added, {name[7:]: array for name, array in checkpoint.tensors.items() if name[:7] == "buffer."})
+    expected = buffer.oldest
+    for first, chunk in checkpoint.chunks():
+        if first > expected:
+            raise ValueError("the buffer has a gap")
+        buffer.load_chunk_(
+            first, {name: torch.from_numpy(part) for name, part in chunk.items()}, max(0, expected - first)
+        )
+        expected = max(expected, first + chunk["rows"].shape[1])
+    if expected != added:
+        raise ValueError("the buffer's newest rows are missing")
+
+
+def check_facts(checkpoint: Checkpoint, config: "TrainConfig", tables: Sequence[str]) -> None:
+    """Raise ValueError if what a manifest says of its run, whose settings and tables these are, is of a wrong kind."""
+    facts, end = checkpoint.facts, checkpoint.shards[-1].end if checkpoint.shards else 0
+    seeds = {str(seed) for seed in config.member_seeds}
+    pending, positions, seconds = facts["pending_evaluations"], facts["positions"], facts["seconds"]
+    right = {
+        "versions": _are(facts.get("versions", {}), str),
+        "added": type(facts["added"]) is int and facts["added"] == end,
+        "positions": isinstance(positions, dict)
+        and {*positions} == seeds
+        and all(_are(each, int) and {*each} == {*tables} and min(each.values()) >= 0 for each in positions.values()),
+        "seconds": type(seconds) in (int, float) and 0 <= seconds < 1e12,
+        "pending_evaluations": _are(pending, list)
+        and all(name.isdecimal() and len(name) < 19 and len(rows) == len(seeds) for name, rows in pending.items())
+        and all(_are(row, int, float, str) for rows in pending.values() for row in rows),
+    }
+    if wrong := [name for name, is_right in right.items() if not is_right]:
+        raise ValueError(f"{wrong[0]} in its manifest is not what a run writes there")
+
+
+def _are(values: Any, *kinds: type) -> bool:
+    """Whether these are values of one of some kinds, by name."""
+    return isinstance(values, dict) and all(type(value) in kinds for value in values.values())
+
+
+def _check_sizes(state: FileDigest, shards: Sequence[Shard], facts: Mapping[str, Any], env_steps: int) -> None:
+    """Raise ValueError for sizes that no run with these settings has, before a byte is read or an array made."""
+    numbers = [state.bytes, *(number for shard in shards for number in (shard.first, shard.end, shard.bytes))]
+    if not all(type(number) is int and 0 <= number < 1 << 62 for number in numbers):
+        raise ValueError("manifest.json has a size that is none")
+    if any(b.first != a.end for a, b in pairwise(shards)) or any(shard.first >= shard.end for shard in shards):
+        raise ValueError("the buffer has a gap")
+    config = facts.get("config")
+    if not isinstance(config, dict):
+        config = {}
+    td3, seeds = config.get("td3"), config.get("seeds", 1)
+    widths = td3.get("hidden_sizes") if isinstance(td3, dict) else []
+    if not isinstance(widths, list) or not all(type(number) is int for number in (seeds, *widths)):
+        raise ValueError("the configuration is damaged")
+    # Of every weight there are the network, its target and two moments of the optimizer, for the actor and two
+    # critics, and as many again in evaluations under way; an unfinished episode keeps its actions, 64 numbers at most.
+    hidden = 64 * 4 * sum(first * second for first, second in pairwise(widths))
+    free = available_memory() or 1 << 62
+    most_state, most_shard = seeds * (LARGEST_STATE + hidden + 256 * env_steps), seeds * LARGEST_ROW + 4 * SHARD_BYTES
+    for name, size, most in (
+        ("state.safetensors", state.bytes, most_state),
+        *((shard.name, shard.bytes, most_shard) for shard in shards),
+    ):
+        if size > min(most, free // 2):
+            raise ValueError(
+                f"{name} should have {size:,} bytes, more than a run like this has or this machine can hold"
+            )
+
+
+def _contiguous(tensors: Mapping[str, Array]) -> dict[str, Array]:
+    return {name: np.asarray(array, order="C") for name, array in tensors.items()}
+
+
+def _tensors(content: bytes) -> dict[str, Array]:
+    try:
+        tensors: dict[str, Array] = load_tensors(content)
+    except (SafetensorError, KeyError, TypeError, OverflowError) as error:
+        raise ValueError(f"it is not in the safetensors format: {error}") from None
+    return tensors
+
+
+def _sealed(body: Mapping[str, Any]) -> bytes:
+    """JSON that carries a checksum of itself."""
+    plain = json.dumps(body, indent=1, sort_keys=True).encode()
+    return json.dumps({**body, "sha256": hashlib.sha256(plain).hexdigest()}, indent=1, sort_keys=True).encode()
+
+
+def _unsealed(path: Path) -> dict[str, Any]:
+    """What `_sealed` wrote; raises ValueError for anything else, whichever byte of it differs."""
+    try:
+        content = read_regular_file(path, LARGEST_MANIFEST)
+        body = json.loads(content.decode())
+        del body["sha256"]
+        sealed = _sealed(body)
+    except OSError as error:
+        raise ValueError(f"{path.name} cannot be read ({error.strerror})") from None
+    except (KeyError, TypeError, RecursionError):
+        raise ValueError(f"{path.name} is not a manifest") from None
+    if sealed != content:
+        raise ValueError(f"{path.name} is not as it was written")
+    if body.get("schema") != SCHEMA:
+        raise RunError(
+            f"{path} was written in version {body.get('schema')!r} of the checkpoint format, and this td3 reads "
+            f"{SCHEMA}: resume it with the td3 that wrote it."
+        )
+    return dict(body)

@@ -1,0 +1,383 @@
+"""A run is a directory: written while it trains, read by everything else.
+
+config.json  versions.json  status.json  checkpoints/ (see checkpoints.py)
+seed_0/  metrics.csv  evaluations.csv  evaluations.npz  diagnostics.csv  monitor.csv
+         last/agent.*  best/agent.*  snapshots/ENV_STEPS/agent.* (the actor alone, along the way)
+seed_1/  ...
+"""
+
+import contextlib
+import csv
+import io
+import json
+import math
+import os
+import platform
+import time
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from td3.config import TrainConfig
+from td3.errors import RunError
+from td3.files import check_run_folder, create, open_plain, read_json, read_regular_file, write_atomically
+from td3.policy import Array
+from td3.run.agent_file import SavedAgent, load_agent
+
+if TYPE_CHECKING:
+    import td3.collect.collector  # only to write: a run is read without PyTorch
+
+LARGEST_JSON, LARGEST_NPZ, LARGEST_TABLE = 1 << 20, 1 << 25, 1 << 28
+"""Bytes beyond which a file is not looked at."""
+LARGEST_STEP, LARGEST_RETURN = 2**53, 1e100
+"""No run has more env steps; returns up to this can be squared and added up."""
+METRICS = (
+    *("env_steps", "updates", "episodes", "timeouts", "episode_return", "episode_length"),
+    *("critic_loss", "actor_loss", "mean_q"),
+)
+DIAGNOSTICS = (
+    *("env_steps", "q_start", "return_start", "saturation", "stuck", "actor_dead", "critic_dead", "actor_gradient"),
+    *("exploration", "observation_scale", "observation_spread", "reward_scale", "policy_actions", "played_actions"),
+)
+
+
+def new_directory(config: TrainConfig) -> Path:
+    """Where a new run goes; refuses a directory that holds a run or that cannot be written."""
+    if config.out is not None and config.out.absolute() == config.out.absolute().parent:
+        raise RunError(f"{config.out} is no folder for a run: give a folder of its own as --out.")
+    path = config.out or Path("runs") / config.env.replace("/", "_").replace(":", "_")
+    try:
+        if config.out is None:
+            path = _dated_folder(path)
+        require_no_run(path)
+        path.mkdir(parents=True, exist_ok=True)
+        check_run_folder(path)
+        os.close(create(path / ".writable"))
+        (path / ".writable").unlink()
+    except OSError as error:
+        raise RunError(f"{path} cannot be written ({error.strerror}): give another --out.") from None
+    if config.out is None:
+        latest = path.parent / "latest"
+        # A convenience: not every file system has links, and another run may be making the same one.
+        with contextlib.suppress(OSError):
+            if latest.is_symlink():
+                latest.unlink()
+            latest.symlink_to(path.name)
+    return path
+
+
+def require_no_run(path: Path) -> None:
+    """Refuse a directory that holds a run."""
+    if (path / "config.json").exists():
+        raise RunError(f"{path} already holds a run: give another --out, or go on with it by  td3 resume {path}")
+
+
+def _dated_folder(parent: Path) -> Path:
+    """A new folder named after the date and time; of several starts in one second, each gets its own."""
+    parent.mkdir(parents=True, exist_ok=True)
+    stamp = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
+    for name in (stamp, *(f"{stamp}_{number}" for number in range(2, 10_000))):
+        with contextlib.suppress(FileExistsError):
+            (parent / name).mkdir()
+            return parent / name
+    raise RunError(f"{parent} already holds ten thousand runs of this second: give another --out.")
+
+
+def versions() -> dict[str, str]:
+    """What the results depend on besides the configuration; the physics engine changes the tasks."""
+    from td3.backends import cpu  # here: it brings PyTorch, for which reading a run need not wait
+
+    kernels = "C" if cpu.why_not() is None else "PyTorch"
+    found = {"python": platform.python_version(), "machine": platform.machine(), "kernels": kernels}
+    packages = ("td3", "torch", "numpy", "gymnasium", "mujoco", "pybullet")
+    tasks = ("pybullet_envs_gymnasium", "box2d", "dm-control", "gymnasium-robotics")
+    for package in (*packages, *tasks):
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+class MemberWriter:
+    """The files of one seed, kept complete up to the last row while training goes on.
+
+    `position` is what an earlier writer of the same files returned: rows written after that are cut off.
+    """
+
+    FILES = ("metrics.csv", "evaluations.csv", "diagnostics.csv", "monitor.csv")
+
+    def __init__(self, folder: Path, env: str, position: Mapping[str, int] | None = None, seconds: float = 0.0) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder, self._start = folder, time.time() - seconds
+        self._history: list[tuple[int, Array, Array]] = []
+        if position is not None:
+            check_position(folder, position)
+        mode = "w" if position is None else "r+"
+        with contextlib.ExitStack() as opened:  # closes the first ones if another cannot be opened
+            self._files = {name: opened.enter_context(open_plain(folder / name, mode)) for name in self.FILES}
+            opened.pop_all()
+        if position is not None:
+            for name, file in self._files.items():
+                file.truncate(position[name])
+                file.seek(0, os.SEEK_END)
+            return
+        self._row("metrics.csv", METRICS)
+        self._row("diagnostics.csv", DIAGNOSTICS)
+        self._row("evaluations.csv", ("env_steps", "mean_return", "std_return", "mean_length"))
+        self._files["monitor.csv"].write("#" + json.dumps({"t_start": self._start, "env_id": env}) + "\nr,l,t\n")
+
+    def metrics(self, row: Mapping[str, Any]) -> None:
+        """One row of training."""
+        self._row("metrics.csv", [_plain(row[name]) for name in METRICS])
+
+    def diagnostics(self, row: Mapping[str, Any]) -> None:
+        """One row of how the learner looks from inside."""
+        self._row("diagnostics.csv", [_plain(row[name]) for name in DIAGNOSTICS])
+
+    def episode(self, episode: "td3.collect.collector.Episode") -> None:
+        """One finished episode, in the form that Stable-Baselines3's tools read."""
+        elapsed = round(time.time() - self._start, 6)
+        self._row("monitor.csv", (round(episode.episode_return, 6), episode.length, elapsed))
+
+    def evaluation(self, env_steps: int, returns: Array, lengths: Array) -> None:
+        """One evaluation, as a row and in the form that Stable-Baselines3's tools read."""
+        row = (env_steps, returns.mean(), returns.std(), lengths.mean())
+        self._row("evaluations.csv", [_plain(value) for value in row])
+        self._history.append((env_steps, returns, lengths))
+        self._write_history()
+        self.flush()
+
+    @property
+    def history(self) -> dict[str, Array]:
+        """All evaluations so far."""
+        names, columns = ("env_steps", "returns", "lengths"), zip(*self._history, strict=True)
+        return {name: np.array(column) for name, column in zip(names, columns, strict=False)}
+
+    def restore_history(self, history: Mapping[str, Array]) -> None:
+        """Take up the evaluations of an earlier writer."""
+        if history:
+            rows = zip(history["env_steps"].tolist(), history["returns"], history["lengths"], strict=True)
+            self._history = list(rows)
+            self._write_history()
+
+    def flush(self) -> None:
+        """Hand all rows to the operating system."""
+        for file in self._files.values():
+            file.flush()
+
+    def position(self) -> dict[str, int]:
+        """How many bytes of each file are written, after these are safely on disk."""
+        self.flush()
+        for file in self._files.values():
+            os.fsync(file.fileno())
+        return {name: os.fstat(file.fileno()).st_size for name, file in self._files.items()}
+
+    def close(self) -> None:
+        """Close the files."""
+        for file in self._files.values():
+            file.close()
+
+    def _row(self, name: str, values: Sequence[Any]) -> None:
+        csv.writer(self._files[name], lineterminator="\n").writerow(values)
+
+    def _write_history(self) -> None:
+        history = self.history
+        temporary = self.folder / ".evaluations.npz"
+        with os.fdopen(create(temporary), "wb") as file:
+            np.savez(file, timesteps=history["env_steps"], results=history["returns"], ep_lengths=history["lengths"])
+        temporary.replace(self.folder / "evaluations.npz")
+
+
+def check_position(folder: Path, position: Mapping[str, int]) -> None:
+    """Raise ValueError if rows that were written are no longer there."""
+    for name in MemberWriter.FILES:
+        size = (folder / name).stat().st_size if (folder / name).is_file() else -1
+        if size < position[name]:
+            raise ValueError(f"{folder.name}/{name} is shorter than it was")
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Only one process at a time may write a run; the lock goes with the process, however that ends."""
+    try:
+        import fcntl
+    except ImportError:  # not on Windows
+        yield
+        return
+    try:
+        lock = open_plain(path / ".lock", "a+")
+    except OSError as error:
+        raise RunError(f"{path} cannot be written ({error.strerror}): a run is gone on with where it lies.") from None
+    with lock as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RunError(f"{path} is being trained by another process: wait for it, or stop it first.") from None
+        yield
+
+
+def _plain(value: Any) -> Any:
+    return repr(float(value)) if isinstance(value, float | np.floating) else value
+
+
+def write_json(path: Path, values: Mapping[str, Any]) -> None:
+    """A small file of facts."""
+    write_atomically(path, json.dumps(values, indent=2).encode())
+
+
+def write_facts(path: Path, values: Mapping[str, Any]) -> None:
+    """The same before anything is trained: raises RunError where it cannot be written."""
+    try:
+        write_json(path, values)
+    except OSError as error:
+        raise RunError(f"{path} cannot be written ({error.strerror}): make room or give another --out.") from None
+
+
+def read_facts(path: Path) -> dict[str, Any]:
+    """What a small file of facts says, such as status.json or an agent's; nothing where it cannot be read."""
+    try:
+        found = read_json(path, LARGEST_JSON)
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+class Run:
+    """A run directory, to be read."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        check_run_folder(self.path)
+        try:
+            values = read_json(self.path / "config.json", LARGEST_JSON)
+        except (FileNotFoundError, NotADirectoryError):
+            raise RunError(f"{self.path} is not a run: it has no config.json. `td3 train` makes one.") from None
+        except OSError as error:
+            raise RunError(f"{self.path / 'config.json'} cannot be read ({error.strerror}).") from None
+        except ValueError as error:
+            raise RunError(f"{self.path / 'config.json'} is damaged: it is not JSON ({error}).") from None
+        if not isinstance(values, dict):
+            raise RunError(f"{self.path / 'config.json'} is damaged: it is not an object.")
+        self.config = TrainConfig.from_json(values)
+
+    def env_arguments(self, trust: bool, command: str) -> dict[str, Any]:
+        """What `make_environment` is called with; `command` is what was typed, for the sentence that refuses."""
+        require_trust(self.config, self.path, trust, command)
+        return self.config.env_arguments
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The seeds that were trained."""
+        return self.config.member_seeds
+
+    @property
+    def frozen(self) -> dict[int, dict[str, Any]]:
+        """Seeds that stopped before the others, each with its `env_steps` and the `reason`."""
+        told = read_facts(self.path / "status.json").get("frozen")
+        if not isinstance(told, dict):
+            return {}
+        known = {seed: told.get(str(seed)) for seed in self.seeds}
+        return {
+            seed: {"env_steps": facts["env_steps"], "reason": facts["reason"]}
+            for seed, facts in known.items()
+            if isinstance(facts, dict)
+            and isinstance(facts.get("env_steps"), int)
+            and isinstance(facts.get("reason"), str)
+        }
+
+    @property
+    def active_seeds(self) -> tuple[int, ...]:
+        """The seeds that were not frozen: what a mean over seeds covers."""
+        return tuple(seed for seed in self.seeds if seed not in self.frozen) or self.seeds
+
+    def folder(self, seed: int) -> Path:
+        """The files of one seed."""
+        return self.path / f"seed_{seed}"
+
+    def evaluations(self, seed: int) -> tuple[Array, Array]:
+        """Env steps `[evaluation]` and returns `[evaluation, episode]` of one seed."""
+        path = self.folder(seed) / "evaluations.npz"
+        try:
+            with zipfile.ZipFile(io.BytesIO(read_regular_file(path, LARGEST_NPZ))) as archive:
+                steps, returns = (_read_array(archive, name) for name in ("timesteps", "results"))
+        except (OSError, EOFError, ValueError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+            raise RunError(f"{self.folder(seed)} has no readable evaluations.npz ({error}).") from None
+        if steps.ndim != 1 or returns.ndim != 2 or len(steps) != len(returns) or returns.size == 0:
+            raise RunError(f"{self.folder(seed)} has an evaluations.npz without evaluations in it.")
+        in_order = steps[0] >= 0 and (np.diff(steps) > 0).all() and steps[-1] <= LARGEST_STEP
+        # All comparisons are false for NaN.
+        if not in_order or not (np.abs(returns) <= LARGEST_RETURN).all():
+            raise RunError(
+                f"{path} has env steps that do not increase, or returns that are not numbers: restore the file."
+            )
+        return steps, returns
+
+    def learning_curve(self) -> tuple[Array, Array]:
+        """Env steps `[evaluation]` and mean returns `[seed, evaluation]` of the seeds that were not frozen."""
+        curves = [self.evaluations(seed) for seed in self.active_seeds]
+        shortest = min(len(steps) for steps, _ in curves)
+        return curves[0][0][:shortest], np.stack([returns[:shortest].mean(1) for _, returns in curves])
+
+    def best_seed(self) -> int:
+        """The seed whose last evaluation was highest, of those that were not frozen."""
+        return max(self.active_seeds, key=lambda seed: float(self.evaluations(seed)[1][-1].mean()))
+
+    def agent(self, seed: int | None = None, which: str = "best") -> SavedAgent:
+        """A saved agent: of one seed (by default the best one), as it was at its best or at the end."""
+        if which not in ("best", "last"):
+            raise RunError(f"an agent is kept as it was at its best or at the last step; {which!r} is neither.")
+        chosen = self.best_seed() if seed is None else seed
+        if chosen not in self.seeds:
+            raise RunError(f"{self.path} has no seed {chosen}: it trained {_listed(self.seeds)}.")
+        if which == "last" and not (self.folder(chosen) / "last").exists() and (self.folder(chosen) / "best").exists():
+            raise RunError(
+                f"{self.path} has no agent of its last step yet, because it is still training or was killed: use the "
+                f"best one (--which best), or let it finish with  td3 resume {self.path}"
+            )
+        return load_agent(self.folder(chosen) / which)
+
+    def __repr__(self) -> str:
+        """Where it is and what it trained."""
+        return f"Run({str(self.path)!r}, env={self.config.env!r}, seeds={list(self.seeds)})"
+
+
+def require_trust(config: TrainConfig, path: Path, trust: bool, command: str) -> None:
+    """Refuse an environment whose name has a run import a module, unless its code is trusted."""
+    module, names_module, _ = config.env.partition(":")
+    if names_module and not trust:
+        raise RunError(
+            f"{path} is a run of {config.env}, and to make that environment executes the code of the module {module}: "
+            f"if you trust it, say so with  {command} --trust  (in Python: env=... or trust=True)."
+        )
+
+
+def _read_array(archive: zipfile.ZipFile, name: str) -> Array:
+    """An array of numbers from an archive; raises ValueError where what it says of its size is not its size."""
+    info = archive.getinfo(f"{name}.npy")
+    with archive.open(info) as file:
+        if np.lib.format.read_magic(file) != (1, 0):
+            raise ValueError(f"{name} is not an array as numpy writes them")
+        shape, by_columns, dtype = np.lib.format.read_array_header_1_0(file)
+        size = math.prod(shape) * dtype.itemsize
+        if dtype.kind not in "if" or by_columns or size > LARGEST_NPZ or size != info.file_size - file.tell():
+            raise ValueError(f"{name} is not an array of numbers of the size it says")
+        return np.frombuffer(file.read(size), dtype).reshape(shape)
+
+
+def _listed(seeds: Sequence[int]) -> str:
+    return f"seeds {seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else f"seed {seeds[0]}"
+
+
+def load(path: Path | str, seed: int | None = None, which: str = "best") -> SavedAgent:
+    """The agent in a run directory, or in an agent's own folder."""
+    folder = Path(path)
+    if (folder / "agent.json").exists():
+        return load_agent(folder)
+    return Run(folder).agent(seed, which)

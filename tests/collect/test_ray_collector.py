@@ -1,0 +1,258 @@
+import contextlib
+import os
+import signal
+from collections import defaultdict
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from cluster_worlds import length_of
+from scripted import SMALL
+
+from td3 import training
+from td3.collect import RayCollector
+from td3.collect.ray_collector import CHUNKS_WITHIN_BOUND, Collecting
+from td3.config import resolve
+from td3.engine import GraphEngine
+from td3.environments import check_environment, make_environment
+from td3.errors import EnvironmentFault
+from td3.policy import Policy
+from td3.run.checkpoints import Checkpoints
+from td3.run.directory import read_facts
+from td3.training import Silence, resume_run, train_run
+
+from .conftest import wait_for
+
+LEARNER = {**SMALL, "buffer_size": 100_000}
+
+
+def small(env="Counting-v0", **fields):
+    return resolve(f"cluster_worlds:{env}", **{**LEARNER, "workers": "ray", "eval_every": 0, **fields})
+
+
+@contextlib.contextmanager
+def collecting(config):
+    spaces = check_environment(make_environment(**config.env_arguments), config.env)
+    with contextlib.closing(RayCollector(config, spaces)) as collector:
+        yield collector
+
+
+def zero_policy(members=1):
+    layers = [(np.zeros((members, 4, 1), np.float32), np.zeros((members, 1), np.float32))]
+    return Policy(layers, (-1.0,), (1.0,), (4,), (1,))
+
+
+def collect_rounds(collector, rounds, updates=lambda round_: 0):
+    """Rows `[member, count, row]` and episodes of so many rounds."""
+    rows, episodes = [], []
+    while len(rows) < rounds:
+        collector.send(updates(len(rows)), lambda: zero_policy(len(collector.config.member_seeds)))
+        found = collector.take(updates(len(rows)))
+        if found is not None:
+            rows.append(found[0])
+            episodes += found[1]
+    return np.concatenate(rows, 1), episodes
+
+
+def names(rows):
+    """The episode of every row."""
+    return [(int(high) << 16) + int(low) for high, low in rows[:, :2]]
+
+
+def check_rows(rows):
+    """Every transition once, every episode from its beginning, without a gap; returns unfinished and all episodes."""
+    seen = defaultdict(list)
+    for episode, row in zip(names(rows), rows, strict=True):
+        seen[episode].append(np.split(row, [4, 5, 9, 10]))
+    unfinished = 0
+    for episode, parts in seen.items():
+        parts.sort(key=lambda part: part[0][2])
+        assert [int(part[0][2]) for part in parts] == list(range(len(parts))), f"episode {episode}"
+        for before, after in pairwise(parts):
+            assert before[2].tobytes() == after[0].tobytes()
+        for step, (_, action, next_state, reward, terminated) in enumerate(parts, 1):
+            # The last observation is that of the episode itself, and not the first of the next one.
+            assert next_state.tolist() == [episode >> 16, episode & 0xFFFF, step, action[0]]
+            assert reward[0] == step
+            assert terminated[0] == (step == length_of(episode) and episode % 2 == 0)
+        assert len(parts) <= length_of(episode)
+        unfinished += len(parts) < length_of(episode)
+    return unfinished, len(seen)
+
+
+def stored_rows(path):
+    checkpoint, _ = Checkpoints(path).newest()
+    return np.concatenate([rows for _, rows in checkpoint.rows()], 1)
+
+
+def updates_of(path):
+    return int(Checkpoints(path).newest()[0].tensors["updates"][0])
+
+
+def test_every_transition_arrives_once_with_its_own_next_state_and_ending(cluster):
+    config = small(envs=3, seeds=2, ray_address=cluster.address, learning_starts=60)
+    with collecting(config) as collector:
+        rows, episodes = collect_rounds(collector, 150)
+        figures = collector.figures()["collectors"]
+    assert rows.shape == (2, 450, 11)
+    for member in range(2):
+        unfinished, begun = check_rows(rows[member])
+        assert unfinished <= 3, "at the end each of the three has one episode under way"
+        assert len([e for e in episodes if e.member == member]) == begun - unfinished
+    assert not {*names(rows[0])} & {*names(rows[1])}, "members have episodes of their own"
+    # A policy of zeros acts with noise of 0.1: larger actions can only be random ones, and 60 of those were asked for.
+    random = np.abs(rows[0, :, 4]) > 0.6
+    assert 10 < random.sum() <= 60
+    assert not random[60 + 2 * 3 * collector.chunk_steps :].any()
+    assert figures["stored_steps"] == 450
+    assert figures["replaced"] == figures["discarded_steps"] == 0
+
+
+def test_what_was_acted_with_weights_older_than_the_bound_is_not_stored(cluster):
+    config = small(envs=2, ray_address=cluster.address, learning_starts=0, max_staleness=120)
+
+    def collect(sent, taken):
+        """Chunks asked for after so many updates, and taken after so many."""
+        collector.send(sent, zero_policy)
+        wait_for(lambda: arrived(collector), "all chunks")
+        return collector.take(taken)
+
+    with collecting(config) as collector:
+        assert collector.chunk_steps == 120 // (CHUNKS_WITHIN_BOUND * 2) == 10
+        assert collect(0, 0) is None, "they only say that they are there"
+        assert collect(0, 120) is not None
+        assert collector.most_stale == 120
+        waiting = collector.queued_steps
+        assert waiting > 0
+        assert collector.take(121) is None
+        assert collector.figures()["collectors"]["discarded_steps"] == waiting
+        assert any("more than 120 updates old" in sentence for sentence in collector.said)
+        # Whoever was late sends half as much the next time, and more again when it is in time.
+        assert collect(121, 121) is not None
+        assert collector.queued_steps == 2 * 5 - 2
+        while collector.queued_steps:
+            collector.take(121)
+        assert collect(121, 121) is not None
+        assert collector.queued_steps == 2 * 10 - 2
+        figures = collector.figures()["collectors"]["staleness_in_updates"]
+    assert (figures["bound"], figures["most"]) == (120, 120)
+
+
+def arrived(collector):
+    ready, _ = collector._ray.wait(list(collector._pending), num_returns=len(collector._pending), timeout=0)
+    return len(ready) == len(collector._pending)
+
+
+def test_an_environment_that_goes_on_failing_ends_the_run_with_its_words(cluster):
+    config = small("Failing-v0", ray_address=cluster.address)
+    with (
+        pytest.raises(EnvironmentFault, match=r"the gripper is stuck.*fault 3 of environment 0 of seed 0"),
+        collecting(config) as collector,
+    ):
+        collect_rounds(collector, 100)
+
+
+def test_a_collector_has_random_numbers_of_its_own():
+    config = small()
+
+    def first_rows(number, life):
+        inside = Collecting(
+            lambda: make_environment(**config.env_arguments), (0, 1), number, life, (-1.0,), (1.0,), 0.1
+        )
+        inside.greet()
+        return inside.collect(None, 8).rows.tobytes()
+
+    different = {first_rows(number, life) for number, life in ((0, 0), (1, 0), (0, 1))}
+    assert len(different) == 3
+    assert first_rows(0, 0) in different
+
+
+@pytest.mark.long
+def test_a_learner_that_works_by_graphs_stores_the_same_rows(cluster, tmp_path, monkeypatch):
+    # As beside a GPU: rows travel in pieces of fixed size, and the actors are copied to where numpy can read them.
+    def by_graphs(agent, buffer, config, threads):
+        return GraphEngine(agent, buffer, config.member_seeds, config.td3, config.envs)
+
+    monkeypatch.setattr(training, "make_engine", by_graphs)
+    config = small(envs=2, seeds=2, steps=101, ray_address=cluster.address, out=tmp_path / "run")
+    train_run(config)
+    rows = stored_rows(tmp_path / "run")
+    assert rows.shape == (2, 102, 11), "the last round is a whole one"
+    for member in range(2):
+        assert check_rows(rows[member])[0] <= 2
+    assert updates_of(tmp_path / "run") == 102 - LEARNER["learning_starts"]
+
+
+class Events(Silence):
+    """Does something at an env step, and remembers what was said."""
+
+    def __init__(self, events=()):
+        self.events, self.said, self.told_at, self.env_steps = list(events), [], [], 0
+
+    def progressed(self, env_steps):
+        self.env_steps = env_steps
+        if self.events and self.events[0](env_steps, self.said):
+            self.events.pop(0)
+
+    def warned(self, text):
+        self.said.append(text)
+        self.told_at.append(self.env_steps)
+
+
+def test_a_run_outlives_a_killed_worker_a_hung_one_and_a_lost_machine_and_is_resumed(cluster, tmp_path):
+    # Nobody waits for what is gone, and at most what it had under way is lost.
+    happened = []
+    for file in cluster.processes.iterdir():  # of other tests
+        file.unlink()
+
+    def when(said, do):
+        """As soon as so much was said and all three are at work."""
+
+        def event(env_steps, sentences):
+            if env_steps < 60 or len(sentences) < said or len(cluster.pids()) < 3:
+                return False
+            happened.append(env_steps)
+            do()
+            return True
+
+        return event
+
+    events = Events(
+        [
+            when(0, lambda: os.kill(min(cluster.pids()), signal.SIGKILL)),
+            when(1, lambda: os.kill(min(cluster.pids()), signal.SIGSTOP)),
+            when(2, lambda: os.killpg(cluster.second.pid, signal.SIGKILL)),
+            when(3, lambda: os.kill(os.getpid(), signal.SIGINT)),
+        ]
+    )
+    path = tmp_path / "run"
+    config = small("SlowCounting-v0", envs=3, steps=90_000, ray_address=cluster.address, out=path, env_timeout=1.0)
+    with pytest.raises(KeyboardInterrupt):
+        train_run(config, events)
+    assert "died" in events.said[0]
+    assert "gave no answer for 2 s and was replaced; the episode that it had begun is lost" in events.said[1]
+    assert events.told_at[1] > happened[1] + 30, "the learner went on while one of three collectors hung"
+    status = read_facts(path / "status.json")
+    collectors, done = status["collectors"], status["env_steps"]
+    assert status["status"] == "interrupted"
+    assert done == collectors["stored_steps"]
+    assert collectors["replaced"] == len(events.said) >= 3
+    rows = stored_rows(path)
+    unfinished, _ = check_rows(rows[0])
+    assert unfinished <= collectors["lost_chunks"] + 3
+    assert collectors["staleness_in_updates"]["most"] <= config.max_staleness
+    assert updates_of(path) == done - LEARNER["learning_starts"], "one update per env step, as in any other run"
+
+    later = Events([lambda env_steps, _: env_steps >= done + 60 and not os.kill(os.getpid(), signal.SIGINT)])
+    with pytest.raises(KeyboardInterrupt):
+        resume_run(path, None, later, trust=True)
+    assert later.said == [
+        "collectors begin anew: the episodes that were under way are lost, and the run goes on with new ones."
+    ]
+    longer = stored_rows(path)
+    assert longer[:, :done].tobytes() == rows.tobytes()
+    assert not {*names(rows[0])} & {*names(longer[0, done:])}, "nothing that was done before is done again"
+    check_rows(longer[0])
+    status = read_facts(path / "status.json")
+    assert status["collectors"]["stored_steps"] == status["env_steps"] == longer.shape[1]
+    assert updates_of(path) == status["env_steps"] - LEARNER["learning_starts"]
