@@ -432,7 +432,7 @@ def test_a_video_that_cannot_be_made_is_refused_before_the_training(capsys, monk
 
 
 def test_ctrl_c_ends_with_130_and_what_was_learned(capsys, monkeypatch, tmp_path):
-    from td3.report.progress import ProgressDisplay
+    from td3.callbacks.progress import ProgressDisplay
 
     def interrupt(self, env_steps):
         self.env_steps = env_steps

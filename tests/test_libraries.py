@@ -38,7 +38,7 @@ def test_a_run_has_what_it_needs_and_leaves_everything_as_it_was(tmp_path, monke
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(torch.backends.cudnn, "deterministic", False)
     before, during = flags(), []
-    monkeypatch.setattr(training.Training, "_round", lambda self, observer: during.append(flags()) or 1 / 0)
+    monkeypatch.setattr(training.Trainer, "_round", lambda self: during.append(flags()) or 1 / 0)
     with pytest.raises(ZeroDivisionError):
         td3.train("Scripted-v0", steps=60, out=tmp_path / "run", **SMALL)
     assert during[0][:3] == (False, False, True)

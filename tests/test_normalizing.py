@@ -155,7 +155,7 @@ def interrupted(tmp_path_factory):
     folder = tmp_path_factory.mktemp("interrupted")
     train_run(resolve("Rail-v0", out=folder / "whole", **RESUMED))
     with pytest.raises(Stop):
-        train_run(resolve("Rail-v0", out=folder / "cut", **RESUMED), Stopping(110))
+        train_run(resolve("Rail-v0", out=folder / "cut", **RESUMED), [Stopping(110)])
     return folder / "cut", fingerprint(folder / "whole")
 
 
@@ -163,16 +163,16 @@ def interrupted(tmp_path_factory):
 def test_a_stopped_run_goes_on_exactly_and_needs_everything_it_saved(interrupted, forgotten, tmp_path, monkeypatch):
     cut, expected = interrupted
     shutil.copytree(cut, tmp_path / "cut")
-    real = training.Training._restore
+    real = training.Trainer._restore
 
-    def forgetful(self, checkpoint, observer):
+    def forgetful(self, checkpoint):
         name = f"agent.observations.{forgotten}"
         tensors = {key: value for key, value in checkpoint.tensors.items() if key != name}
         assert (len(tensors) < len(checkpoint.tensors)) == (forgotten is not None)
-        real(self, checkpoint._replace(tensors=tensors), observer)
+        real(self, checkpoint._replace(tensors=tensors))
 
-    monkeypatch.setattr(training.Training, "_restore", forgetful)
-    resume_run(tmp_path / "cut", observer=Stopping())
+    monkeypatch.setattr(training.Trainer, "_restore", forgetful)
+    resume_run(tmp_path / "cut", callbacks=[Stopping()])
     assert (fingerprint(tmp_path / "cut") == expected) == (forgotten is None)
 
 

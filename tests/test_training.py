@@ -13,11 +13,12 @@ from scripted import SMALL
 from stable_baselines3.common.monitor import Monitor, get_monitor_files
 
 import td3
+from td3.callbacks.base import WarningsCallback
 from td3.config import preset_config, resolve
 from td3.environments import make_environment
 from td3.errors import ConfigError, EnvironmentFault
 from td3.run.checkpoints import Checkpoints
-from td3.training import Silence, StopSignals, is_milestone, train_run
+from td3.training import StopSignals, is_milestone, train_run
 
 
 def trained_with(tmp_path: Path, env: str = "Scripted-v0", **fields) -> td3.Run:
@@ -197,45 +198,46 @@ def test_how_often_a_run_is_evaluated_does_not_change_what_it_learns(tmp_path):
     assert comparable(often, 0)[-1] == comparable(seldom, 0)[-1]
 
 
-class Witness(Silence):
+class Witness(WarningsCallback):
     """Writes down what it is told, and may interrupt."""
 
     def __init__(self, interrupt_at: int | None = None):
         self.told, self.interrupt_at = [], interrupt_at
 
-    def started(self, config, path, device):
-        self.told.append(("started", config.env, path, device))
+    def on_training_start(self, trainer):
+        self.told.append(("start", trainer.config.env, trainer.path, trainer.placement))
 
-    def progressed(self, env_steps):
-        self.told.append(("progressed", env_steps))
+    def on_env_step(self, trainer):
+        env_steps = trainer.env_steps
+        self.told.append(("env step", env_steps))
         if env_steps == self.interrupt_at:
             raise KeyboardInterrupt
 
-    def logged(self, env_steps, rows):
-        self.told.append(("logged", env_steps, len(rows)))
+    def on_log(self, trainer, rows):
+        self.told.append(("log", trainer.env_steps, len(rows)))
 
-    def evaluated(self, env_steps, evaluation):
-        self.told.append(("evaluated", env_steps, evaluation.returns.shape))
+    def on_evaluation(self, trainer, evaluation):
+        self.told.append(("evaluation", evaluation.env_steps, evaluation.returns.shape))
 
 
-def test_an_observer_is_told_everything_in_order(tmp_path):
+def test_a_callback_gets_every_event_in_order(tmp_path):
     witness = Witness()
     train_run(
         resolve(
             "Scripted-v0", steps=4, seeds=2, **{**SMALL, "learning_starts": 0, "eval_every": 2}, out=tmp_path / "r"
         ),
-        witness,
+        [witness],
     )
     assert witness.told == [
-        ("started", "Scripted-v0", tmp_path / "r", "cpu"),
-        ("evaluated", 0, (2, 2)),
-        ("progressed", 1),
-        ("evaluated", 2, (2, 2)),
-        ("progressed", 2),
-        ("progressed", 3),
-        ("logged", 4, 2),
-        ("evaluated", 4, (2, 2)),
-        ("progressed", 4),
+        ("start", "Scripted-v0", tmp_path / "r", "cpu"),
+        ("evaluation", 0, (2, 2)),
+        ("env step", 1),
+        ("evaluation", 2, (2, 2)),
+        ("env step", 2),
+        ("env step", 3),
+        ("log", 4, 2),
+        ("evaluation", 4, (2, 2)),
+        ("env step", 4),
     ]
 
 

@@ -5,24 +5,26 @@ import sys
 
 if sys.argv[:1] == ["-m"] and not sys.flags.safe_path and sys.path[:1] == [os.getcwd()]:  # noqa: PTH109
     # `python -m td3` looks for every module in the current folder first, where a downloaded run may lie. Nothing is
-    # taken from there but an environment's own module (environments/own.py).
+    # taken from there but an environment's own module (environments/spec.py).
     del sys.path[0]
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from td3.callbacks import Callback
     from td3.config import TD3Config, TrainConfig
     from td3.run.directory import Run, load
     from td3.training import resume, train
 
 __version__ = "0.1.0"
-__all__ = ["Run", "TD3Config", "TrainConfig", "load", "resume", "train"]
+__all__ = ["Callback", "Run", "TD3Config", "TrainConfig", "load", "resume", "train"]
 
 _HOMES = {
     "train": "td3.training",
     "resume": "td3.training",
     "load": "td3.run.directory",
     "Run": "td3.run.directory",
+    "Callback": "td3.callbacks",
     "TD3Config": "td3.config",
     "TrainConfig": "td3.config",
 }

@@ -383,42 +383,36 @@ def _train_config(command: TrainCommand) -> TrainConfig:
 
 
 def resume_command(command: ResumeCommand) -> int:
-    """Go on with a run, with a live display."""
-    from td3.run.checkpoints import Checkpoints
+    """Continue a run, with a live display."""
     from td3.training import resume_run
 
-    checkpoint, _ = Checkpoints(command.run).newest() if command.track else (None, [])
-    first_step = 0 if checkpoint is None else checkpoint.env_steps
-    return _trained(command, partial(resume_run, command.run, command.steps, trust=command.trust), first_step)
+    return _trained(command, partial(resume_run, command.run, command.steps, trust=command.trust))
 
 
 def _trained(
     command: TrainCommand | ResumeCommand,
     training: Callable[[Any], Any],
-    first_step: int = 0,
     capture_video: bool = False,
 ) -> int:
     """Do it, and say what came of it."""
     import numpy as np
 
+    from td3.callbacks.progress import ProgressDisplay, RetryingConsole, describe
+    from td3.callbacks.tracking import WeightsAndBiases, wandb_mode
     from td3.evaluate import Evaluation
-    from td3.report.live import Together
     from td3.report.next_steps import next_steps
-    from td3.report.progress import ProgressDisplay, RetryingConsole, describe
-    from td3.report.tracking import WeightsAndBiases, wandb_mode
     from td3.run.checkpoints import Checkpoints
     from td3.run.directory import Run
 
     display = ProgressDisplay(RetryingConsole(stderr=command.json, highlight=False))
-    observer = Together(display, [WeightsAndBiases(command.wandb_project, first_step)] if command.track else [])
+    trackers = [WeightsAndBiases(command.wandb_project)] if command.track else []
     interrupted = False
     try:
-        training(observer)
+        training([display, *trackers])
     except KeyboardInterrupt:
         interrupted = True
     finally:
         display.close()
-        observer.close()
     if display.path is None:
         return 130
     if interrupted and display.last is None:  # not even one evaluation
@@ -468,9 +462,9 @@ def _trained(
 
 def evaluate_command(command: EvaluateCommand) -> int:
     """Evaluate every seed of a run."""
+    from td3.callbacks.progress import describe
     from td3.environments import make_environment
     from td3.evaluate import Evaluator, held_out
-    from td3.report.progress import describe
     from td3.run.directory import Run
 
     run, purpose = Run(command.run), held_out(command.episode_seed)
@@ -659,7 +653,7 @@ def tune_command(command: TuneCommand) -> int:
 
 def sweep_command(command: SweepCommand) -> int:
     """Train all of it and print the table."""
-    from td3.report.progress import sweep_lines
+    from td3.callbacks.progress import sweep_lines
     from td3.sweep import run_sweep
 
     runs, say = _sweep_runs(command), (lambda line: None) if command.json else partial(print, flush=True)
@@ -743,7 +737,7 @@ def explain_command(command: ExplainCommand) -> int:
 
 def reproduce_command(command: ReproduceCommand) -> int:
     """List stored results, or train rows again and compare them."""
-    from td3.report.progress import ProgressDisplay, RetryingConsole
+    from td3.callbacks.progress import ProgressDisplay, RetryingConsole
     from td3.reproduce.command import listing, reproduce
     from td3.run.directory import Run, read_facts
     from td3.training import resume_run, train_run
@@ -754,7 +748,7 @@ def reproduce_command(command: ReproduceCommand) -> int:
         display = ProgressDisplay(RetryingConsole(stderr=command.json, highlight=False))
         try:
             resumed = (out / "config.json").exists()
-            return resume_run(out, observer=display) if resumed else train_run(replace(config, out=out), display)
+            return resume_run(out, None, [display]) if resumed else train_run(replace(config, out=out), [display])
         finally:
             display.close()
 

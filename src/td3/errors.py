@@ -1,4 +1,4 @@
-"""What a person can mend: each error is one sentence that says what was given and what to do."""
+"""Errors that a user can fix: each is one sentence that says what was given and what to do."""
 
 
 class UserError(Exception):
@@ -23,6 +23,10 @@ class MissingExtra(UserError):
 
 class RunError(UserError):
     """A run directory that cannot be written, read or used."""
+
+
+class CallbackError(UserError):
+    """A callback that raised, or that cannot be used."""
 
 
 class AgentFileError(UserError):

@@ -34,6 +34,13 @@ class Evaluation(NamedTuple):
     returns: Array
     lengths: Array
     visits: Array | None = None
+    env_steps: int = 0
+    """When the policy was taken: evaluations beside training end later."""
+
+    @property
+    def mean_return(self) -> Array:
+        """The mean over episodes, `[seed]`."""
+        return np.asarray(self.returns.mean(1))
 
 
 class Evaluator:
@@ -147,7 +154,8 @@ class EvaluationWorkers:
             self._deaths = 0
             for index in sorted(skipped):
                 parts.insert(index, _not_played(parts[0]))
-            yield env_steps, Evaluation(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+            returns, lengths, visits = (np.concatenate(arrays) for arrays in zip(*(p[:3] for p in parts), strict=True))
+            yield env_steps, Evaluation(returns, lengths, visits, env_steps)
 
     def _begin_again(self) -> None:
         """A process died: new ones play the same episodes, which give the same numbers."""

@@ -28,6 +28,8 @@ from torch import Tensor
 from td3.algorithm import Agent, NormalizedReplayBuffer, ReplayBuffer, make_replay_buffer
 from td3.algorithm.optimizer import NonFinite
 from td3.backends import cpu
+from td3.callbacks.base import Callback, CallbackList, WarningsCallback
+from td3.callbacks.standard import standard_callbacks
 from td3.collect import RayCollector, require_cluster
 from td3.collect.collector import Collector, Episode
 from td3.config import TD3Config, TrainConfig, resolve
@@ -47,15 +49,14 @@ from td3.environments import (
 )
 from td3.environments.guarded import opened
 from td3.environments.spec import EnvFactory, parse_env
-from td3.errors import ConfigError, Diverged, EnvironmentFault, RunError
-from td3.evaluate import Evaluation, EvaluationWorkers, Evaluator
+from td3.errors import CallbackError, ConfigError, Diverged, EnvironmentFault, RunError
+from td3.evaluate import EvaluationWorkers, Evaluator
 from td3.files import check_run_folder
 from td3.libraries import library_variables
 from td3.pixels.encoder import EncoderPlan
 from td3.pixels.frame_buffer import FrameReplayBuffer, frame_buffer_bytes
 from td3.pixels.layout import convolutions_for, encoder_shapes, layout_of
 from td3.policy import Array
-from td3.report.live import Companions
 from td3.resources import available_threads, gigabytes, require_memory, require_network_memory
 from td3.run.agent_file import save_agent
 from td3.run.checkpoints import Checkpoint, Checkpoints, check_facts, fill_buffer
@@ -97,74 +98,11 @@ SNAPSHOTS = 10
 """Actors kept along the way, besides the newly initialized: enough for a film of the learning."""
 
 
-@runtime_checkable
-class Observer(Protocol):
-    """Someone who watches a run: a progress display, a test. It sees everything and changes nothing."""
-
-    def started(self, config: TrainConfig, path: Path, device: str) -> None:
-        """The run directory exists and training is about to begin."""
-
-    def progressed(self, env_steps: int) -> None:
-        """Another round of env steps is done."""
-
-    def logged(self, env_steps: int, rows: Sequence[dict[str, Any]]) -> None:
-        """A row of metrics per seed was written."""
-
-    def evaluated(self, env_steps: int, evaluation: Evaluation) -> None:
-        """All seeds were evaluated."""
-
-    def warned(self, text: str) -> None:
-        """Something went wrong that training survives."""
-
-    def diagnosed(self, env_steps: int, rows: Sequence[dict[str, Any]]) -> None:
-        """A row of diagnostics per seed was written."""
-
-    def spent(self, env_steps: int, seconds: dict[str, float]) -> None:
-        """Where the time went since it was told before."""
-
-    def hinted(self, text: str) -> None:
-        """Something looks wrong: a sentence that was not said before."""
-
-    def noted(self, text: str) -> None:
-        """Something worth knowing about how this run is done, as it starts."""
-
-
-class Silence:
-    """The observer who looks away."""
-
-    def started(self, config: TrainConfig, path: Path, device: str) -> None:
-        """Nothing."""
-
-    def progressed(self, env_steps: int) -> None:
-        """Nothing."""
-
-    def logged(self, env_steps: int, rows: Sequence[dict[str, Any]]) -> None:
-        """Nothing."""
-
-    def evaluated(self, env_steps: int, evaluation: Evaluation) -> None:
-        """Nothing."""
-
-    def warned(self, text: str) -> None:
-        """Say it the way Python says such things."""
-        warnings.warn(text, stacklevel=2)
-
-    def diagnosed(self, env_steps: int, rows: Sequence[dict[str, Any]]) -> None:
-        """Nothing."""
-
-    def spent(self, env_steps: int, seconds: dict[str, float]) -> None:
-        """Nothing."""
-
-    def hinted(self, text: str) -> None:
-        """Nothing."""
-
-    def noted(self, text: str) -> None:
-        """Nothing."""
-
-
-def train(env: Any, *, preset: str = "author", **settings: Any) -> Run:
+def train(env: Any, *, preset: str = "author", callbacks: Sequence[Callback] = (), **settings: Any) -> Run:
     """Train and return the run: `td3.train("HalfCheetah-v5", steps=100_000, seeds=3, batch_size=128)`.
 
-    Instead of a name, `env` may be a class of environments or a function that makes one.
+    Instead of a name, `env` may be a class of environments or a function that makes one. `callbacks` are told what
+    happens, and may stop the run (`td3.Callback`).
     """
     given = parse_env(env)
     if given.env_kwargs:
@@ -173,15 +111,17 @@ def train(env: Any, *, preset: str = "author", **settings: Any) -> Run:
     config.require_updates()
     for warning in config.warnings():
         warnings.warn(warning, stacklevel=2)
-    return train_run(config, factory=given.factory)
+    return train_run(config, [WarningsCallback(), *callbacks], given.factory)
 
 
 @library_variables()
 @sigterm_as_interrupt()
-def train_run(config: TrainConfig, observer: Observer | None = None, factory: EnvFactory | None = None) -> Run:
-    """Train as configured; Ctrl-C saves what was learned, and then goes on up as KeyboardInterrupt.
+def train_run(
+    config: TrainConfig, callbacks: Sequence[Callback] | None = None, factory: EnvFactory | None = None
+) -> Run:
+    """Train as configured; Ctrl-C saves what was learned, and is then raised as KeyboardInterrupt.
 
-    `maker` makes the environment where its name alone cannot.
+    `factory` makes the environment where its name alone cannot. Without `callbacks`, warnings are Python's own.
     """
     env_arguments = _env_arguments(config, factory)
     spaces = _probe_environment(config, env_arguments)
@@ -192,20 +132,29 @@ def train_run(config: TrainConfig, observer: Observer | None = None, factory: En
         require_no_run(path)  # another process may have been faster
         write_facts(path / "versions.json", versions())
         write_facts(path / "config.json", config.to_json())
-        _train(config, env_arguments, spaces, in_host_ram, observer or Silence(), None)
+        _train(config, env_arguments, spaces, in_host_ram, callbacks, None)
     return Run(path)
 
 
-def resume(path: Path | str, *, steps: int | None = None, env: Any = None, trust: bool = False) -> Run:
-    """Go on with a run that was interrupted, or, with more steps, with a finished one.
+def resume(
+    path: Path | str,
+    *,
+    steps: int | None = None,
+    env: Any = None,
+    trust: bool = False,
+    callbacks: Sequence[Callback] = (),
+) -> Run:
+    """Continue a run that was interrupted or stopped, or, with more steps, a finished one.
+
+    Give the same `callbacks` again: those that keep a state get it back.
 
     `env` is needed where the run was trained on a function of yours: the same one again. A run whose environment is
     named `module:Class` is resumed with that class as `env`, or with `trust`, which has the module imported.
     """
-    given = None if env is None else parse_env(env)
+    given, told = None if env is None else parse_env(env), [WarningsCallback(), *callbacks]
     if given is None or given.factory is not None:
-        return resume_run(Path(path), steps, factory=given and given.factory, trust=trust)
-    return resume_run(Path(path), steps, trust=trust, env=given.env)
+        return resume_run(Path(path), steps, told, given and given.factory, trust=trust)
+    return resume_run(Path(path), steps, told, trust=trust, env=given.env)
 
 
 @library_variables()
@@ -213,7 +162,7 @@ def resume(path: Path | str, *, steps: int | None = None, env: Any = None, trust
 def resume_run(
     path: Path,
     steps: int | None = None,
-    observer: Observer | None = None,
+    callbacks: Sequence[Callback] | None = None,
     factory: EnvFactory | None = None,
     *,
     trust: bool = False,
@@ -223,7 +172,6 @@ def resume_run(
 
     A module that the run's environment names is imported only with `trust`, or where `env` is that name.
     """
-    observer = observer or Silence()
     check_run_folder(path)
     checkpoints = Checkpoints(path)
     with locked(path) if path.is_dir() else contextlib.nullcontext():
@@ -256,17 +204,16 @@ def resume_run(
                 f"{path} cannot be resumed: {why}, and to begin again would overwrite what it learned in {lost:,} "
                 f"env steps. To train it anew:  td3 train --config {path / 'config.json'} --out ANOTHER"
             )
-        for sentence in refused:
-            place = "the beginning" if checkpoint is None else f"env step {checkpoint.env_steps:,}"
-            observer.warned(f"{sentence}; going on from {place}.")
+        place = "the beginning" if checkpoint is None else f"env step {checkpoint.env_steps:,}"
+        notices = [f"{sentence}; continuing from {place}." for sentence in refused]
         if checkpoint is not None:
-            _compare_versions(checkpoint.facts.get("versions", {}), observer)
+            notices += _changed_versions(checkpoint.facts.get("versions", {}))
         env_arguments = _env_arguments(config, factory)
         spaces = _probe_environment(config, env_arguments)
         in_host_ram = _require_room(config, spaces, checkpoint, resumed=True)
         # Before the first checkpoint of an extension: a run that is killed until then still knows how long it is to be.
         write_facts(path / "config.json", config.to_json())
-        _train(config, env_arguments, spaces, in_host_ram, observer, checkpoint)
+        _train(config, env_arguments, spaces, in_host_ram, callbacks, checkpoint, notices)
     return Run(path)
 
 
@@ -308,12 +255,12 @@ def _check_rows(config: TrainConfig, checkpoint: Checkpoint) -> None:
         pass
 
 
-def _compare_versions(before: Mapping[str, str], observer: Observer) -> None:
+def _changed_versions(before: Mapping[str, str]) -> list[str]:
+    """A sentence if a package that results depend on has another version than when the checkpoint was written."""
     now, before = versions(), {"kernels": "PyTorch", **before}  # there were no others once
     known = [name for name in now if name in before]  # another package that came since changes nothing
     changed = [f"{name} {before[name]} is now {now[name]}" for name in known if before[name] != now[name]]
-    if changed:
-        observer.warned(f"{'; '.join(changed)}: the run goes on, but not as it would have.")
+    return [f"{'; '.join(changed)}: the run goes on, but not as it would have."] if changed else []
 
 
 def _env_arguments(config: TrainConfig, factory: EnvFactory | None) -> dict[str, Any]:
@@ -370,19 +317,17 @@ def _train(
     env_arguments: Mapping[str, Any],
     spaces: TaskSpaces,
     in_host_ram: bool,
-    observer: Observer,
+    callbacks: Sequence[Callback] | None,
     checkpoint: Checkpoint | None,
+    notices: Sequence[str] = (),
 ) -> None:
+    told = CallbackList([*([WarningsCallback()] if callbacks is None else callbacks), *standard_callbacks()])
     make, buffer_size = partial(make_environment, **env_arguments), min(config.td3.buffer_size, _longest(config))
     try:
         with backend_flags(config.tf32):
-            training = Training(config, spaces, make, choose_device(config.device), buffer_size, in_host_ram)
-            companions = Companions(observer, 0 if checkpoint is None else checkpoint.env_steps)
-            try:
-                training.run(companions, checkpoint)
-            finally:
-                training.close()
-                companions.close()
+            trainer = Trainer(config, spaces, make, choose_device(config.device), buffer_size, in_host_ram)
+            with contextlib.closing(trainer):
+                trainer.run(told, checkpoint, notices)
     except torch.OutOfMemoryError:
         raise ConfigError(
             "the GPU has no memory left: train fewer seeds, lower --td3.buffer-size, or use --device cpu."
@@ -573,8 +518,8 @@ def make_evaluator(
     return EvaluationWorkers(*evaluation, config.env_timeout)
 
 
-class Training:
-    """Everything that a run keeps in its hands, and the loop itself."""
+class Trainer:
+    """The loop and everything that it needs; callbacks get it with every event."""
 
     def __init__(
         self,
@@ -603,7 +548,7 @@ class Training:
         self.buffer = make_buffer(len(seeds), buffer_size, spaces, device, in_host_ram)
         if self.agent.normalizer is not None:
             self.buffer = NormalizedReplayBuffer(self.buffer, self.agent.normalizer)
-        self._place = f"{self.buffer.rows.device}" + (", replay buffer in the host's RAM" if in_host_ram else "")
+        self.placement = f"{self.buffer.rows.device}" + (", replay buffer in the host's RAM" if in_host_ram else "")
         threads = config.threads or available_threads()
         bounds = (spaces.action_low, spaces.action_high)
         self.remote: RayCollector | None = None
@@ -619,10 +564,11 @@ class Training:
                 made.enter_context(contextlib.closing(self.evaluator))
                 made.enter_context(contextlib.closing(environments))
                 if worker_backend.kind != "none":
-                    self._place += f", {worker_backend}"
+                    self.placement += f", {worker_backend}"
                 self.collector = Collector(environments, seeds, *bounds, settings.exploration_noise)
             self._made = made.pop_all()
         self.env_steps = 0
+        self.status, self.stop_reason = "running", ""
         self._frozen: dict[int, dict[str, Any]] = {}
         self._warned_seeds: set[int] = set()
         self._snapshots: dict[int, Agent] = {}
@@ -633,64 +579,77 @@ class Training:
         self._logged_updates = np.zeros(len(seeds), np.int64)
         self._writing = ThreadPoolExecutor(min(MOST_WRITING, len(seeds)), "td3 writing")
 
-    def run(self, observer: Observer, checkpoint: Checkpoint | None) -> None:
-        """Train to the last env step, from the first or from a checkpoint."""
-        config = self.config
+    def stop(self, reason: str) -> None:
+        """End training after this round, as if it had been the last: evaluated, saved, and resumable."""
+        self.stop_reason = reason
+
+    def run(self, callbacks: CallbackList, checkpoint: Checkpoint | None, notices: Sequence[str] = ()) -> None:
+        """Train to the last env step, from the first or from a checkpoint; `notices` are warnings to begin with."""
+        config, self.callbacks = self.config, callbacks
+        self.first_step = 0 if checkpoint is None else checkpoint.env_steps
         assert config.out is not None
         self.path, self._begun, self._time = config.out, time.monotonic(), TimeBudget()
         self._checkpoints = Checkpoints(self.path)
         self._saving_seconds, self._last_save, self._save_cost = 0.0, time.monotonic(), 0.0
-        status: dict[str, Any] = {"status": "failed"}
+        self.status, reason = "failed", ""
         self.writers: list[MemberWriter] = []
         try:
+            for notice in notices:
+                self.warn(notice)
             if checkpoint is None:
                 self._checkpoints.start_new()
                 self.writers = [MemberWriter(self.path / f"seed_{seed}", config.env) for seed in config.member_seeds]
             else:
                 try:
-                    self._restore(checkpoint, observer)
+                    self._restore(checkpoint)
                 except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
                     raise RunError(f"{self.path} has a checkpoint that does not fit its run ({error}).") from error
             self._write_status("running")
-            observer.started(config, self.path, self._place)
+            self.callbacks.on_training_start(self)
             if self.buffer.rows.device.type == "cpu" and cpu.why_not():
-                observer.noted(f"Updates are slower than they could be, because {cpu.why_not()}.")
+                self.info(f"Updates are slower than they could be, because {cpu.why_not()}.")
             for member, facts in self._frozen.items():
-                observer.noted(f"Seed {config.member_seeds[member]} stays frozen: {facts['reason']}")
+                self.info(f"Seed {config.member_seeds[member]} stays frozen: {facts['reason']}")
             if checkpoint is None and (note := config.warm_up_note()):
-                observer.noted(note)
+                self.info(note)
             if config.env_kwargs:
-                observer.noted(f"Made with {json.dumps(config.env_kwargs)}.")
+                self.info(f"Made with {json.dumps(config.env_kwargs)}.")
             if config.normalize_observations:
-                observer.noted("Observations are normalized by their running mean and standard deviation.")
+                self.info("Observations are normalized by their running mean and standard deviation.")
             if self.spaces.flattened:
-                observer.noted(f"Observations: {self.spaces.flattened}, flattened to {self.spaces.state_size} numbers.")
+                self.info(f"Observations: {self.spaces.flattened}, flattened to {self.spaces.state_size} numbers.")
             if checkpoint is None:
-                self._evaluate(observer)
-                self._save_checkpoint(observer)  # so that there is one, however early the end comes
+                self._evaluate()
+                self._save_checkpoint()  # so that there is one, however early the end comes
+            self._raise_failure()
             with StopSignals() as stopped:
-                while self.env_steps < config.steps:
-                    self._round(observer)
+                while self.env_steps < config.steps and not self.stop_reason:
+                    self._round()
+                    self._raise_failure()
                     if stopped.noted:
                         stopped.deaf = True  # a save that was begun is finished
-                        self._save_checkpoint(observer)
+                        self._save_checkpoint()
                         raise KeyboardInterrupt
-            self._record_evaluations(observer, wait=True)
+            self._record_evaluations(wait=True)
             if self._saved != self.env_steps:  # else it was killed after its last checkpoint
-                self._save_checkpoint(observer)
-            status = {"status": "finished"}
+                self._save_checkpoint()
+            self._raise_failure()
+            self.status, reason = ("stopped", self.stop_reason) if self.stop_reason else ("finished", "")
         except KeyboardInterrupt:
-            status = {"status": "interrupted"}
+            self.status = "interrupted"
             raise
+        except CallbackError as error:
+            reason = str(error)
+            raise CallbackError(f"{reason} {self._resume_hint()}") from error.__cause__
         except NonFinite as error:
-            status["reason"] = self._diagnosis(str(error), range(self.agent.members))
-            raise Diverged(f"{status['reason']} {self._resume_hint()}") from None
+            reason = self._diagnosis(str(error), range(self.agent.members))
+            raise Diverged(f"{reason} {self._resume_hint()}") from None
         except EnvironmentFault as error:
-            status["reason"] = str(error)
+            reason = str(error)
             raise EnvironmentFault(f"{error} {self._resume_hint()}") from error
         except OSError as error:
-            status["reason"] = f"{error.filename or self.path} cannot be written ({error.strerror})."
-            raise RunError(f"{status['reason']} {self._resume_hint()}") from error
+            reason = f"{error.filename or self.path} cannot be written ({error.strerror})."
+            raise RunError(f"{reason} {self._resume_hint()}") from error
         finally:
             # A disk that is full must not hide why the run ended.
             with contextlib.suppress(OSError):
@@ -699,38 +658,54 @@ class Training:
                 with contextlib.suppress(OSError):
                     writer.close()
             with contextlib.suppress(OSError):
-                self._write_status(**status)
+                self._write_status(self.status, reason)
+            self.callbacks.on_training_end(self)
 
-    def _round(self, observer: Observer) -> None:
+    def warn(self, text: str) -> None:
+        """Tell the callbacks of something that training survives."""
+        self.callbacks.on_warning(self, text)
+
+    def info(self, text: str) -> None:
+        """Tell the callbacks how this run is executed."""
+        self.callbacks.on_info(self, text)
+
+    def _raise_failure(self) -> None:
+        """End the run if a callback has failed, with a checkpoint of the round that is complete now."""
+        if self.callbacks.failure:
+            self._save_checkpoint()
+            raise self.callbacks.failure
+
+    def _round(self) -> None:
         """One env step of every environment, and the updates that belong to it."""
         before, lap = self.env_steps, self._time.lap
         if self.remote:
-            found = self._collect_from_afar(self.remote, observer)
+            found = self._collect_from_afar(self.remote)
             if found is None:
                 return  # nobody has sent enough yet
             rows, episodes = found
         else:
             rows, episodes = self._collect_here()
         lap("env")
-        self._freeze_failed(observer)
+        self._freeze_failed()
         self.engine.store(rows)
         lap("store")
         self.env_steps += rows.shape[1]
         self.engine.update(self._updates_due_for_episodes(episodes))
-        self._freeze_failed(observer)
+        self._freeze_failed()
         lap("update")
         for episode in episodes:
             if episode.member not in self._frozen:
                 self._episodes[episode.member].append(episode)
                 self.writers[episode.member].episode(episode)
+                self.callbacks.on_episode_end(self, episode)
         if self._collecting.faults:
-            self._tell_faults(observer)
-        self._record_evaluations(observer)
-        self._write_on_schedule(before, observer)
-        observer.progressed(self.env_steps)
+            self._tell_faults()
+        self._record_evaluations()
+        self._write_on_schedule(before)
+        self.callbacks.on_env_step(self)
         lap("other")
         if self._save_is_due(before):
-            self._save_checkpoint(observer)
+            self._save_checkpoint()
             lap("save")
 
     def _collect_here(self) -> tuple[Array, list[Episode]]:
@@ -756,7 +731,7 @@ class Training:
         self.engine.prepare()
         return self.collector.finish()
 
-    def _collect_from_afar(self, remote: RayCollector, observer: Observer) -> tuple[Array, list[Episode]] | None:
+    def _collect_from_afar(self, remote: RayCollector) -> tuple[Array, list[Episode]] | None:
         """The same with collectors on a cluster: they act and step while this process updates."""
         lap = self._time.lap
         remote.send(int(self.agent.updates.max()), lambda: acting_policy(self.agent))
@@ -765,7 +740,7 @@ class Training:
         lap("update")
         found = remote.take(int(self.agent.updates.max()))
         for sentence in remote.said:
-            observer.warned(f"env step {self.env_steps:,}: {sentence}")
+            self.warn(f"env step {self.env_steps:,}: {sentence}")
         remote.said.clear()
         return found
 
@@ -777,12 +752,12 @@ class Training:
     def _active_members(self) -> list[int]:
         return [member for member in range(self.agent.members) if member not in self._frozen]
 
-    def _check(self, observer: Observer) -> None:
+    def _check(self) -> None:
         """Find out whether an update on a GPU has frozen a member."""
         self.engine.check()
-        self._freeze_failed(observer)
+        self._freeze_failed()
 
-    def _freeze_failed(self, observer: Observer) -> None:
+    def _freeze_failed(self) -> None:
         """Leave seeds where they are whose numbers broke down or whose environments failed for good: others go on."""
         failed = {} if self.remote else self.collector.failed
         if len(self.engine.frozen) == len(self._frozen) == len(self._frozen.keys() | failed.keys()):
@@ -799,13 +774,13 @@ class Training:
                 self.collector.deactivate(member)
             self._episodes[member] = []
             seed = self.config.member_seeds[member]
-            observer.warned(f"seed {seed} is frozen, and the other seeds go on: {reason}")
+            self.warn(f"seed {seed} is frozen, and the other seeds go on: {reason}")
         self._write_status("running")
 
-    def _tell_faults(self, observer: Observer) -> None:
+    def _tell_faults(self) -> None:
         for fault in self.collector.faults:
             seed = self.config.member_seeds[fault.member]
-            observer.warned(f"seed {seed}, env step {self.env_steps:,}: {fault.reason}; a new episode was begun.")
+            self.warn(f"seed {seed}, env step {self.env_steps:,}: {fault.reason}; a new episode was begun.")
         self.collector.faults.clear()
 
     def _save_is_due(self, before: int) -> bool:
@@ -816,20 +791,21 @@ class Training:
             return before // every < self.env_steps // every
         return time.monotonic() - self._last_save > max(SAVE_INTERVAL, self._save_cost / SAVING_SHARE)
 
-    def _save_checkpoint(self, observer: Observer) -> None:
+    def _save_checkpoint(self) -> None:
         """Save everything; where the disk does not allow it, say so and go on."""
         if self.config.save_every == 0:
             return
         begun = time.monotonic()
         try:
             self.engine.flush()
+            self.callbacks.on_checkpoint(self)
             if not self.agent.active.any():
                 self.engine.check()  # raises; else seeds are frozen on a schedule of env steps, not of the clock
             self._checkpoints.save(self.env_steps, *self._state(), self.buffer)
             self._saved = self.env_steps
             self._write_status("running")
         except OSError as error:
-            observer.warned(
+            self.warn(
                 f"the checkpoint at env step {self.env_steps:,} could not be written ({error.strerror}); "
                 "the one before it stays, and training goes on."
             )
@@ -847,6 +823,7 @@ class Training:
             "positions": {str(s): w.position() for s, w in zip(self.config.member_seeds, self.writers, strict=True)},
             "seconds": round(self._seconds(), 3),
             "frozen": self._frozen_seeds(),
+            "callbacks": self.callbacks.state(),
             "saving_seconds": round(self._saving_seconds, 3),
         }
         tensors = self._tensors()
@@ -872,7 +849,7 @@ class Training:
             tensors[f"pending.{number}.updates"] = self._snapshots[env_steps].updates
         return {name: _array(value) for name, value in tensors.items()}
 
-    def _restore(self, checkpoint: Checkpoint, observer: Observer) -> None:
+    def _restore(self, checkpoint: Checkpoint) -> None:
         """Stand where the checkpoint was taken."""
         facts, tensors = checkpoint.facts, checkpoint.tensors
         for name, array in self._tensors().items():
@@ -883,6 +860,7 @@ class Training:
         longest = np.max(counts.get("collector.lengths", 0), initial=0)
         if longest > checkpoint.env_steps or any(np.any(count < 0) for count in counts.values()):
             raise ValueError("it has counted less than nothing, or a longer episode than the run")
+        self.callbacks.load_state(facts.get("callbacks", {}))
         self._checkpoints.continue_from(checkpoint)
         for member, seed in enumerate(self.config.member_seeds):
             if why := facts.get("frozen", {}).get(str(seed)):
@@ -904,9 +882,9 @@ class Training:
             episode = Episode(int(member), episode_return, int(length), bool(timed_out))
             self._episodes[episode.member].append(episode)
         if self.remote:
-            observer.warned(self.remote.restore(_named(tensors, "collector."), self.env_steps))
+            self.warn(self.remote.restore(_named(tensors, "collector."), self.env_steps))
         elif strayed := self.collector.restore(_named(tensors, "collector.")):
-            observer.warned(
+            self.warn(
                 f"{self.config.env} does not repeat itself when an episode is played again: {len(strayed)} unfinished "
                 "episodes were lost, and the run goes on with new ones, not exactly as it would have."
             )
@@ -955,7 +933,7 @@ class Training:
             "observations nearer to 1."
         )
 
-    def _warn_about_divergence(self, rows: Sequence[Mapping[str, Any]], observer: Observer) -> None:
+    def _warn_about_divergence(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Say once of a seed that its critics promise far more than its rewards can add up to."""
         active = self._active_members
         settled = [
@@ -968,7 +946,7 @@ class Training:
             possible, said = largest[member] / max(1e-3, 1 - self.config.td3.gamma), rows[member]["mean_q"]
             if abs(said) > 2 * possible > 0:
                 self._warned_seeds.add(member)
-                observer.warned(
+                self.warn(
                     f"seed {self.config.member_seeds[member]}: the critics say {said:.3g} on average, where rewards of "
                     f"at most {largest[member]:.3g} can add up to {possible:.3g}: learning diverges. Lower the "
                     "learning rates or raise --td3.policy-delay."
@@ -1000,16 +978,16 @@ class Training:
                 owed[episode.member] += round(episode.length * self.config.td3.utd_ratio)
         return owed
 
-    def _write_on_schedule(self, before: int, observer: Observer) -> None:
+    def _write_on_schedule(self, before: int) -> None:
         last = self.env_steps >= self.config.steps
         if last or before // LOG_EVERY < self.env_steps // LOG_EVERY:
-            self._log(observer)
+            self._log()
         every = self.config.eval_every or self.config.steps
         if last or before // every < self.env_steps // every:
-            self._evaluate(observer)
+            self._evaluate()
 
-    def _log(self, observer: Observer) -> None:
-        self._check(observer)
+    def _log(self) -> None:
+        self._check()
         updates = self.agent.updates.copy()
         losses = self.engine.mean_losses((updates - self._logged_updates).tolist())
         self._logged_updates = updates
@@ -1032,11 +1010,11 @@ class Training:
                 }
             )
             writer.metrics(rows[-1])
-        observer.logged(self.env_steps, rows)
-        self._warn_about_divergence(rows, observer)
+        self.callbacks.on_log(self, rows)
+        self._warn_about_divergence(rows)
 
-    def _evaluate(self, observer: Observer) -> None:
-        self._check(observer)
+    def _evaluate(self) -> None:
+        self._check()
         beside = isinstance(self.evaluator, EvaluationWorkers)
         if self.agent.normalizer is not None:
             self.engine.flush()  # rows that still wait count in what normalizes, whichever the engine
@@ -1049,9 +1027,9 @@ class Training:
         known = [None if member in self._frozen else row for member, row in enumerate(examined)]
         self._examined[self.env_steps] = known
         self.evaluator.begin(self.env_steps, live_policy(snapshot), _missing(known))
-        self._record_evaluations(observer)
+        self._record_evaluations()
 
-    def _record_evaluations(self, observer: Observer, wait: bool = False) -> None:
+    def _record_evaluations(self, wait: bool = False) -> None:
         for env_steps, evaluation in self.evaluator.finished(wait):
             snapshot, examined = self._snapshots.pop(env_steps), self._examined.pop(env_steps)
             assert evaluation.visits is not None
@@ -1067,9 +1045,9 @@ class Training:
             each = [one for one in found if examined[one[0]] is not None]
             list(self._writing.map(record, *zip(*each, strict=True)))
             self._time.lap("save")
-            observer.evaluated(env_steps, evaluation)
-            observer.diagnosed(env_steps, diagnosed)
-            observer.spent(self.env_steps, self._time.take())
+            self.callbacks.on_evaluation(self, evaluation._replace(env_steps=env_steps))
+            self.callbacks.on_diagnostics(self, env_steps, diagnosed)
+            self.callbacks.on_timing(self, self._time.take())
 
     def _record_member(
         self, env_steps: int, snapshot: Agent, member: int, returns: Array, lengths: Array, diagnosed: dict[str, Any]

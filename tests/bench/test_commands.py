@@ -1,6 +1,7 @@
 import json
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -109,16 +110,20 @@ def test_a_stopwatch_by_hand(small):
     watch = loop.Stopwatch(members=3, seconds=4.0, clock=lambda: now[0])
     act, env, update = (watch.timed(part, wait) for part in ("act", "env", "update"))
 
+    stopped: list[str] = []
+
     def train() -> None:
         for env_steps in range(learners.WARM_UP_STEPS, 1_000):
             act(0.0625)
             env(0.125)
             update(0.25)
             wait(0.0625)
-            watch.progressed(env_steps)
+            watch.on_env_step(SimpleNamespace(env_steps=env_steps, stop=stopped.append))
+            if stopped:
+                return
 
-    with pytest.raises(loop.Enough):
-        train()
+    train()
+    assert stopped == ["the time to measure is over"]
     assert len(watch.windows) == 4
     shares = {"act": 0.125, "env": 0.25, "store": 0.0, "update": 0.5, "other": 0.125}
     expected = {**shares, "around": 0.375, "steps_per_s": 6.0}

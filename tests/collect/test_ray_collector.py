@@ -10,6 +10,7 @@ from cluster_worlds import length_of
 from scripted import SMALL
 
 from td3 import training
+from td3.callbacks.base import WarningsCallback
 from td3.collect import RayCollector
 from td3.collect.ray_collector import CHUNKS_WITHIN_BOUND, Collecting
 from td3.config import resolve
@@ -19,7 +20,7 @@ from td3.errors import EnvironmentFault
 from td3.policy import Policy
 from td3.run.checkpoints import Checkpoints
 from td3.run.directory import read_facts
-from td3.training import Silence, resume_run, train_run
+from td3.training import resume_run, train_run
 
 from .conftest import wait_for
 
@@ -183,18 +184,19 @@ def test_a_learner_that_works_by_graphs_stores_the_same_rows(cluster, tmp_path, 
     assert updates_of(tmp_path / "run") == 102 - LEARNER["learning_starts"]
 
 
-class Events(Silence):
+class Events(WarningsCallback):
     """Does something at an env step, and remembers what was said."""
 
     def __init__(self, events=()):
         self.events, self.said, self.told_at, self.env_steps = list(events), [], [], 0
 
-    def progressed(self, env_steps):
+    def on_env_step(self, trainer):
+        env_steps = trainer.env_steps
         self.env_steps = env_steps
         if self.events and self.events[0](env_steps, self.said):
             self.events.pop(0)
 
-    def warned(self, text):
+    def on_warning(self, trainer, text):
         self.said.append(text)
         self.told_at.append(self.env_steps)
 

@@ -103,17 +103,17 @@ def train_until_terminated(fields: dict[str, Any], seconds: float, steps: int) -
 
     So many seconds after it has begun to start, or in the round that begins after so many env steps.
     """
-    from td3.training import Collector, Training
+    from td3.training import Collector, Trainer
 
     os.setsid()
     if seconds:
         threading.Thread(target=_terminate_later, args=(seconds,), daemon=True).start()
-    real_round, real_begin, due = Training._round, Collector.begin, []
+    real_round, real_begin, due = Trainer._round, Collector.begin, []
 
-    def watched_round(self: Training, observer: Any) -> None:
+    def watched_round(self: Trainer) -> None:
         if steps and self.env_steps >= steps:
             due.append(1)
-        real_round(self, observer)
+        real_round(self)
 
     def watched_begin(self: Collector, actions: Any) -> None:
         if due:
@@ -121,7 +121,7 @@ def train_until_terminated(fields: dict[str, Any], seconds: float, steps: int) -
             time.sleep(0.1)
         real_begin(self, actions)
 
-    Training._round, Collector.begin = watched_round, watched_begin  # type: ignore[method-assign]
+    Trainer._round, Collector.begin = watched_round, watched_begin  # type: ignore[method-assign]
     try:
         train_until_killed(fields, None)
     except KeyboardInterrupt:

@@ -102,7 +102,8 @@ def test_faults_without_an_end_end_the_run_with_the_reason_and_a_whole_checkpoin
     monkeypatch.setattr(training, "make_vector_envs", place)
 
     class Saboteur(Stopping):
-        def progressed(self, env_steps):
+        def on_env_step(self, trainer):
+            env_steps = trainer.env_steps
             if env_steps == 250:
                 row = running[0].collector.environments
                 row._make = Hopeless
@@ -110,11 +111,11 @@ def test_faults_without_an_end_end_the_run_with_the_reason_and_a_whole_checkpoin
                 row.environments[0].reset(seed=0)
 
     running = []
-    real = training.Training.run
-    monkeypatch.setattr(training.Training, "run", lambda self, *rest: (running.append(self), real(self, *rest))[1])
+    real = training.Trainer.run
+    monkeypatch.setattr(training.Trainer, "run", lambda self, *rest: (running.append(self), real(self, *rest))[1])
     observer = Saboteur()
     with pytest.raises(EnvironmentFault) as caught:
-        train_run(config(tmp_path / "run", env="Scripted-v0"), observer)
+        train_run(config(tmp_path / "run", env="Scripted-v0"), [observer])
     sentence = str(caught.value)
     assert f"this was fault {MOST_FAULTS} of environment 0 of seed 0" in sentence
     assert "RuntimeError: again" in sentence
@@ -123,7 +124,7 @@ def test_faults_without_an_end_end_the_run_with_the_reason_and_a_whole_checkpoin
     assert Checkpoints(tmp_path / "run").newest()[0].env_steps == 200
     assert '"failed"' in (tmp_path / "run" / "status.json").read_text()
     # Once the environment is mended, the run goes on and is the one that it would have been.
-    monkeypatch.setattr(training.Training, "run", real)
+    monkeypatch.setattr(training.Trainer, "run", real)
     resume_run(tmp_path / "run")
     train_run(config(tmp_path / "whole", env="Scripted-v0"))
     assert (tmp_path / "run/seed_0/metrics.csv").read_bytes() == (tmp_path / "whole/seed_0/metrics.csv").read_bytes()

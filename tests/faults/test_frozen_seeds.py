@@ -48,7 +48,7 @@ FILES = ("metrics.csv", "evaluations.csv", "diagnostics.csv", "last/agent.safete
 def frozen_run(tmp_path_factory):
     observer = Stopping()
     path = tmp_path_factory.mktemp("frozen") / "run"
-    train_run(config(path, **FIELDS), observer)
+    train_run(config(path, **FIELDS), [observer])
     return path, observer.warnings
 
 
@@ -94,9 +94,9 @@ def test_nothing_more_is_written_for_a_frozen_seed_and_its_last_agent_is_sound(f
 @pytest.mark.parametrize("fields", [{}, {"normalize_observations": True}], ids=["plain", "normalized"])
 def test_a_stopped_run_with_a_frozen_seed_ends_as_the_one_that_was_not(tmp_path, threads, fields):
     fields = {**FIELDS, **fields, "threads": threads}
-    train_run(config(tmp_path / "whole", **fields), Stopping())
+    train_run(config(tmp_path / "whole", **fields), [Stopping()])
     with pytest.raises(Stop):
-        train_run(config(tmp_path / "cut", **fields), Stopping(550))
+        train_run(config(tmp_path / "cut", **fields), [Stopping(550)])
     checkpoint, _ = Checkpoints(tmp_path / "cut").newest()
     assert [*checkpoint.facts["frozen"]] == ["1"]
 
@@ -105,11 +105,11 @@ def test_a_stopped_run_with_a_frozen_seed_ends_as_the_one_that_was_not(tmp_path,
             super().__init__()
             self.notes = []
 
-        def noted(self, text):
+        def on_info(self, trainer, text):
             self.notes.append(text)
 
     observer = Listening()
-    resume_run(tmp_path / "cut", observer=observer)
+    resume_run(tmp_path / "cut", callbacks=[observer])
     assert observer.warnings == []
     assert any(note.startswith("Seed 1 stays frozen: Learning broke down at env step") for note in observer.notes)
     assert differences(tmp_path / "whole", tmp_path / "cut") == []
@@ -118,16 +118,17 @@ def test_a_stopped_run_with_a_frozen_seed_ends_as_the_one_that_was_not(tmp_path,
 
 def test_when_all_seeds_are_frozen_the_run_ends_as_a_run_of_one(tmp_path, monkeypatch):
     running = []
-    real = training.Training.run
-    monkeypatch.setattr(training.Training, "run", lambda self, *rest: (running.append(self), real(self, *rest))[1])
+    real = training.Trainer.run
+    monkeypatch.setattr(training.Trainer, "run", lambda self, *rest: (running.append(self), real(self, *rest))[1])
 
     class Saboteur(Stopping):
-        def progressed(self, env_steps):
+        def on_env_step(self, trainer):
+            env_steps = trainer.env_steps
             if env_steps == 250:
                 running[0].buffer.rows[..., -2] = 1e30
 
     with pytest.raises(Diverged, match=r"Learning broke down at env step 250.*The checkpoint at env step 200 is whole"):
-        train_run(config(tmp_path / "run", seeds=2), Saboteur())
+        train_run(config(tmp_path / "run", seeds=2), [Saboteur()])
     assert json.loads((tmp_path / "run" / "status.json").read_text())["status"] == "failed"
 
 
@@ -135,13 +136,13 @@ def test_when_all_seeds_are_frozen_the_run_ends_as_a_run_of_one(tmp_path, monkey
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_on_a_gpu_a_stopped_run_with_a_frozen_seed_ends_as_the_one_that_was_not(tmp_path):
     fields = {**FIELDS, "device": "cuda", "save_every": 60}
-    train_run(config(tmp_path / "whole", **fields), Stopping())
+    train_run(config(tmp_path / "whole", **fields), [Stopping()])
     assert [*Run(tmp_path / "whole").frozen] == [1]
     for at in (190, 550):  # between the failure and its notice, and after both
         path = tmp_path / f"cut_{at}"
         with pytest.raises(Stop):
-            train_run(config(path, **fields), Stopping(at))
-        resume_run(path, observer=Stopping())
+            train_run(config(path, **fields), [Stopping(at)])
+        resume_run(path, callbacks=[Stopping()])
         assert differences(tmp_path / "whole", path) == []
 
 
@@ -161,7 +162,7 @@ class FailsForGood(Collector):
 def test_a_seed_whose_environments_fail_for_good_is_frozen_too(tmp_path, monkeypatch):
     monkeypatch.setattr(training, "Collector", FailsForGood)
     observer = Stopping()
-    train_run(config(tmp_path / "run", seeds=2), observer)
+    train_run(config(tmp_path / "run", seeds=2), [observer])
     assert observer.warnings == [
         "seed 1 is frozen, and the other seeds go on: an environment failed in step(): it is broken: "
         "fix the environment."
@@ -171,7 +172,7 @@ def test_a_seed_whose_environments_fail_for_good_is_frozen_too(tmp_path, monkeyp
     with pytest.raises(
         EnvironmentFault, match=r"it is broken: fix the environment\. The checkpoint at env step 100 is whole"
     ):
-        train_run(config(tmp_path / "all", seeds=2), observer)
+        train_run(config(tmp_path / "all", seeds=2), [observer])
 
 
 PLACES = {
@@ -186,11 +187,11 @@ def test_the_environments_of_a_frozen_seed_are_stepped_no_more_wherever_they_are
     monkeypatch.setattr(training, "Collector", FailsForGood)
     monkeypatch.setattr(FailsForGood, "at", 60)
     fields = {"eval_every": 0, "save_every": 100, "steps": 160, **PLACES[where]}
-    train_run(config(tmp_path / "whole", seeds=2, **fields), Stopping())
+    train_run(config(tmp_path / "whole", seeds=2, **fields), [Stopping()])
     at = Run(tmp_path / "whole").frozen[1]["env_steps"]
     assert at == 59 * 2
     monkeypatch.setattr(FailsForGood, "members", ())
-    train_run(config(tmp_path / "alone", **fields), Stopping())
+    train_run(config(tmp_path / "alone", **fields), [Stopping()])
     for name in FILES:
         assert (tmp_path / "whole/seed_0" / name).read_bytes() == (tmp_path / "alone/seed_0" / name).read_bytes()
     checkpoint, _ = Checkpoints(tmp_path / "whole").newest()

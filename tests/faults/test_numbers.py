@@ -30,17 +30,18 @@ def test_a_gradient_that_is_not_finite_changes_nothing(kind, bad):
 
 
 def test_a_run_whose_numbers_break_down_stops_with_a_diagnosis_and_its_last_checkpoint(tmp_path, monkeypatch):
-    running: list[training.Training] = []
-    real = training.Training.run
-    monkeypatch.setattr(training.Training, "run", lambda self, *rest: (running.append(self), real(self, *rest))[1])
+    running: list[training.Trainer] = []
+    real = training.Trainer.run
+    monkeypatch.setattr(training.Trainer, "run", lambda self, *rest: (running.append(self), real(self, *rest))[1])
 
     class Saboteur(Stopping):
-        def progressed(self, env_steps):
+        def on_env_step(self, trainer):
+            env_steps = trainer.env_steps
             if env_steps == 250:
                 running[0].buffer.rows[..., -2] = 1e30  # a square of that is infinite
 
     with pytest.raises(Diverged) as caught:
-        train_run(config(tmp_path / "run"), Saboteur())
+        train_run(config(tmp_path / "run"), [Saboteur()])
     sentence = str(caught.value)
     said = "the critics' loss or a gradient is too large or not a number. That step was not taken"
     assert f"Learning broke down at env step 250: {said}" in sentence
@@ -55,12 +56,12 @@ def test_a_run_whose_numbers_break_down_stops_with_a_diagnosis_and_its_last_chec
         assert not name.startswith("agent.") or bool(torch.isfinite(torch.from_numpy(array)).all()), name
     for name, tensor in running[0].agent.tensors().items():
         assert bool(torch.isfinite(tensor).all()), name
-    monkeypatch.setattr(training.Training, "run", real)
+    monkeypatch.setattr(training.Trainer, "run", real)
     resume_run(tmp_path / "run")
 
 
 def test_a_huge_policy_delay_does_not_delay_the_start(tmp_path):
-    run = train_run(config(tmp_path / "run", policy_delay=1_000_000, steps=150), Stopping())
+    run = train_run(config(tmp_path / "run", policy_delay=1_000_000, steps=150), [Stopping()])
     assert run.agent(0, "last").facts["updates"] == 50
 
 
@@ -76,10 +77,10 @@ def test_critics_that_promise_more_than_rewards_allow_raise_an_alarm_once(tmp_pa
         return agent
 
     observer = Stopping()
-    train_run(config(tmp_path / "healthy"), observer)
+    train_run(config(tmp_path / "healthy"), [observer])
     assert observer.warnings == []
     monkeypatch.setattr(Agent, "create", exaggerating)
-    train_run(config(tmp_path / "ill"), observer)
+    train_run(config(tmp_path / "ill"), [observer])
     (alarm,) = observer.warnings
     assert alarm.startswith("seed 0: the critics say 1e+06 on average, where rewards of at most")
     assert "learning diverges. Lower the learning rates" in alarm

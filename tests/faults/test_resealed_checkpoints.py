@@ -24,7 +24,7 @@ NEWEST = "000000000060"
 class StopAtOnce(Stopping):
     """Ends a resumed run when everything is restored, before its first env step."""
 
-    def started(self, *facts: object) -> None:
+    def on_training_start(self, trainer: object) -> None:
         raise Stop
 
 
@@ -72,7 +72,7 @@ def resumed(run: Path) -> str:
     """How it ended; anything but a start and a sentence comes through."""
     observer = StopAtOnce()
     try:
-        resume_run(run, observer=observer)
+        resume_run(run, callbacks=[observer])
     except Stop:
         return observer.warnings[0] if observer.warnings else "started"
     except UserError as error:

@@ -14,6 +14,7 @@ from scripted import Scripted
 import td3
 from faults.fingerprint import fingerprint
 from td3 import training
+from td3.callbacks.base import WarningsCallback
 from td3.cli import main
 from td3.config import resolve
 from td3.environments import ProcessVectorEnv, WorkerBackend
@@ -21,7 +22,7 @@ from td3.errors import ConfigError, RunError
 from td3.evaluate import EvaluationWorkers
 from td3.run.checkpoints import Checkpoints
 from td3.run.directory import MemberWriter
-from td3.training import Silence, resume_run, train_run
+from td3.training import resume_run, train_run
 
 SMALL = {
     "steps": 600,
@@ -37,21 +38,22 @@ SMALL = {
 }
 
 
-class Stop(Exception):
+class Stop(BaseException):
     """The end of a process, as far as the run's files know."""
 
 
-class Stopping(Silence):
+class Stopping(WarningsCallback):
     """Ends a run after so many env steps, without any farewell; keeps what it was told."""
 
     def __init__(self, at: int = 10**9) -> None:
         self.at, self.warnings = at, []
 
-    def progressed(self, env_steps: int) -> None:
+    def on_env_step(self, trainer) -> None:
+        env_steps = trainer.env_steps
         if env_steps >= self.at:
             raise Stop
 
-    def warned(self, text: str) -> None:
+    def on_warning(self, trainer, text: str) -> None:
         self.warnings.append(text)
 
 
@@ -61,7 +63,7 @@ def config(out: Path, env: str = "Rail-v0", **fields):
 
 def stopped(out: Path, at: int, env: str = "Rail-v0", **fields) -> Path:
     with pytest.raises(Stop):
-        train_run(config(out, env, **fields), Stopping(at))
+        train_run(config(out, env, **fields), [Stopping(at)])
     return out
 
 
@@ -85,9 +87,9 @@ def test_a_stopped_run_ends_as_the_one_that_was_not(tmp_path, kind):
     train_run(config(tmp_path / "whole", **KINDS[kind]))
     stopped(tmp_path / "cut", 370, **KINDS[kind])
     with pytest.raises(Stop):
-        resume_run(tmp_path / "cut", observer=Stopping(430))
+        resume_run(tmp_path / "cut", callbacks=[Stopping(430)])
     observer = Stopping()
-    resume_run(tmp_path / "cut", observer=observer)
+    resume_run(tmp_path / "cut", callbacks=[observer])
     assert observer.warnings == []
     assert differences(tmp_path / "whole", tmp_path / "cut") == []
 
@@ -239,7 +241,15 @@ def test_the_list_of_saved_fields_is_complete(interrupted):
     checkpoint, _ = Checkpoints(interrupted[0]).newest()
     assert {*checkpoint.tensors} == {*SAVED} | IDLE_WITHOUT_FAULTS
     times = {"seconds", "saving_seconds"}
-    assert {*checkpoint.facts} == {"config", "versions", "added", "pending_evaluations", "positions", "frozen"} | times
+    assert {*checkpoint.facts} == {
+        "config",
+        "versions",
+        "added",
+        "pending_evaluations",
+        "positions",
+        "frozen",
+        "callbacks",
+    } | times
 
 
 @pytest.mark.parametrize("field", [*SAVED, "added", "positions"])
@@ -247,19 +257,19 @@ def test_no_saved_field_can_be_left_out(interrupted, tmp_path, monkeypatch, fiel
     """Taken from birth instead, each one makes the end another, or is missed at once."""
     cut, expected = interrupted
     shutil.copytree(cut, tmp_path / "cut")
-    real = training.Training._restore
+    real = training.Trainer._restore
 
-    def forgetful(self, checkpoint, observer):
+    def forgetful(self, checkpoint):
         birth = {**self._tensors(), "added": 0, "positions": {"0": dict.fromkeys(MemberWriter.FILES, 0)}}
         birth["positions"]["1"] = birth["positions"]["0"]
         part = "facts" if field in checkpoint.facts else "tensors"
         kept = {name: value for name, value in getattr(checkpoint, part).items() if name != field}
         kept |= {field: birth[field]} if field in birth else {}
-        real(self, checkpoint._replace(**{part: kept}), observer)
+        real(self, checkpoint._replace(**{part: kept}))
 
-    monkeypatch.setattr(training.Training, "_restore", forgetful)
+    monkeypatch.setattr(training.Trainer, "_restore", forgetful)
     try:
-        resume_run(tmp_path / "cut", observer=Stopping())
+        resume_run(tmp_path / "cut", callbacks=[Stopping()])
     except RunError:
         return
     assert fingerprint(tmp_path / "cut") != expected
@@ -273,7 +283,7 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before_it(tmp_path):
     content[len(content) // 2] ^= 1
     state.write_bytes(content)
     observer = Stopping()
-    resume_run(cut, observer=observer)
+    resume_run(cut, callbacks=[observer])
     assert observer.warnings == [
         "checkpoint 300 is damaged (state.safetensors is not as it was written); going on from env step 200."
     ]
@@ -307,7 +317,7 @@ gym.register("Unrepeatable-v0", entry_point=Unrepeatable, kwargs={"lengths": (50
 def test_an_environment_that_does_not_repeat_itself_is_found_and_said(tmp_path):
     cut = stopped(tmp_path / "cut", 270, env="Unrepeatable-v0", save_every=130)
     observer = Stopping()
-    run = resume_run(cut, observer=observer)
+    run = resume_run(cut, callbacks=[observer])
     assert observer.warnings == [
         "Unrepeatable-v0 does not repeat itself when an episode is played again: 1 unfinished episodes were lost, and "
         "the run goes on with new ones, not exactly as it would have."
@@ -323,7 +333,7 @@ def test_other_versions_are_said(tmp_path, monkeypatch):
     real = training.versions()
     monkeypatch.setattr(training, "versions", lambda: {**real, "torch": "99.0"})
     observer = Stopping()
-    resume_run(cut, observer=observer)
+    resume_run(cut, callbacks=[observer])
     assert observer.warnings == [f"torch {real['torch']} is now 99.0: the run goes on, but not as it would have."]
 
 
@@ -340,11 +350,11 @@ def test_what_cannot_be_resumed_is_refused_in_one_sentence(tmp_path, capsys, tra
 
 def test_two_processes_cannot_train_one_run(tmp_path):
     class Intruder(Stopping):
-        def progressed(self, env_steps):
+        def on_env_step(self, trainer):
             with pytest.raises(RunError, match="is being trained by another process"):
                 resume_run(tmp_path / "run")
 
-    train_run(config(tmp_path / "run", steps=120), Intruder())
+    train_run(config(tmp_path / "run", steps=120), [Intruder()])
 
 
 def test_a_run_without_checkpoints_is_not_begun_again_over_what_it_learned(tmp_path, capsys):
@@ -375,8 +385,8 @@ def test_a_run_directory_that_cannot_be_written_is_refused(tmp_path, capsys, mon
 
 def test_a_run_killed_after_its_last_checkpoint_is_brought_to_its_end(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(training.Training, "_save", lambda *arguments, **options: None)
-        patch.setattr(training.Training, "_write_status", lambda *arguments, **options: None)
+        patch.setattr(training.Trainer, "_save", lambda *arguments, **options: None)
+        patch.setattr(training.Trainer, "_write_status", lambda *arguments, **options: None)
         train_run(config(tmp_path / "cut"))
     assert not (tmp_path / "cut" / "seed_0" / "last").exists()
     resume_run(tmp_path / "cut")

@@ -36,7 +36,7 @@ FIELDS = {
 
 def stopped(out, at, **fields):
     with pytest.raises(Stop):
-        train_run(resolve(**{**FIELDS, **fields, "out": out}), Stopping(at))
+        train_run(resolve(**{**FIELDS, **fields, "out": out}), [Stopping(at)])
     return out
 
 
@@ -51,7 +51,7 @@ def test_a_stopped_run_ends_as_the_one_that_was_not(tmp_path, kind):
     train_run(resolve(**{**FIELDS, **KINDS[kind], "out": tmp_path / "whole"}))
     stopped(tmp_path / "cut", 85, **KINDS[kind])
     observer = Stopping()
-    resume_run(tmp_path / "cut", observer=observer)
+    resume_run(tmp_path / "cut", callbacks=[observer])
     assert observer.warnings == []
     assert differences(tmp_path / "whole", tmp_path / "cut") == []
 
@@ -90,14 +90,14 @@ def test_the_list_of_saved_fields_is_complete(interrupted):
 def test_no_saved_field_can_be_left_out(interrupted, tmp_path, monkeypatch, field):
     cut, expected = interrupted
     shutil.copytree(cut, tmp_path / "cut")
-    real = training.Training._restore
+    real = training.Trainer._restore
 
-    def forgetful(self, checkpoint, observer):
-        real(self, checkpoint._replace(tensors=checkpoint.tensors | {field: self._tensors()[field].copy()}), observer)
+    def forgetful(self, checkpoint):
+        real(self, checkpoint._replace(tensors=checkpoint.tensors | {field: self._tensors()[field].copy()}))
 
-    monkeypatch.setattr(training.Training, "_restore", forgetful)
+    monkeypatch.setattr(training.Trainer, "_restore", forgetful)
     try:
-        resume_run(tmp_path / "cut", observer=Stopping())
+        resume_run(tmp_path / "cut", callbacks=[Stopping()])
     except RunError:
         return
     assert fingerprint(tmp_path / "cut") != expected

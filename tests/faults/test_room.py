@@ -35,14 +35,14 @@ def test_a_disk_too_small_for_the_checkpoints_is_refused_before_training(tmp_pat
 def test_a_resumed_run_needs_room_for_new_rows_alone(tmp_path, monkeypatch):
     fields = {"steps": 5_000, "buffer_size": 5_000, "save_every": 1_000, "eval_every": 0}
     with pytest.raises(Stop):
-        train_run(config(tmp_path / "run", **fields), Stopping(4_100))
+        train_run(config(tmp_path / "run", **fields), [Stopping(4_100)])
     usage = namedtuple("usage", "total used free")
     room = 28 * 2_500  # for half of the rows; four fifths are on disk
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10**9, 10**9 - room, room))
     with pytest.raises(ConfigError, match="train without checkpoints"):
         train_run(config(tmp_path / "another", **fields))
     with pytest.raises(Stop):
-        resume_run(tmp_path / "run", observer=Stopping(4_100))
+        resume_run(tmp_path / "run", callbacks=[Stopping(4_100)])
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10**9, 10**9, 0))
     with pytest.raises(ConfigError) as caught:
         resume_run(tmp_path / "run")
@@ -52,7 +52,7 @@ def test_a_resumed_run_needs_room_for_new_rows_alone(tmp_path, monkeypatch):
 
 def test_a_resumed_run_is_told_what_it_can_do_about_memory(tmp_path, monkeypatch):
     with pytest.raises(Stop):
-        train_run(config(tmp_path / "run"), Stopping(200))
+        train_run(config(tmp_path / "run"), [Stopping(200)])
     monkeypatch.setattr(resources, "available_memory", lambda: 1_000)
     with pytest.raises(ConfigError, match=r"free: free some, or resume it on a machine that has more\.$"):
         resume_run(tmp_path / "run")
@@ -60,12 +60,13 @@ def test_a_resumed_run_is_told_what_it_can_do_about_memory(tmp_path, monkeypatch
 
 def test_a_run_that_was_moved_away_is_not_called_whole(tmp_path):
     class Moving(Stopping):
-        def progressed(self, env_steps):
+        def on_env_step(self, trainer):
+            env_steps = trainer.env_steps
             if env_steps == 150:
                 (tmp_path / "run").rename(tmp_path / "elsewhere")
 
     with pytest.raises(RunError) as caught:
-        train_run(config(tmp_path / "run"), Moving())
+        train_run(config(tmp_path / "run"), [Moving()])
     assert "no longer has its checkpoints: if it was moved, resume it where it is now." in str(caught.value)
     resume_run(tmp_path / "elsewhere")
 
@@ -85,12 +86,13 @@ def test_a_full_disk_is_said_at_the_start_and_the_folder_can_be_used_again(tmp_p
 
 def test_a_folder_that_is_removed_while_training_gives_one_sentence(tmp_path, capfd):
     class Removing(Stopping):
-        def progressed(self, env_steps):
+        def on_env_step(self, trainer):
+            env_steps = trainer.env_steps
             if env_steps == 150:
                 shutil.rmtree(tmp_path / "run")
 
     with pytest.raises(RunError, match=r"no longer has its checkpoints: if it was moved, resume it where it is now\.$"):
-        train_run(config(tmp_path / "run"), Removing())
+        train_run(config(tmp_path / "run"), [Removing()])
     assert "Traceback" not in capfd.readouterr().err
 
 
@@ -103,12 +105,12 @@ def test_a_disk_that_fills_up_in_a_save_costs_that_checkpoint_and_nothing_else(t
             raise FULL
         return real(path, content)
 
-    running: list[training.Training] = []
-    run = training.Training.run
-    monkeypatch.setattr(training.Training, "run", lambda self, *rest: (running.append(self), run(self, *rest))[1])
+    running: list[training.Trainer] = []
+    run = training.Trainer.run
+    monkeypatch.setattr(training.Trainer, "run", lambda self, *rest: (running.append(self), run(self, *rest))[1])
     monkeypatch.setattr(checkpoints, "write_atomically", full_at_300)
     observer = Stopping()
-    train_run(config(tmp_path / "full"), observer)
+    train_run(config(tmp_path / "full"), [observer])
     assert observer.warnings == [
         "the checkpoint at env step 300 could not be written (No space left on device); the one before it stays, and "
         "training goes on."

@@ -1072,13 +1072,13 @@ def all_episodes_of_an_evaluation_are_the_same(plant: Plant) -> None:
     "how_often_one_evaluates_changes_nothing_that_is_learned",
 )
 def evaluation_runs_on_the_training_environments(plant: Plant) -> None:
-    right = training.Training.__init__
+    right = training.Trainer.__init__
 
     def initialize(self, *arguments, **named):
         right(self, *arguments, **named)
         self.evaluator.environments = self.collector.environments
 
-    plant.method(training.Training, "__init__", initialize)
+    plant.method(training.Trainer, "__init__", initialize)
 
 
 # A run, and its settings
@@ -1086,8 +1086,8 @@ def evaluation_runs_on_the_training_environments(plant: Plant) -> None:
 
 @bug("a_short_run_really_learns", "the_files_of_a_run_show_its_updates")
 def no_update_is_ever_run(plant: Plant) -> None:
-    right = training.Training._updates_due_for_steps
-    plant.method(training.Training, "_updates_due_for_steps", lambda self, steps: [0 for _ in right(self, steps)])
+    right = training.Trainer._updates_due_for_steps
+    plant.method(training.Trainer, "_updates_due_for_steps", lambda self, steps: [0 for _ in right(self, steps)])
 
 
 @bug("a_run_that_would_never_update_says_so")
@@ -1116,13 +1116,13 @@ def setting_is_lost(name: str) -> Fault:
                 lambda members, capacity, *sizes, **named: right_memory(members, 1_000, *sizes, **named),
             )
             return
-        right = training.Training.__init__
+        right = training.Trainer.__init__
 
         def initialize(self, run, *others, **named):
             same_for_all = replace(run.td3, **{name: getattr(SETTINGS, name)})
             right(self, replace(run, td3=same_for_all), *others, **named)
 
-        plant.method(training.Training, "__init__", initialize)
+        plant.method(training.Trainer, "__init__", initialize)
 
     return plant_it
 

@@ -890,7 +890,7 @@ def training_and_evaluation_share_no_environment_and_no_seed() -> None:
 
     run = config.TrainConfig("scripted", envs=2, workers="none", eval_episodes=2, threads=1, device="cpu", td3=SETTINGS)
     spaces = check_environment(worlds.ScriptedTask(), "scripted")
-    whole = training.Training(run, spaces, make, torch.device("cpu"), 100)
+    whole = training.Trainer(run, spaces, make, torch.device("cpu"), 100)
     own = whole.collector.environments.environments
     seeds = {seed for task in own for seed in task.seeds}
     whole.evaluator(worlds.resting_policy())

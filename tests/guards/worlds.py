@@ -15,11 +15,12 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from td3.algorithm import Agent, make_replay_buffer
 from td3.algorithm.networks import StackedMLP, parameter_count
 from td3.algorithm.step_03_twin_critics import TwinCritics
+from td3.callbacks.base import WarningsCallback
 from td3.collect.collector import Collector
 from td3.config import TD3Config, TrainConfig
 from td3.environments import InProcessVectorEnv
 from td3.policy import Policy
-from td3.training import Silence, train_run
+from td3.training import train_run
 
 # A box that is not symmetric, not the same in both dimensions and not whole: bounds taken for others show.
 LOW, HIGH = (-2.0, 0.5), (1.0, 7.25)
@@ -244,13 +245,13 @@ SHORT_TASK = "td3-guards/Short-v0"
 gym.register(SHORT_TASK, ShortTask)
 
 
-class Watcher(Silence):
+class Watcher(WarningsCallback):
     """Keeps the rows of metrics that a run reports."""
 
     def __init__(self) -> None:
         self.rows: list[dict] = []
 
-    def logged(self, env_steps, rows) -> None:
+    def on_log(self, trainer, rows) -> None:
         """Keep the rows."""
         self.rows.extend(rows)
 
@@ -259,5 +260,5 @@ def short_run(settings: TD3Config = SETTINGS, watcher: Watcher | None = None, **
     """Train on the short task for forty env steps; returns the six networks of the last agent, as saved."""
     config = TrainConfig(SHORT_TASK, td3=settings, steps=40, eval_every=0, eval_episodes=1, threads=1, device="cpu")
     with tempfile.TemporaryDirectory() as folder:
-        run = train_run(replace(config, out=Path(folder) / "run", **fields), watcher)
+        run = train_run(replace(config, out=Path(folder) / "run", **fields), None if watcher is None else [watcher])
         return (run.folder(run.seeds[0]) / "last" / "agent.safetensors").read_bytes()

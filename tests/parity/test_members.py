@@ -13,7 +13,7 @@ import td3.training
 from td3.algorithm import Agent, MemberStreams, ReplayBuffer, make_replay_buffer, update
 from td3.config import TD3Config, resolve
 from td3.run.directory import Run
-from td3.training import Training
+from td3.training import Trainer
 
 SEEDS = (0, 1, 2, 3)
 WARM_UP, UPDATES = 300, 100
@@ -51,13 +51,13 @@ class Trained:
         )
         kept = []
 
-        class KeptTraining(Training):
+        class KeptTrainer(Trainer):
             def __init__(self, *args, **kwargs):
                 super().__init__(*args, **kwargs)
                 kept.append((self, {name: tensor.clone() for name, tensor in self.agent.tensors().items()}))
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(td3.training, "Training", KeptTraining)
+            patch.setattr(td3.training, "Trainer", KeptTrainer)
             td3.training.train_run(config)
         ((training, self.born),) = kept
         self.grown, self.rows, self.updates = training.agent.tensors(), training.buffer.rows, training.agent.updates

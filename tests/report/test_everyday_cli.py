@@ -6,6 +6,7 @@ import pytest
 from scripted import SMALL_OPTIONS
 
 from report.made import make_run
+from td3.callbacks import Callback
 from td3.cli import main
 
 
@@ -125,21 +126,20 @@ def test_a_film_and_its_gif_from_the_command_line(capsys, tmp_path):
 def test_tracking_hands_the_project_on(capsys, tmp_path, monkeypatch):
     begun = []
 
-    class Tracker:
-        def __init__(self, project, first_step):
-            assert first_step == 0
+    class Tracker(Callback):
+        def __init__(self, project):
             begun.append(project)
 
-        def evaluated(self, env_steps, evaluation):
-            begun.append(env_steps)
+        def on_evaluation(self, trainer, evaluation):
+            begun.append(evaluation.env_steps)
 
-        def close(self):
-            begun.append("closed")
+        def on_training_end(self, trainer):
+            begun.append(trainer.status)
 
-    monkeypatch.setattr("td3.report.tracking.WeightsAndBiases", Tracker)
+    monkeypatch.setattr("td3.callbacks.tracking.WeightsAndBiases", Tracker)
     words = ["train", "--track", "Scripted-v0", "--steps", "30", "--wandb-project", "mine", "--json", *SMALL_OPTIONS]
     assert typed(capsys, *words, "--out", tmp_path / "run")[0] == 0
-    assert begun == ["mine", 0, 30, "closed"]
+    assert begun == ["mine", 0, 30, "finished"]
 
 
 def test_a_hint_stands_on_a_line_of_its_own(capsys, tmp_path):

@@ -28,7 +28,7 @@ class FakeTraining:
         self.configs, self.stopped_at = [], {}
         self.interrupt_at, self.infinite_at = interrupt_at, infinite_at
 
-    def __call__(self, given, observer):
+    def __call__(self, given, callbacks):
         number = len(self.configs)
         self.configs.append(given)
         height = -abs(np.log10(given.td3.actor_learning_rate / 1e-3))
@@ -37,7 +37,13 @@ class FakeTraining:
             if number == self.interrupt_at and env_steps == 400:
                 raise KeyboardInterrupt
             value = np.inf if number == self.infinite_at else 100 * height * env_steps / given.steps
-            observer.evaluated(env_steps, Evaluation(np.full((given.seeds, 2), value), np.ones((given.seeds, 2))))
+            returns, lengths = np.full((given.seeds, 2), value), np.ones((given.seeds, 2))
+            callbacks[0].on_evaluation(self, Evaluation(returns, lengths, env_steps=env_steps))
+            if callbacks[0].pruned:
+                return
+
+    def stop(self, reason):
+        """What a trainer does with it is tested there."""
 
 
 @pytest.fixture
@@ -166,11 +172,11 @@ def test_a_return_that_is_no_number_ends_the_trial_and_not_the_study(monkeypatch
 
 
 def test_several_seeds_count_with_their_mean():
-    trial = optuna.create_study(direction="maximize").act_async()
-    observer = search.PruningObserver(trial)
+    trial = optuna.create_study(direction="maximize").ask()
+    callback = search.PruningCallback(trial)
     for steps, returns in ((0, [[9.0], [9.0]]), (10, [[1.0], [2.0]]), (20, [[3.0], [4.0]])):
-        observer.evaluated(steps, Evaluation(np.array(returns), np.ones((2, 1))))
-    assert observer.value == 2.5  # what came before training does not count
+        callback.on_evaluation(None, Evaluation(np.array(returns), np.ones((2, 1)), env_steps=steps))
+    assert callback.value == 2.5  # what came before training does not count
 
 
 def test_the_same_study_is_not_used_for_another_question(training, tmp_path):

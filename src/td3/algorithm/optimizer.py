@@ -11,7 +11,7 @@ from td3.algorithm.networks import serves_kernels
 from td3.backends import cpu
 
 LARGEST_GRADIENT = 1e18
-"""Adam keeps squares of gradients, and float32 has none of larger ones; the kernels in backends/ have the same bound."""
+"""Adam keeps squares of gradients, and float32 has none of larger ones; the kernels have the same bound."""
 
 
 class NonFinite(ArithmeticError):

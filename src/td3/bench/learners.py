@@ -25,7 +25,7 @@ from td3.engine import MemberUpdate
 from td3.engine.losses import LossSums
 from td3.environments import check_environment, make_environment
 from td3.errors import ConfigError
-from td3.training import Training, backend_flags, make_engine
+from td3.training import Trainer, backend_flags, make_engine
 
 STATE_SIZE, ACTION_SIZE = 17, 6
 """As in HalfCheetah."""
@@ -213,18 +213,18 @@ def _their_learner(package: str, environment: Any, batch_size: int, width: int, 
     return learner
 
 
-def make_training(config: TrainConfig, device: torch.device) -> Training:
+def make_training(config: TrainConfig, device: torch.device) -> Trainer:
     """A run that has not begun; it writes nothing until it does."""
     make: Callable[[], gym.Env[Any, Any]] = partial(make_environment, **config.env_arguments)
     probe = make()
     spaces = check_environment(probe, config.env)
     probe.close()
     with backend_flags(config.tf32):
-        return Training(config, spaces, make, device, ROWS)
+        return Trainer(config, spaces, make, device, ROWS)
 
 
 class Td3Loop:
-    """Env steps of this package, one update for each: the calls of `Training.run` without logs and evaluations."""
+    """Env steps of this package, one update for each: the calls of `Trainer.run` without logs and evaluations."""
 
     def __init__(self, env: str, envs: int, width: int, batch_size: int, device: torch.device, threads: int) -> None:
         settings = TD3Config(hidden_sizes=(width, width), batch_size=batch_size)

@@ -1,5 +1,6 @@
 """`td3 bench loop`: where the time of a training run goes."""
 
+import contextlib
 import tempfile
 import time
 from collections import defaultdict
@@ -10,8 +11,9 @@ from typing import Any
 from td3.backends import cpu
 from td3.bench import learners, machine, timing
 from td3.bench.options import LoopBench
+from td3.callbacks import Callback, CallbackList
 from td3.config import TD3Config, TrainConfig
-from td3.training import Silence, Training, choose_device
+from td3.training import Trainer, choose_device
 
 PARTS = {
     "act": "choose actions",
@@ -24,11 +26,7 @@ SETTLE = 100
 """Env steps with updates that are not measured."""
 
 
-class Enough(Exception):
-    """The time to measure for is over."""
-
-
-class Stopwatch(Silence):
+class Stopwatch(Callback):
     """Sums the time inside each part of the loop, in windows; everything is told apart by who is called."""
 
     def __init__(self, members: int, seconds: float, clock: timing.Clock = time.perf_counter) -> None:
@@ -49,12 +47,12 @@ class Stopwatch(Silence):
 
         return call
 
-    def watch(self, training: Training) -> None:
-        """Count the time in the calls that `Training.run` makes."""
-        collector, engine = training.collector, training.engine
+    def watch(self, trainer: Trainer) -> None:
+        """Count the time in the calls that `Trainer.run` makes."""
+        collector, engine = trainer.collector, trainer.engine
         for part, owner, method in (
-            ("act", engine, "ask"),
-            ("act", engine, "answer"),
+            ("act", engine, "act_async"),
+            ("act", engine, "act_wait"),
             ("act", collector, "act"),
             ("act", collector, "explore"),
             ("env", collector, "begin"),
@@ -64,8 +62,9 @@ class Stopwatch(Silence):
         ):
             setattr(owner, method, self.timed(part, getattr(owner, method)))
 
-    def progressed(self, env_steps: int) -> None:
+    def on_env_step(self, trainer: Trainer) -> None:
         """Close a window when it is full; end the run when the time is over."""
+        env_steps = trainer.env_steps
         if env_steps < learners.WARM_UP_STEPS + SETTLE:
             return
         now = self.clock()
@@ -75,7 +74,7 @@ class Stopwatch(Silence):
         elif now - self._opened >= self.window_seconds:
             self._close(env_steps, now)
             if now - self._began >= self.seconds:
-                raise Enough
+                trainer.stop("the time to measure is over")
             self._open(env_steps, now)
 
     def _open(self, env_steps: int, now: float) -> None:
@@ -114,15 +113,11 @@ def measure(options: LoopBench) -> tuple[dict[str, Any], str]:
             threads=options.threads,
             td3=TD3Config(learning_starts=learners.WARM_UP_STEPS),
         )
-        training = learners.make_training(config, device)
-        stopwatch.watch(training)
+        trainer = learners.make_training(config, device)
+        stopwatch.watch(trainer)
         machine.announce(f"Training {options.env} for {options.seconds:g} s, after a warm-up.")
-        try:
-            training.run(stopwatch, None)
-        except Enough:
-            pass
-        finally:
-            training.close()
+        with contextlib.closing(trainer):
+            trainer.run(CallbackList([stopwatch]), None)
     found = {name: timing.summary([window[name] for window in stopwatch.windows]) for name in stopwatch.windows[0]}
     figures = {
         "env": options.env,

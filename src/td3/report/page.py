@@ -16,9 +16,9 @@ from td3.files import outside, read_regular_file, write_atomically
 from td3.policy import Array
 from td3.report import paper
 from td3.report.doctor import Finding, all_clear, examine_run, remarks_on
-from td3.report.live import PARTS
 from td3.report.records import RunRecords, shared_steps
 from td3.report.svg import Chart, Level, Line, bars, stacked
+from td3.run.directory import PARTS
 from td3.statistics import (
     FEWEST_SEEDS,
     Comparison,

@@ -21,8 +21,7 @@ from td3.config import TrainConfig
 from td3.errors import RunError
 from td3.files import read_json, read_regular_file
 from td3.policy import Array
-from td3.report.live import PARTS
-from td3.run.directory import DIAGNOSTICS, LARGEST_JSON, LARGEST_TABLE, METRICS, Run
+from td3.run.directory import DIAGNOSTICS, LARGEST_JSON, LARGEST_TABLE, METRICS, PARTS, Run
 from td3.statistics import at_the_end
 
 Table = dict[str, Array]

@@ -229,6 +229,7 @@ def check_facts(checkpoint: Checkpoint, config: "TrainConfig", tables: Sequence[
     facts, end = checkpoint.facts, checkpoint.shards[-1].end if checkpoint.shards else 0
     seeds = {str(seed) for seed in config.member_seeds}
     pending, positions, seconds = facts["pending_evaluations"], facts["positions"], facts["seconds"]
+    frozen, saving = facts.get("frozen", {}), facts.get("saving_seconds", 0.0)
     right = {
         "versions": _are(facts.get("versions", {}), str),
         "added": type(facts["added"]) is int and facts["added"] == end,
@@ -238,7 +239,12 @@ def check_facts(checkpoint: Checkpoint, config: "TrainConfig", tables: Sequence[
         "seconds": type(seconds) in (int, float) and 0 <= seconds < 1e12,
         "pending_evaluations": _are(pending, list)
         and all(name.isdecimal() and len(name) < 19 and len(rows) == len(seeds) for name, rows in pending.items())
-        and all(_are(row, int, float, str) for rows in pending.values() for row in rows),
+        and all(row is None or _are(row, int, float, str) for rows in pending.values() for row in rows),
+        "frozen": _are(frozen, dict)
+        and {*frozen} <= seeds
+        and all(type(each.get("env_steps")) is int and type(each.get("reason")) is str for each in frozen.values()),
+        "saving_seconds": type(saving) in (int, float) and 0 <= saving < 1e12,
+        "callbacks": _are(facts.get("callbacks", {}), dict),
     }
     if wrong := [name for name, is_right in right.items() if not is_right]:
         raise ValueError(f"{wrong[0]} in its manifest is not what a run writes there")

@@ -47,6 +47,10 @@ DIAGNOSTICS = (
 )
 
 
+PARTS = ("env", "act", "update", "store", "evaluate", "save", "other")
+"""What the time of a run is booked on: columns of times.csv."""
+
+
 def new_directory(config: TrainConfig) -> Path:
     """Where a new run goes; refuses a directory that holds a run or that cannot be written."""
     if config.out is not None and config.out.absolute() == config.out.absolute().parent:

@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from td3.algorithm.streams import derive_seed
+from td3.callbacks.base import WarningsCallback
 from td3.config import TrainConfig, preset_config, resolve
 from td3.environments import check_environment, make_environment
 from td3.errors import ConfigError, Diverged, RunError, missing_extra
 from td3.evaluate import Evaluation
 from td3.files import outside, write_atomically
-from td3.training import Silence, train_run
+from td3.training import Trainer, train_run
 
 if TYPE_CHECKING:
     import optuna
@@ -70,26 +71,28 @@ class Tuning(NamedTuple):
     interrupted: bool
 
 
-class PruningObserver(Silence):
-    """Tells a trial what every evaluation gave, and ends the run when the study has seen enough."""
+class PruningCallback(WarningsCallback):
+    """Reports every evaluation to a trial, and stops the run when the study prunes it; `pruned` says why."""
 
     def __init__(self, trial: "optuna.Trial") -> None:
-        self.trial = trial
+        self.trial, self.pruned = trial, ""
         self.values: list[float] = []
 
-    def evaluated(self, env_steps: int, evaluation: Evaluation) -> None:
+    def on_evaluation(self, trainer: Trainer, evaluation: Evaluation) -> None:
         """Report the mean over seeds and episodes."""
-        import optuna
-
-        if env_steps == 0:
+        env_steps = evaluation.env_steps
+        if env_steps == 0 or self.pruned:
             return  # before training all are alike
         value = float(evaluation.returns.mean())
         self.values.append(value)
         if not math.isfinite(value):
-            raise optuna.TrialPruned(f"the return was {value}")
-        self.trial.report(value, env_steps)
-        if self.trial.should_prune():
-            raise optuna.TrialPruned(f"below the median at {env_steps:,} env steps")
+            self.pruned = f"the return was {value}"
+        else:
+            self.trial.report(value, env_steps)
+            if self.trial.should_prune():
+                self.pruned = f"below the median at {env_steps:,} env steps"
+        if self.pruned:
+            trainer.stop(self.pruned)
 
     @property
     def value(self) -> float:
@@ -234,13 +237,15 @@ def _run_trial(trial: "optuna.Trial", options: TuneOptions, out: Path, device: s
 
     config = config_of(options, {name: SEARCH[name](trial) for name in options.fields})
     folder = out / f"trial_{trial.number:04}"
-    observer = PruningObserver(trial)
+    callback = PruningCallback(trial)
     # A trial that ends early begins again, so checkpoints would serve nobody.
     try:
-        train_run(replace(config, out=folder, device=device, threads=threads, save_every=0), observer)  # type: ignore[arg-type]  # checked there
+        train_run(replace(config, out=folder, device=device, threads=threads, save_every=0), [callback])  # type: ignore[arg-type]  # checked there
     except Diverged as error:  # settings that do not work are what a search has to find out
         raise optuna.TrialPruned(str(error)) from error
-    return observer.value
+    if callback.pruned:
+        raise optuna.TrialPruned(callback.pruned)
+    return callback.value
 
 
 def _finished(study: "optuna.Study") -> list["optuna.trial.FrozenTrial"]:

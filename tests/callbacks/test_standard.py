@@ -1,23 +1,26 @@
-"""Companions see everything of a run, write their files, and can never end it."""
+"""What every run writes beside its results can never end it."""
 
 import csv
 import json
 import logging
+from types import SimpleNamespace
 
 import pytest
+from report.made import make_run
 from scripted import SMALL
 
 import td3
-from report.made import make_run
+from td3.callbacks import Callback, CallbackList
+from td3.callbacks.base import WarningsCallback
+from td3.callbacks.standard import ReportCallback, TimesCallback
 from td3.config import resolve
-from td3.report import live
-from td3.report.live import PARTS, Refresher, Times, Together
-from td3.training import Silence, train_run
+from td3.run.directory import PARTS
+from td3.training import train_run
 
 
-def run_with(tmp_path, observer=None, **fields):
+def run_with(tmp_path, *callbacks, **fields):
     given = {**SMALL, "steps": 60, "seeds": 2, "eval_every": 25, "out": tmp_path / "run", **fields}
-    return train_run(resolve("Scripted-v0", **given), observer)
+    return train_run(resolve("Scripted-v0", **given), [WarningsCallback(), *callbacks])
 
 
 def test_every_run_has_its_times_and_its_report(tmp_path, caplog):
@@ -37,8 +40,9 @@ def test_every_run_has_its_times_and_its_report(tmp_path, caplog):
 
 
 def test_an_interrupted_run_has_a_report_too(tmp_path):
-    class Impatient(Silence):
-        def progressed(self, env_steps):
+    class Impatient(WarningsCallback):
+        def on_env_step(self, trainer):
+            env_steps = trainer.env_steps
             if env_steps == 30:
                 raise KeyboardInterrupt
 
@@ -59,25 +63,27 @@ def test_diagnostics_have_a_row_for_every_evaluation(tmp_path):
         assert float(table[-1]["return_start"]) > 0
 
 
-class Broken:
+class Broken(Callback):
     """Fails at the first evaluation, and counts what it is told."""
+
+    optional = True
 
     def __init__(self):
         self.told = 0
 
-    def evaluated(self, env_steps, evaluation):
+    def on_evaluation(self, trainer, evaluation):
         self.told += 1
         raise OSError("the disk is full")
 
 
-def test_a_companion_that_fails_is_left_out_and_the_run_goes_on(tmp_path, caplog):
+def test_an_optional_callback_that_fails_is_left_out_and_the_run_continues(tmp_path, caplog):
     broken = Broken()
-    run = run_with(tmp_path, Together(Silence(), [broken]))
+    run = run_with(tmp_path, broken)
     assert broken.told == 1
     assert json.loads((run.path / "status.json").read_text())["status"] == "finished"
     (record,) = caplog.records
     assert record.levelno == logging.WARNING
-    assert record.getMessage() == "Broken failed and is left out; the run goes on (OSError: the disk is full)"
+    assert record.getMessage() == "Broken failed and is left out (OSError: the disk is full)"
 
 
 def test_a_report_that_fails_does_not_end_the_run(tmp_path, monkeypatch, caplog):
@@ -85,7 +91,7 @@ def test_a_report_that_fails_does_not_end_the_run(tmp_path, monkeypatch, caplog)
     run = run_with(tmp_path)
     assert json.loads((run.path / "status.json").read_text())["status"] == "finished"
     assert not (run.path / "report.html").exists()
-    assert "Refresher failed" in caplog.text
+    assert "ReportCallback failed" in caplog.text
 
 
 def test_a_run_that_fails_keeps_its_error(tmp_path):
@@ -96,34 +102,35 @@ def test_a_run_that_fails_keeps_its_error(tmp_path):
 def test_the_report_is_written_once_a_minute_and_at_the_end(tmp_path, monkeypatch):
     folder, now, written = make_run(tmp_path / "run"), [0.0], []
     monkeypatch.setattr("td3.report.page.write_report", lambda runs, out: written.append(now[0]))
-    refresher = Refresher(folder, lambda text: None, lambda: now[0])
+    report, trainer = ReportCallback(lambda: now[0]), SimpleNamespace(path=folder, callbacks=CallbackList([]))
     for second in range(0, 200, 10):
         now[0] = float(second)
-        refresher.spent(second, {})
-    refresher.close()
+        report.on_timing(trainer, {})
+    report.on_training_end(trainer)
     assert written == [60, 120, 180, 190]
 
 
 def test_each_hint_is_given_once(tmp_path):
     folder, hints = make_run(tmp_path / "run", actor_dead=0.9), []
-    refresher = Refresher(folder, hints.append)
-    refresher.close()
-    refresher.close()
+    listener = SimpleNamespace(on_hint=lambda trainer, text: hints.append(text))
+    report, trainer = ReportCallback(), SimpleNamespace(path=folder, callbacks=listener)
+    report.on_training_end(trainer)
+    report.on_training_end(trainer)
     (hint,) = hints
     assert hint.startswith("90 % of the actor's hidden units are dead")
     assert hint.endswith("Lower --td3.actor-learning-rate and bring the observations to a scale of about 1.")
 
 
-def test_hints_reach_the_observer(tmp_path, monkeypatch):
-    class Listener(Silence):
+def test_hints_reach_every_callback(tmp_path, monkeypatch):
+    class Listener(WarningsCallback):
         def __init__(self):
             self.hints = []
 
-        def hinted(self, text):
+        def on_hint(self, trainer, text):
             self.hints.append(text)
 
     listener = Listener()
-    monkeypatch.setattr(live, "REFRESH_SECONDS", 0.0)
+    monkeypatch.setattr(standard, "REFRESH_SECONDS", 0.0)
     run_with(tmp_path, listener, exploration_noise=0.0)
     (hint,) = listener.hints
     assert hint.startswith("There is hardly any exploration: exploration_noise is 0")
@@ -133,14 +140,16 @@ def test_a_run_without_an_evaluation_gets_no_report(tmp_path):
     folder = make_run(tmp_path / "run")
     for path in folder.glob("seed_*/evaluations.npz"):
         path.unlink()
-    Refresher(folder, lambda text: None).close()
+    ReportCallback().on_training_end(SimpleNamespace(path=folder, callbacks=CallbackList([])))
     assert not (folder / "report.html").exists()
 
 
 @pytest.mark.parametrize("damage", ["9" * 5_000 + ",1,1,1,1,1,1,1,cpu\n", "\x00\n", "a" * 200_000 + "\n"])
 def test_a_damaged_table_of_times_does_not_keep_a_run_from_being_resumed(tmp_path, damage):
     (tmp_path / "times.csv").write_text("env_steps,env,act,update,store,evaluate,save,other,device\n" + damage)
-    times = Times(tmp_path, "cpu", first_step=1_000)
-    times.spent(2_000, {"env": 1.0})
-    times.close()
+    trainer = SimpleNamespace(path=tmp_path, placement="cpu", first_step=1_000, env_steps=2_000)
+    times = TimesCallback()
+    times.on_training_start(trainer)
+    times.on_timing(trainer, {"env": 1.0})
+    times.on_training_end(trainer)
     assert (tmp_path / "times.csv").read_text().splitlines()[-1].startswith("2000,1.000000,")

@@ -7,14 +7,16 @@ import os
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from td3.config import TrainConfig
+from td3.callbacks.base import Callback
 from td3.errors import missing_extra
 from td3.evaluate import Evaluation
+
+if TYPE_CHECKING:
+    from td3.training import Trainer
 
 METRIC_NAMES = {
     "episode_return": "rollout/ep_rew_mean",
@@ -27,41 +29,41 @@ METRIC_NAMES = {
 """Columns of metrics.csv as Stable-Baselines3 names them where it has them."""
 
 
-class Tracker:
-    """Turns what a run tells of itself into scalars by name, for each seed; where they go is told by `_scalars`."""
+class Tracker(Callback):
+    """Turns the events of a run into scalars by name, for each seed; `_scalars` writes them."""
 
-    _count: int
-    _told: int
+    optional = True
 
-    def logged(self, env_steps: int, rows: Sequence[dict[str, Any]]) -> None:
+    def on_training_start(self, trainer: "Trainer") -> None:
+        """Remember where the times begin."""
+        self._timed = trainer.first_step
+
+    def on_log(self, trainer: "Trainer", rows: Sequence[dict[str, Any]]) -> None:
         """Losses and returns of training."""
         for seed, row in enumerate(rows):
-            self._scalars(seed, env_steps, {name: row[column] for column, name in METRIC_NAMES.items()})
+            self._scalars(seed, trainer.env_steps, {name: row[column] for column, name in METRIC_NAMES.items()})
 
-    def evaluated(self, env_steps: int, evaluation: Evaluation) -> None:
+    def on_evaluation(self, trainer: "Trainer", evaluation: Evaluation) -> None:
         """Returns without noise."""
         for seed, (returns, lengths) in enumerate(zip(evaluation.returns, evaluation.lengths, strict=True)):
             if np.isnan(returns).any():  # frozen
                 continue
             means = {"eval/mean_reward": float(returns.mean()), "eval/mean_ep_length": float(lengths.mean())}
-            self._scalars(seed, env_steps, means)
+            self._scalars(seed, evaluation.env_steps, means)
 
-    def diagnosed(self, env_steps: int, rows: Sequence[dict[str, Any]]) -> None:
+    def on_diagnostics(self, trainer: "Trainer", env_steps: int, rows: Sequence[dict[str, Any]]) -> None:
         """How the learner looks from inside."""
         for seed, row in enumerate(rows):
             figures = {name: value for name, value in row.items() if isinstance(value, float)}
             self._scalars(seed, env_steps, {f"diagnostics/{name}": value for name, value in figures.items()})
 
-    def spent(self, env_steps: int, seconds: dict[str, float]) -> None:
+    def on_timing(self, trainer: "Trainer", seconds: dict[str, float]) -> None:
         """Env steps a second of each seed since the previous evaluation."""
-        total = sum(seconds.values())
-        if env_steps > self._told and total > 0:
-            for seed in range(self._count):
-                self._scalars(seed, env_steps, {"time/fps": (env_steps - self._told) / total})
-        self._told = env_steps
-
-    def _begin(self, count: int, first_step: int) -> None:
-        self._count, self._told = count, first_step
+        total, env_steps = sum(seconds.values()), trainer.env_steps
+        if env_steps > self._timed and total > 0:
+            for seed in range(trainer.config.seeds):
+                self._scalars(seed, env_steps, {"time/fps": (env_steps - self._timed) / total})
+        self._timed = env_steps
 
     def _scalars(self, seed: int, env_steps: int, values: Mapping[str, float]) -> None:
         raise NotImplementedError
@@ -70,22 +72,24 @@ class Tracker:
 class TensorBoard(Tracker):
     """Event files under `tensorboard/seed_K`: `tensorboard --logdir runs` shows every run and seed.
 
-    `first_step` is the env step that a resumed run goes on from: what was written beyond it is no longer shown.
+    What an interrupted run wrote beyond the env step that it is resumed from is no longer shown.
     """
 
-    def __init__(self, config: TrainConfig, path: Path, first_step: int = 0) -> None:
+    def on_training_start(self, trainer: "Trainer") -> None:
+        """Open the files."""
         from tensorboard.compat.proto.event_pb2 import Event, SessionLog
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
+        super().on_training_start(trainer)
         self._event, self._hook = Event, threading.excepthook
         threading.excepthook = self._without_traceback
-        self._writers = [EventFileWriter(str(path / "tensorboard" / f"seed_{s}")) for s in config.member_seeds]
-        self._begin(config.seeds, first_step)
-        if first_step:
+        folder = trainer.path / "tensorboard"
+        self._writers = [EventFileWriter(str(folder / f"seed_{seed}")) for seed in trainer.config.member_seeds]
+        if trainer.first_step:
             # TensorBoard drops what has this step or a later one and was written before.
             start = SessionLog(status=SessionLog.START)
             for writer in self._writers:
-                writer.add_event(Event(wall_time=time.time(), step=first_step + 1, session_log=start))
+                writer.add_event(Event(wall_time=time.time(), step=trainer.first_step + 1, session_log=start))
 
     def _scalars(self, seed: int, env_steps: int, values: Mapping[str, float]) -> None:
         from tensorboard.compat.proto.summary_pb2 import Summary
@@ -94,13 +98,13 @@ class TensorBoard(Tracker):
         event = self._event(wall_time=time.time(), step=env_steps, summary=Summary(value=known))
         self._writers[seed].add_event(event)
 
-    def evaluated(self, env_steps: int, evaluation: Evaluation) -> None:
+    def on_evaluation(self, trainer: "Trainer", evaluation: Evaluation) -> None:
         """Write, and let what was written be seen."""
-        super().evaluated(env_steps, evaluation)
+        super().on_evaluation(trainer, evaluation)
         for writer in self._writers:
             writer.flush()
 
-    def close(self) -> None:
+    def on_training_end(self, trainer: "Trainer") -> None:
         """Close the files."""
         try:
             for writer in self._writers:
@@ -122,17 +126,18 @@ def tensorboard_installed() -> bool:
 class WeightsAndBiases(Tracker):
     """One W&B run for each seed, grouped; without a key, or with WANDB_MODE=offline, they stay in the run directory."""
 
-    def __init__(self, project: str, first_step: int = 0) -> None:
+    def __init__(self, project: str) -> None:
         if importlib.util.find_spec("wandb") is None:
             raise missing_extra("--track", "wandb")
-        self.project, self._first_step = project, first_step
+        self.project = project
         self._runs: list[Any] = []
 
-    def started(self, config: TrainConfig, path: Path, device: str) -> None:
+    def on_training_start(self, trainer: "Trainer") -> None:
         """Open the runs."""
         import wandb
 
-        self._begin(config.seeds, self._first_step)
+        super().on_training_start(trainer)
+        config, path = trainer.config, trainer.path
         name = f"{config.env.replace('/', '_')}-{path.name}"
         for seed in config.member_seeds:
             run = wandb.init(
@@ -140,8 +145,8 @@ class WeightsAndBiases(Tracker):
                 group=name,
                 name=f"{name}-seed_{seed}",
                 id=f"{name}-seed_{seed}".replace(":", "_"),
-                resume="allow" if self._first_step else None,
-                config={**config.to_json(), "member_seed": seed, "device": device},
+                resume="allow" if trainer.first_step else None,
+                config={**config.to_json(), "member_seed": seed, "device": trainer.placement},
                 dir=str(path),
                 mode=wandb_mode(),
                 reinit="create_new",
@@ -155,7 +160,7 @@ class WeightsAndBiases(Tracker):
         known = {name: value for name, value in values.items() if not math.isnan(value)}
         self._runs[seed].log({"env_steps": env_steps, **known})
 
-    def close(self) -> None:
+    def on_training_end(self, trainer: "Trainer") -> None:
         """Finish the runs."""
         for run in self._runs:
             run.finish()

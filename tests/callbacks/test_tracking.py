@@ -3,20 +3,21 @@
 import math
 import sys
 from importlib.machinery import ModuleSpec
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 from scripted import SMALL
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from td3.callbacks import tracking
+from td3.callbacks.base import WarningsCallback
+from td3.callbacks.tracking import TensorBoard, WeightsAndBiases, wandb_mode
 from td3.config import resolve
 from td3.errors import MissingExtra
 from td3.evaluate import Evaluation
-from td3.report import tracking
-from td3.report.live import Companions, Together
-from td3.report.tracking import TensorBoard, WeightsAndBiases, wandb_mode
-from td3.training import Silence, train_run
+from td3.training import train_run
 
 ROW = {
     "episode_return": 5.0,
@@ -26,6 +27,12 @@ ROW = {
     "mean_q": 2.0,
     "updates": 10,
 }
+
+
+def trainer_of(path, first_step=0, seeds=1) -> Any:
+    """As much of a trainer as a tracker looks at."""
+    config = resolve("Scripted-v0", seeds=seeds)
+    return SimpleNamespace(config=config, path=path, placement="cpu", env_steps=0, first_step=first_step)
 
 
 def scalars(folder) -> dict[str, list[tuple[int, float]]]:
@@ -57,44 +64,38 @@ def test_a_run_writes_events_for_every_seed(tmp_path):
 
 
 def test_what_is_not_known_is_not_written(tmp_path):
-    tracker = TensorBoard(resolve("Scripted-v0"), tmp_path)
-    tracker.logged(1_000, [ROW])
-    tracker.close()
+    tracker, trainer = TensorBoard(), trainer_of(tmp_path)
+    tracker.on_training_start(trainer)
+    trainer.env_steps = 1_000
+    tracker.on_log(trainer, [ROW])
+    tracker.on_training_end(trainer)
     found = scalars(tmp_path / "tensorboard" / "seed_0")
     assert "train/actor_loss" not in found
     assert found["train/critic_loss"] == [(1_000, 1.0)]
 
 
 def test_frames_per_second_are_env_steps_over_seconds(tmp_path):
-    tracker = TensorBoard(resolve("Scripted-v0"), tmp_path)
-    for env_steps in (0, 1_000, 1_500):
-        tracker.spent(env_steps, {"env": 1.0, "update": 4.0})
-    tracker.close()
+    tracker, trainer = TensorBoard(), trainer_of(tmp_path)
+    tracker.on_training_start(trainer)
+    for trainer.env_steps in (0, 1_000, 1_500):
+        tracker.on_timing(trainer, {"env": 1.0, "update": 4.0})
+    tracker.on_training_end(trainer)
     assert scalars(tmp_path / "tensorboard" / "seed_0")["time/fps"] == [(1_000, 200), (1_500, 100)]
 
 
 def test_a_resumed_run_drops_what_lies_beyond_where_it_goes_on(tmp_path):
-    config = resolve("Scripted-v0")
     for first_step, steps in ((0, (1_000, 2_000, 3_000)), (2_000, (3_000, 4_000))):
-        tracker = TensorBoard(config, tmp_path, first_step)
-        for env_steps in steps:
-            tracker.logged(env_steps, [{**ROW, "mean_q": float(env_steps + first_step)}])
-        tracker.close()
+        tracker, trainer = TensorBoard(), trainer_of(tmp_path, first_step=first_step)
+        tracker.on_training_start(trainer)
+        for trainer.env_steps in steps:
+            tracker.on_log(trainer, [{**ROW, "mean_q": float(trainer.env_steps + first_step)}])
+        tracker.on_training_end(trainer)
     found = scalars(tmp_path / "tensorboard" / "seed_0")["train/mean_q"]
     assert found == [(1_000, 1_000), (2_000, 2_000), (3_000, 5_000), (4_000, 6_000)]
 
 
-def test_companions_hand_on_where_a_run_goes_on(tmp_path, monkeypatch):
-    begun = []
-    monkeypatch.setattr("td3.report.live.TensorBoard", lambda config, path, first_step: begun.append(first_step))
-    companions = Companions(Silence(), first_step=700)
-    companions.started(resolve("Scripted-v0"), tmp_path, "cpu")
-    companions.close()
-    assert begun == [700]
-
-
 def test_without_tensorboard_a_run_trains_all_the_same(tmp_path, monkeypatch):
-    monkeypatch.setattr("td3.report.live.tensorboard_installed", lambda: False)
+    monkeypatch.setattr("td3.callbacks.standard.tensorboard_installed", lambda: False)
     run = train_run(resolve("Scripted-v0", **{**SMALL, "steps": 30, "out": tmp_path / "run"}))
     assert not (run.path / "tensorboard").exists()
 
@@ -126,10 +127,13 @@ def wandb(monkeypatch):
 def test_wandb_gets_a_run_for_each_seed_in_a_group(tmp_path, monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "offline")
     tracker = WeightsAndBiases("mine")
-    tracker.started(resolve("Scripted-v0", seeds=2), tmp_path / "run", "cpu")
-    tracker.logged(1_000, [ROW, ROW])
-    tracker.evaluated(1_000, Evaluation(np.array([[1.0, 3.0], [4.0, 6.0]]), np.full((2, 2), 7)))
-    tracker.close()
+    trainer = trainer_of(tmp_path / "run", seeds=2)
+    tracker.on_training_start(trainer)
+    trainer.env_steps = 1_000
+    tracker.on_log(trainer, [ROW, ROW])
+    returns, lengths = np.array([[1.0, 3.0], [4.0, 6.0]]), np.full((2, 2), 7)
+    tracker.on_evaluation(trainer, Evaluation(returns, lengths, env_steps=1_000))
+    tracker.on_training_end(trainer)
     runs = tracker._runs
     assert [run.given["name"] for run in runs] == ["Scripted-v0-run-seed_0", "Scripted-v0-run-seed_1"]
     assert {run.given["group"] for run in runs} == {"Scripted-v0-run"}
@@ -175,6 +179,5 @@ def test_wandb_itself_works_offline(tmp_path, monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "offline")
     tracker = WeightsAndBiases("td3")
     fields = {**SMALL, "steps": 60, "eval_every": 25, "out": tmp_path / "run"}
-    train_run(resolve("Scripted-v0", **fields), Together(Silence(), [tracker]))
-    tracker.close()
+    train_run(resolve("Scripted-v0", **fields), [WarningsCallback(), tracker])
     assert list((tmp_path / "run" / "wandb").glob("offline-run-*/*.wandb"))

@@ -2,15 +2,17 @@ import io
 import os
 import re
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 from rich.console import Console
 
+from td3.callbacks import progress
+from td3.callbacks.progress import ProgressDisplay, RetryingConsole, describe
 from td3.config import resolve
 from td3.evaluate import Evaluation
-from td3.report import progress
-from td3.report.progress import ProgressDisplay, RetryingConsole, describe
 
 LOSSES = {"critic_loss": 1.25, "actor_loss": -3.5, "mean_q": 2.0}
 
@@ -18,6 +20,11 @@ LOSSES = {"critic_loss": 1.25, "actor_loss": -3.5, "mean_q": 2.0}
 def evaluation(seeds: int = 1) -> Evaluation:
     returns = np.arange(10.0 * seeds).reshape(seeds, 10) * 1000
     return Evaluation(returns, np.full((seeds, 10), 1000))
+
+
+def trainer_of(config, path) -> Any:
+    """As much of a trainer as a display looks at."""
+    return SimpleNamespace(config=config, path=Path(path), placement="cpu", env_steps=0)
 
 
 @pytest.fixture
@@ -36,14 +43,15 @@ def shown(console: Console) -> str:
 def trained_on(console: Console, clock, seeds: int = 1, path: str = "runs/x", **fields) -> ProgressDisplay:
     """A display that has seen a run of 3,000 steps at 100 steps a second."""
     display = ProgressDisplay(console)
-    display.started(resolve("HalfCheetah-v5", steps=3_000, seeds=seeds, **fields), Path(path), "cpu")
-    display.evaluated(0, evaluation(seeds))
-    for env_steps in range(100, 3_001, 100):
+    trainer = trainer_of(resolve("HalfCheetah-v5", steps=3_000, seeds=seeds, **fields), path)
+    display.on_training_start(trainer)
+    display.on_evaluation(trainer, evaluation(seeds))
+    for trainer.env_steps in range(100, 3_001, 100):
         clock[0] += 1
-        if env_steps % 1_000 == 0:
-            display.logged(env_steps, [LOSSES] * seeds)
-            display.evaluated(env_steps, evaluation(seeds))
-        display.progressed(env_steps)
+        if trainer.env_steps % 1_000 == 0:
+            display.on_log(trainer, [LOSSES] * seeds)
+            display.on_evaluation(trainer, evaluation(seeds)._replace(env_steps=trainer.env_steps))
+        display.on_env_step(trainer)
     display.close()
     return display
 
@@ -94,10 +102,11 @@ def test_the_bar_tells_speed_time_left_last_evaluation_and_losses(clock):
 def test_the_bar_moves_at_most_four_times_a_second(clock):
     console = Console(file=io.StringIO(), width=100, force_terminal=True, color_system=None, legacy_windows=False)
     display = ProgressDisplay(console)
-    display.started(resolve("Ant-v5", steps=1_000_000), Path("x"), "cpu")
-    for env_steps in range(1, 1_001):
+    trainer = trainer_of(resolve("Ant-v5", steps=1_000_000), "x")
+    display.on_training_start(trainer)
+    for trainer.env_steps in range(1, 1_001):
         clock[0] += 0.01
-        display.progressed(env_steps)
+        display.on_env_step(trainer)
     display.close()
     assert 38 <= shown(console).count("━╸") + shown(console).count("steps/s") <= 90
     assert display.env_steps == 1_000

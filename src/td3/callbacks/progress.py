@@ -7,15 +7,18 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 from rich.table import Column
 
-from td3.config import TrainConfig
+from td3.callbacks.base import Callback
 from td3.evaluate import Evaluation
+
+if TYPE_CHECKING:
+    from td3.training import Trainer
 
 
 class RetryingConsole(Console):
@@ -37,7 +40,7 @@ class RetryingConsole(Console):
             os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
 
 
-class ProgressDisplay:
+class ProgressDisplay(Callback):
     """Env steps, steps per second, time left, last evaluation and losses, refreshed a few times a second."""
 
     def __init__(self, console: Console) -> None:
@@ -51,14 +54,13 @@ class ProgressDisplay:
         self._marks: list[tuple[float, int]] = []
         self._losses = ""
 
-    def started(self, config: TrainConfig, path: Path, device: str) -> None:
+    def on_training_start(self, trainer: "Trainer") -> None:
         """Say what is trained, and show the bar."""
-        self.path, self._steps = path, config.steps
+        config = trainer.config
+        self.path, self._steps = trainer.path, config.steps
         seeds = f"seed {config.seed}" if config.seeds == 1 else f"seeds {config.seed}..{config.seed + config.seeds - 1}"
-        self.say(
-            f"Training {config.env} for {config.steps:,} env steps, {seeds}, preset {config.preset}, on {device}.",
-            style="bold",
-        )
+        task = f"Training {config.env} for {config.steps:,} env steps, {seeds}, preset {config.preset}"
+        self.say(f"{task}, on {trainer.placement}.", style="bold")
         for warning in config.warnings():
             self.say(f"Warning: {warning}", style="yellow")
         if self.console.is_terminal:
@@ -75,9 +77,9 @@ class ProgressDisplay:
             self._task = self._bar.add_task("train", total=config.steps, steps="", facts="")
             self._bar.start()
 
-    def progressed(self, env_steps: int) -> None:
+    def on_env_step(self, trainer: "Trainer") -> None:
         """Move the bar, at most four times a second."""
-        self.env_steps = env_steps
+        self.env_steps = env_steps = trainer.env_steps
         now = time.monotonic()
         if now - self._refreshed < 0.25 and env_steps < self._steps:
             return
@@ -87,35 +89,29 @@ class ProgressDisplay:
             self._bar.update(self._task, completed=env_steps, steps=f"{env_steps:,} steps", facts=self._facts())
             self._bar.refresh()
 
-    def logged(self, env_steps: int, rows: Sequence[dict[str, Any]]) -> None:
+    def on_log(self, trainer: "Trainer", rows: Sequence[dict[str, Any]]) -> None:
         """Keep the newest losses."""
         critic, actor = (_mean([row[name] for row in rows]) for name in ("critic_loss", "actor_loss"))
         self._losses = "" if math.isnan(critic) else f"loss critic {critic:.3g} actor {actor:.3g}"
 
-    def evaluated(self, env_steps: int, evaluation: Evaluation) -> None:
+    def on_evaluation(self, trainer: "Trainer", evaluation: Evaluation) -> None:
         """Print the evaluation on a line of its own."""
         self.first = self.first or evaluation
         self.last = evaluation
-        text = f"{env_steps:>9,} env steps: return {describe(evaluation)}"
+        text = f"{evaluation.env_steps:>9,} env steps: return {describe(evaluation)}"
         if not self._bar and self._losses:
             text += f"   {self._facts(with_evaluation=False)}"
         self.say(text)
 
-    def warned(self, text: str) -> None:
+    def on_warning(self, trainer: "Trainer", text: str) -> None:
         """Print it, and stay."""
         self.say(f"Warning: {text}", style="yellow")
 
-    def diagnosed(self, env_steps: int, rows: Sequence[dict[str, Any]]) -> None:
-        """Nothing: the doctor says in words what is worth saying."""
-
-    def spent(self, env_steps: int, seconds: dict[str, float]) -> None:
-        """Nothing."""
-
-    def hinted(self, text: str) -> None:
+    def on_hint(self, trainer: "Trainer", text: str) -> None:
         """Print the hint on a line of its own."""
         self.say(f"Hint: {text}", style="yellow")
 
-    def noted(self, text: str) -> None:
+    def on_info(self, trainer: "Trainer", text: str) -> None:
         """Print it below the first line."""
         self.say(text)
 

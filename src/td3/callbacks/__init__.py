@@ -1,0 +1,5 @@
+"""What a run calls while it trains: the interface, and the callbacks that every run has."""
+
+from td3.callbacks.base import Callback, CallbackList
+
+__all__ = ["Callback", "CallbackList"]

@@ -1,0 +1,153 @@
+"""The interface between a run and everything that watches or steers it."""
+
+import json
+import logging
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from td3.errors import CallbackError
+
+if TYPE_CHECKING:
+    from td3.collect.collector import Episode
+    from td3.evaluate import Evaluation
+    from td3.training import Trainer
+
+
+class Callback:
+    """Override the events that you need; each gets the trainer, and may call `trainer.stop(reason)`.
+
+    Events come in the main thread, between two rounds of env steps. What a callback keeps between events is part of an
+    exact resume: return it from `state`, and take it back in `load_state`.
+    """
+
+    optional = False
+    """Whether training continues without this callback when it raises, as it does without a tracker; else it ends."""
+
+    @property
+    def name(self) -> str:
+        """What errors and checkpoints call it; callbacks of one run need different names."""
+        return type(self).__name__
+
+    def on_training_start(self, trainer: "Trainer") -> None:
+        """The run directory exists, a resumed run is restored, and training is about to begin."""
+
+    def on_env_step(self, trainer: "Trainer") -> None:
+        """Another round of env steps, one of every environment, is done: keep it cheap."""
+
+    def on_episode_end(self, trainer: "Trainer", episode: "Episode") -> None:
+        """An episode of training has ended; `episode.info` has the numbers in the environment's last `info`."""
+
+    def on_log(self, trainer: "Trainer", rows: Sequence[dict[str, Any]]) -> None:
+        """A row of metrics.csv per seed was written."""
+
+    def on_evaluation(self, trainer: "Trainer", evaluation: "Evaluation") -> None:
+        """All seeds were evaluated as they were at `evaluation.env_steps`; frozen ones have NaN."""
+
+    def on_diagnostics(self, trainer: "Trainer", env_steps: int, rows: Sequence[dict[str, Any]]) -> None:
+        """A row of diagnostics.csv per seed was written."""
+
+    def on_timing(self, trainer: "Trainer", seconds: dict[str, float]) -> None:
+        """Where the time went since the last call."""
+
+    def on_checkpoint(self, trainer: "Trainer") -> None:
+        """A checkpoint is about to be written; `state` is asked for next."""
+
+    def on_warning(self, trainer: "Trainer", text: str) -> None:
+        """Something went wrong that training survives."""
+
+    def on_hint(self, trainer: "Trainer", text: str) -> None:
+        """The doctor found a problem that it had not named before."""
+
+    def on_info(self, trainer: "Trainer", text: str) -> None:
+        """Something worth knowing about how this run is executed, as it starts."""
+
+    def on_training_end(self, trainer: "Trainer") -> None:
+        """Training has ended, however: `trainer.status` is finished, stopped, interrupted or failed."""
+
+    def state(self) -> Mapping[str, Any]:
+        """JSON values to store in every checkpoint, by name."""
+        return {}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Take back what `state` returned when the checkpoint was written."""
+
+
+EVENTS = tuple(name for name in vars(Callback) if name.startswith("on_"))
+
+
+class CallbackList(Callback):
+    """Passes every event on to the callbacks that override it, in order.
+
+    A callback that raises gets no more events. If it is not optional, `failure` says so, and the trainer ends the run
+    when the round is complete, with a whole checkpoint.
+    """
+
+    def __init__(self, callbacks: Sequence[Callback]) -> None:
+        self.callbacks = list(callbacks)
+        self.failure: CallbackError | None = None
+        self._overriding = {
+            event: [c for c in self.callbacks if getattr(type(c), event) is not getattr(Callback, event)]
+            for event in EVENTS
+        }
+
+    def state(self) -> dict[str, Any]:
+        """What the callbacks want to have back, by name."""
+        found: dict[str, Any] = {}
+        for callback in self.callbacks:
+            state = dict(callback.state())
+            if state and callback.name in found:
+                raise CallbackError(f"two callbacks are called {callback.name}: give each a name of its own.")
+            if state:
+                found[callback.name] = _plain(callback.name, state)
+        return found
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Hand each callback what it returned; one that was not there then gets nothing."""
+        for callback in self.callbacks:
+            if callback.name in state:
+                callback.load_state(state[callback.name])
+
+    def _call(self, event: str, *arguments: Any) -> None:
+        for callback in list(self._overriding[event]):
+            try:
+                getattr(callback, event)(*arguments)
+            except Exception as error:
+                for others in self._overriding.values():
+                    if callback in others:
+                        others.remove(callback)
+                fault = f"{type(error).__name__}: {error}"
+                if callback.optional:
+                    # Hours of training are worth more than a curve in a browser.
+                    logging.getLogger("td3").warning("%s failed and is left out (%s)", callback.name, fault)
+                else:
+                    failure = CallbackError(f"callback {callback.name} failed in {event}: {fault}.")
+                    failure.__cause__ = error
+                    self.failure = self.failure or failure
+
+
+def _passes_on(event: str) -> Any:
+    def call(self: CallbackList, *arguments: Any) -> None:
+        self._call(event, *arguments)
+
+    call.__name__, call.__doc__ = event, getattr(Callback, event).__doc__
+    return call
+
+
+for _event in EVENTS:
+    setattr(CallbackList, _event, _passes_on(_event))
+
+
+def _plain(name: str, state: Mapping[str, Any]) -> Any:
+    try:
+        return json.loads(json.dumps(state))
+    except (TypeError, ValueError) as error:
+        raise CallbackError(f"callback {name} has a state that is not JSON ({error}): return plain values.") from None
+
+
+class WarningsCallback(Callback):
+    """Warnings of a run as Python's own, where no display prints them."""
+
+    def on_warning(self, trainer: "Trainer", text: str) -> None:
+        """Warn."""
+        warnings.warn(text, stacklevel=2)

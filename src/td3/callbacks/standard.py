@@ -1,0 +1,94 @@
+"""What every run writes beside its results: times.csv, TensorBoard events, hints and report.html."""
+
+import contextlib
+import csv
+import io
+import time
+from collections.abc import Callable, Sequence
+from typing import IO, TYPE_CHECKING, Any
+
+from td3.callbacks.base import Callback
+from td3.callbacks.tracking import TensorBoard, tensorboard_installed
+from td3.errors import RunError
+from td3.files import open_plain, read_regular_file
+from td3.run.directory import LARGEST_TABLE, PARTS
+
+if TYPE_CHECKING:
+    from td3.training import Trainer
+
+REFRESH_SECONDS = 60.0
+"""The report is written, and the doctor asked, at the first evaluation after so long, and at the end."""
+
+
+def standard_callbacks() -> list[Callback]:
+    """What every run has, after the callbacks that it was given."""
+    trackers: list[Callback] = [TensorBoard()] if tensorboard_installed() else []
+    return [TimesCallback(), ReportCallback(), *trackers]
+
+
+class TimesCallback(Callback):
+    """times.csv: seconds of each part between evaluations, of all seeds together.
+
+    Rows beyond the env step from which a run is resumed are cut off.
+    """
+
+    optional = True
+    _file: IO[str] | None = None
+
+    def on_training_start(self, trainer: "Trainer") -> None:
+        """Open the table."""
+        path, kept = trainer.path / "times.csv", []
+        with contextlib.suppress(OSError, ValueError, csv.Error):
+            text = read_regular_file(path, LARGEST_TABLE).decode() if trainer.first_step else ""
+            rows = list(csv.reader(io.StringIO(text, newline="")))[1:]
+            kept = [row for row in rows if row and row[0].isdecimal() and int(row[0]) <= trainer.first_step]
+        self._file = open_plain(path, "w")
+        for row in (("env_steps", *PARTS, "device"), *kept):
+            self._write(row)
+
+    def on_timing(self, trainer: "Trainer", seconds: dict[str, float]) -> None:
+        """Write a row."""
+        self._write((trainer.env_steps, *(f"{seconds.get(part, 0.0):.6f}" for part in PARTS), trainer.placement))
+
+    def on_training_end(self, trainer: "Trainer") -> None:
+        """Close the table."""
+        if self._file:
+            self._file.close()
+
+    def _write(self, row: Sequence[Any]) -> None:
+        assert self._file is not None
+        csv.writer(self._file, lineterminator="\n").writerow(row)
+        self._file.flush()
+
+
+class ReportCallback(Callback):
+    """report.html and the doctor's hints, seldom enough to cost nothing; no hint comes twice."""
+
+    optional = True
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._last, self._given = clock(), set[str]()
+
+    def on_timing(self, trainer: "Trainer", seconds: dict[str, float]) -> None:
+        """The last event of an evaluation: everything of it is on disk."""
+        if self._clock() - self._last >= REFRESH_SECONDS:
+            self._refresh(trainer)
+            self._last = self._clock()
+
+    def on_training_end(self, trainer: "Trainer") -> None:
+        """The final report."""
+        self._refresh(trainer)
+
+    def _refresh(self, trainer: "Trainer") -> None:
+        from td3.report.doctor import examine_run
+        from td3.report.page import write_report
+        from td3.report.records import read_run
+
+        with contextlib.suppress(RunError):  # a run that ended before its first evaluation
+            records = read_run(trainer.path)
+            for finding in examine_run(records):
+                if finding.name not in self._given:
+                    self._given.add(finding.name)
+                    trainer.callbacks.on_hint(trainer, f"{finding.said} {finding.advice}")
+            write_report([records], trainer.path / "report.html")

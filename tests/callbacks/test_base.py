@@ -1,0 +1,137 @@
+"""Callbacks get every event, may stop a run, keep their state over a resume, and end a run with their name."""
+
+import json
+
+import pytest
+from scripted import SMALL
+
+import td3
+from td3.callbacks import Callback, CallbackList
+from td3.config import resolve
+from td3.errors import CallbackError
+from td3.run.checkpoints import Checkpoints
+from td3.training import resume_run, train_run
+
+FIELDS = {**SMALL, "steps": 120, "eval_every": 30, "save_every": 30, "device": "cpu"}
+
+
+class StopAtReturn(td3.Callback):
+    """Ends training at an evaluation."""
+
+    def __init__(self, env_steps: int) -> None:
+        self.env_steps = env_steps
+
+    def on_evaluation(self, trainer, evaluation):
+        assert evaluation.mean_return.shape == (trainer.config.seeds,)
+        if evaluation.env_steps >= self.env_steps:
+            trainer.stop("good enough")
+
+
+class Counting(Callback):
+    """Counts episodes and env steps, over interruptions."""
+
+    def __init__(self, interrupt_at: int = 0) -> None:
+        self.counted, self.interrupt_at, self.ended = {"episodes": 0, "rounds": 0}, interrupt_at, []
+
+    def on_episode_end(self, trainer, episode):
+        self.counted["episodes"] += 1
+
+    def on_env_step(self, trainer):
+        self.counted["rounds"] += 1
+        if trainer.env_steps == self.interrupt_at:
+            raise KeyboardInterrupt
+
+    def on_training_end(self, trainer):
+        self.ended.append(trainer.status)
+
+    def state(self):
+        return self.counted
+
+    def load_state(self, state):
+        self.counted = dict(state)
+
+
+class Failing(Callback):
+    """Raises in one event."""
+
+    def __init__(self, event: str) -> None:
+        self.event = event
+
+    def on_episode_end(self, trainer, episode):
+        self._fail("on_episode_end")
+
+    def on_log(self, trainer, rows):
+        self._fail("on_log")
+
+    def on_evaluation(self, trainer, evaluation):
+        if evaluation.env_steps:
+            self._fail("on_evaluation")
+
+    def _fail(self, event):
+        if event == self.event:
+            raise ValueError("no such thing")
+
+
+def test_a_callback_stops_a_run_which_is_saved_evaluated_and_resumable(tmp_path):
+    run = td3.train("Scripted-v0", out=tmp_path / "run", callbacks=[StopAtReturn(60)], **FIELDS)
+    status = json.loads((run.path / "status.json").read_text())
+    assert (status["status"], status["reason"], status["env_steps"]) == ("stopped", "good enough", 60)
+    assert run.evaluations(0)[0].tolist() == [0, 30, 60]
+    td3.resume(run.path)
+    assert json.loads((run.path / "status.json").read_text())["status"] == "finished"
+    whole = td3.train("Scripted-v0", out=tmp_path / "whole", **FIELDS)
+    for name in ("metrics.csv", "evaluations.csv", "diagnostics.csv"):
+        assert (run.folder(0) / name).read_bytes() == (whole.folder(0) / name).read_bytes()
+
+
+def test_the_state_of_a_callback_is_part_of_an_exact_resume(tmp_path):
+    whole = Counting()
+    td3.train("Scripted-v0", out=tmp_path / "whole", callbacks=[whole], **FIELDS)
+    assert whole.ended == ["finished"]
+    first = Counting(interrupt_at=75)
+    with pytest.raises(KeyboardInterrupt):
+        td3.train("Scripted-v0", out=tmp_path / "run", callbacks=[first], **FIELDS)
+    assert first.ended == ["interrupted"]
+    second = Counting()
+    td3.resume(tmp_path / "run", callbacks=[second])
+    assert second.counted == whole.counted
+    assert second.counted["rounds"] == 120
+
+
+@pytest.mark.parametrize("event", ["on_episode_end", "on_log", "on_evaluation"])
+def test_a_callback_that_raises_ends_the_run_with_its_name_and_a_whole_checkpoint(tmp_path, event):
+    with pytest.raises(CallbackError) as caught:
+        train_run(resolve("Scripted-v0", out=tmp_path / "run", **FIELDS), [Failing(event)])
+    assert str(caught.value).startswith(
+        f"callback Failing failed in {event}: ValueError: no such thing. The checkpoint"
+    )
+    assert isinstance(caught.value.__cause__, ValueError)
+    status = json.loads((tmp_path / "run" / "status.json").read_text())
+    assert status["status"] == "failed"
+    assert Checkpoints(tmp_path / "run").newest()[0].env_steps == status["env_steps"]
+    resume_run(tmp_path / "run")
+    whole = train_run(resolve("Scripted-v0", out=tmp_path / "whole", **FIELDS))
+    for name in ("metrics.csv", "evaluations.csv"):
+        assert (tmp_path / "run" / "seed_0" / name).read_bytes() == (whole.folder(0) / name).read_bytes()
+
+
+def test_a_state_that_is_not_json_and_two_callbacks_of_one_name_are_refused(tmp_path):
+    odd = Counting()
+    odd.counted = {"episodes": object()}
+    with pytest.raises(CallbackError, match="callback Counting has a state that is not JSON"):
+        CallbackList([odd]).state()
+    with pytest.raises(CallbackError, match="two callbacks are called Counting"):
+        CallbackList([Counting(), Counting()]).state()
+
+
+def test_only_callbacks_that_override_an_event_are_called():
+    told = []
+
+    class Listening(Callback):
+        def on_warning(self, trainer, text):
+            told.append(text)
+
+    events = CallbackList([Callback(), Listening(), Counting()])
+    events.on_warning(None, "careful")
+    events.on_log(None, [])
+    assert told == ["careful"]
