@@ -137,7 +137,7 @@ def test_an_unknown_preset_is_refused(capsys):
     [
         ("--td3.batchsize", "--td3.batch-size"),
         ("--batch-size", "--td3.batch-size"),
-        ("--td3.random_step", "--td3.learning-starts"),
+        ("--td3.learning_start", "--td3.learning-starts"),
         ("--stepz", "--steps"),
         ("--td3.gama=0.9", "--td3.gamma"),
     ],

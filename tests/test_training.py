@@ -167,7 +167,7 @@ def test_nothing_but_the_runs_own_files_is_left(trained):
     agents = {f"{which}/agent.{kind}" for which in kept for kind in ("json", "safetensors")}
     seeds = {f"seed_{seed}/{name}" for seed in (0, 1) for name in own | agents}
     checkpoint = {f"{at:012}/{name}" for at in (0, 60) for name in ("manifest.json", "state.safetensors")}
-    checkpoint |= {"memory/000000000000.safetensors"}
+    checkpoint |= {"replay_buffer/000000000000.safetensors"}
     events = {name for name in files if re.match(r"tensorboard/seed_[01]/events\.out\.tfevents\.", name)}
     assert len(events) == 2
     own = {"config.json", "versions.json", "status.json", "times.csv", "report.html", ".lock"}

@@ -29,7 +29,7 @@ ADDED_LATER = (
 """Fields of a run that the first version did not have: its runs are read as if they had the default."""
 MOST_ENVIRONMENTS = 10_000
 """Environments of a run, to train and to evaluate in: each is made, and takes memory and time."""
-LARGEST = 10**18
+LARGEST = 2**63 - 1
 """No number of a configuration is larger: counts are kept in 64 bits."""
 WARM_UP_PART = 10
 """A preset's random steps are at most one part in so many of the run, so that a short run learns too."""

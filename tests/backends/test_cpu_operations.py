@@ -61,7 +61,7 @@ def test_an_operation_is_repeated_with_new_numbers(name):
         A.copy_(normal(2, 30, 6, seed=3))
         B.copy_(normal(2, 30, 6, seed=4))
         result[0].fill_(77)
-        recording.play()
+        recording.replay()
         assert torch.equal(result[0], OPERATIONS[name]())
     finally:
         A.copy_(saved[0])
@@ -74,7 +74,7 @@ def test_sums_of_any_length(count):
     numbers, result = normal(5, count), []
     recording = Recording(lambda: result.append(numbers.sum(-1)))
     numbers.copy_(normal(5, count, seed=1))
-    recording.play()
+    recording.replay()
     assert torch.equal(result[0], numbers.sum(-1))
 
 
@@ -98,7 +98,7 @@ def test_operations_in_place():
     assert [len(call.instructions) for call in recording._calls] == [4]
     for threads in (1, 2):
         cpu.set_threads(threads)
-        recording.play()
+        recording.replay()
     cpu.set_threads(1)
     for _ in range(3):
         work(expected, wanted)
@@ -119,7 +119,7 @@ def test_what_is_asked_about_one_number_is_asked_again(broken):
     recording = Recording(work)
     numbers[2] = broken
     with pytest.raises(NonFinite):
-        recording.play()
+        recording.replay()
     assert float(after) == 1
 
 
@@ -150,7 +150,7 @@ def test_others_are_left_to_pytorch(work):
     result = []
     recording = Recording(lambda: result.append(work()))
     result[0].fill_(77)
-    recording.play()
+    recording.replay()
     assert torch.equal(result[0], work())
 
 

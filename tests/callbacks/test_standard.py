@@ -10,7 +10,7 @@ from report.made import make_run
 from scripted import SMALL
 
 import td3
-from td3.callbacks import Callback, CallbackList
+from td3.callbacks import Callback, CallbackList, standard
 from td3.callbacks.base import WarningsCallback
 from td3.callbacks.standard import ReportCallback, TimesCallback
 from td3.config import resolve

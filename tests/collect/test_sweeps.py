@@ -9,15 +9,15 @@ import td3
 from td3.cli import main
 from td3.errors import ConfigError
 from td3.run.checkpoints import Checkpoints
-from td3.run.directory import Run, read_facts
+from td3.run.directory import Run, read_facts, write_facts
 from td3.statistics import interquartile_mean, iqm_interval
 from td3.sweep import SweepRun, _require_same, run_sweep, train_or_resume
 
 from .conftest import wait_for
 
 SMALL_SETTINGS = [
-    *("--set", "td3.hidden-sizes=8 8", "--set", "td3.batch-size=8", "--set", "td3.memory-size=1000"),
-    *("--set", "td3.random-steps=20", "--set", "eval-episodes=2", "--set", "eval-every=0"),
+    *("--set", "td3.hidden-sizes=8 8", "--set", "td3.batch-size=8", "--set", "td3.buffer-size=1000"),
+    *("--set", "td3.learning-starts=20", "--set", "eval-episodes=2", "--set", "eval-every=0"),
 ]
 
 

@@ -128,9 +128,9 @@ WORDS = {
     "many threads": (["--threads", "9" * 20], "threads must be at most 1,000,000,000,000,000,000, but"),
     "a large rate": (
         ["--td3.actor-learning-rate", "1e308"],
-        "actor_learning_rate must be a positive number of at most",
+        "actor_learning_rate must be above 0 and at most 100",
     ),
-    "a large number of updates": (["--td3.utd-ratio", "1e308"], "utd_ratio must be a positive number of"),
+    "a large number of updates": (["--td3.utd-ratio", "1e308"], "utd_ratio must be above 0 and at most 1,000"),
     "a long delay": (["--td3.policy-delay", "9" * 30], "policy_delay must be at most 1,000,000,000,000,000,000, but"),
 }
 

@@ -13,7 +13,7 @@ from faults.fingerprint import fingerprint
 from faults.test_resume import Stop, Stopping, config
 from td3 import resources, training
 from td3.errors import ConfigError, RunError
-from td3.run import checkpoints
+from td3.run import checkpoints, directory
 from td3.run.checkpoints import Checkpoints
 from td3.run.directory import MemberWriter
 from td3.training import resume_run, train_run
@@ -72,15 +72,17 @@ def test_a_run_that_was_moved_away_is_not_called_whole(tmp_path):
 
 
 def test_a_full_disk_is_said_at_the_start_and_the_folder_can_be_used_again(tmp_path, monkeypatch):
-    real = training.write_json
+    real = directory.write_json
 
     def full(path, values):
         raise FULL
 
-    monkeypatch.setattr(training, "write_json", full)
-    with pytest.raises(RunError, match=r"run cannot be written \(No space left on device\): make room or give another"):
+    monkeypatch.setattr(directory, "write_json", full)
+    with pytest.raises(
+        RunError, match=r"versions\.json cannot be written \(No space left on device\): make room or give another"
+    ):
         train_run(config(tmp_path / "run", save_every=0))
-    monkeypatch.setattr(training, "write_json", real)
+    monkeypatch.setattr(directory, "write_json", real)
     train_run(config(tmp_path / "run", steps=120, save_every=0))
 
 

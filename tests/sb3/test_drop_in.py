@@ -660,7 +660,7 @@ def test_a_file_of_stable_baselines3_is_refused_and_not_opened(tmp_path):
         ({"n_steps": 3}, "learns from single steps"),
         ({"buffer_size": 0}, "buffer_size must be a whole number of at least 1, but 0 was given"),
         ({"buffer_size": 4}, r"batch_size \(8\) must not exceed buffer_size"),
-        ({"learning_rate": -1.0}, "learning_rate must be a positive number"),
+        ({"learning_rate": -1.0}, "learning_rate must be above 0 and at most 100"),
         ({"target_policy_noise": -1.0}, "target_policy_noise must be a number of at least 0"),
         ({"target_noise_clip": -1.0}, "target_noise_clip must be a number of at least 0"),
         ({"train_freq": (1, "hour")}, "counted in 'step' or 'episode', but 'hour' was given"),

@@ -407,7 +407,7 @@ RULES = (
         4.0,
         True,
         "There are many updates: {number:.1f} per env step (limit {threshold:g}).",
-        "Above about 4 TD3's critics overfit the buffer: set --td3.utd-ratio to 1.",
+        "Above about 4 TD3's critics overfit the replay buffer: set --td3.utd-ratio to 1.",
     ),
     Rule(
         "evaluation_below_training",
