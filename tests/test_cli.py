@@ -214,7 +214,7 @@ def test_a_seed_that_was_not_trained_is_refused(capsys, trained):
 
 def test_a_video_without_a_renderer_is_refused(capsys, trained, tmp_path):
     sentence = refused(capsys, "watch", str(trained.path), "--out", str(tmp_path / "film.mp4"))
-    assert sentence.startswith("Scripted-v0 has no renderer that gives pictures")
+    assert sentence.startswith("Scripted-v0 has no renderer that gives images")
 
 
 def test_training_prints_what_it_did_and_what_to_type_next(capsys, tmp_path):
@@ -344,6 +344,27 @@ def configured(tmp_path: Path, *words: str) -> td3.TrainConfig:
 def test_spellings_from_elsewhere_mean_the_same(tmp_path, words):
     config = configured(tmp_path, *words)
     assert (config.env, config.steps) == ("Scripted-v0", 25)
+
+
+def test_option_names_of_other_libraries_mean_the_same(tmp_path):
+    words = ["--max_timesteps", "30", "--start_timesteps", "5", "--expl_noise", "0.2", "--policy_noise", "0.3"]
+    words += [
+        "--noise_clip",
+        "0.4",
+        "--policy_freq",
+        "3",
+        "--discount",
+        "0.9",
+        "--batch-size",
+        "7",
+        "--eval_freq",
+        "10",
+    ]
+    config = configured(tmp_path, "Scripted-v0", *words)
+    assert (config.steps, config.eval_every) == (30, 10)
+    td3 = config.td3
+    assert (td3.learning_starts, td3.exploration_noise, td3.target_policy_noise) == (5, 0.2, 0.3)
+    assert (td3.target_noise_clip, td3.policy_delay, td3.gamma, td3.batch_size) == (0.4, 3, 0.9, 7)
 
 
 def test_environments_side_by_side_may_be_spelled_num_envs(tmp_path):

@@ -31,8 +31,19 @@ from td3.errors import ConfigError, UserError
 from td3.libraries import library_variables
 from td3.signals import sigterm_as_interrupt
 
-# What people type elsewhere for the same thing.
-SPELLINGS = {"-n": "--steps", "--total-timesteps": "--steps", "--n-timesteps": "--steps", "--num-envs": "--envs"}
+# Option names of the author's code, CleanRL, Stable-Baselines3 and RL Zoo that mean the same thing.
+SPELLINGS = {
+    **dict.fromkeys(("-n", "--total-timesteps", "--n-timesteps", "--max-timesteps"), "--steps"),
+    **dict.fromkeys(("--num-envs", "--n-envs"), "--envs"),
+    "--eval-freq": "--eval-every",
+    **dict.fromkeys(("--start-timesteps", "--random-steps", "--learning-starts"), "--td3.learning-starts"),
+    **dict.fromkeys(("--expl-noise", "--exploration-noise"), "--td3.exploration-noise"),
+    **dict.fromkeys(("--policy-noise", "--target-policy-noise"), "--td3.target-policy-noise"),
+    **dict.fromkeys(("--noise-clip", "--target-noise-clip"), "--td3.target-noise-clip"),
+    **dict.fromkeys(("--policy-freq", "--policy-frequency", "--policy-delay"), "--td3.policy-delay"),
+    **dict.fromkeys(("--discount", "--gamma"), "--td3.gamma"),
+    **{f"--{name}": f"--td3.{name}" for name in ("batch-size", "buffer-size", "tau")},
+}
 ENV_SPELLINGS = ("--env", "--env-id")
 
 
@@ -927,7 +938,7 @@ def _translated(words: Sequence[str], env_is_option: bool = False) -> list[str]:
         elif name in ENV_SPELLINGS:
             translated += [value] if equals else []
         else:
-            translated.append(SPELLINGS.get(name, name) + equals + value)
+            translated.append(SPELLINGS.get(name.replace("_", "-"), name) + equals + value)
     return translated
 
 

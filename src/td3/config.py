@@ -37,43 +37,42 @@ WARM_UP_PART = 10
 
 @dataclass(frozen=True)
 class TD3Config:
-    """The algorithm's own numbers. Noises are shares of half the action range, dimension by dimension."""
+    """Hyperparameters of TD3. Noise is in units of half the action range, per dimension."""
 
     hidden_sizes: tuple[int, ...] = (256, 256)
     """Units of each hidden layer, of the actor and of each critic."""
     actor_learning_rate: float = 3e-4
-    """Step size of the actor's optimizer."""
+    """Learning rate of the actor."""
     critic_learning_rate: float = 3e-4
-    """Step size of the critics' optimizer."""
+    """Learning rate of the critics."""
     optimizer: Literal["adam", "sgd"] = "adam"
-    """Adam in all published code; plain gradient descent for the lesson that says so."""
+    """adam, as in all published code, or plain sgd."""
     batch_size: int = 256
     """Transitions per update."""
     buffer_size: int = 1_000_000
-    """Transitions kept, the newest ones."""
+    """Capacity of the replay buffer, in transitions; the oldest are overwritten."""
     learning_starts: int = 25_000
-    """Env steps with uniformly random actions before the actor is asked; by default at most a tenth of the run."""
+    """Env steps with uniformly random actions before learning; by default at most a tenth of the run."""
     exploration_noise: float = 0.1
-    """Standard deviation of the noise on actions while training."""
+    """Standard deviation of the exploration noise on training actions."""
     target_policy_noise: float = 0.2
-    """Standard deviation of the noise on the target's action (step 6)."""
+    """Standard deviation of target policy smoothing, the noise on the target action (step 6)."""
     target_noise_clip: float = 0.5
-    """Bound of that noise."""
+    """Clipping range of that noise."""
     policy_delay: int = 2
-    """The actor and the targets move every so many updates (steps 13 to 15)."""
+    """Updates of the critics per update of the actor and the target networks (steps 13 to 15)."""
     gamma: float = 0.99
-    """Discount of the future, per env step."""
+    """Discount factor per env step."""
     tau: float = 0.005
-    """Share by which a target moves towards its network (steps 14 and 15)."""
+    """Polyak averaging coefficient of the target networks (steps 14 and 15)."""
     utd_ratio: float = 1.0
-    """Updates per env step, however many environments run side by side."""
+    """Updates per env step (update-to-data ratio), for any number of parallel environments."""
     train_freq: Literal["step", "episode"] = "step"
-    """Updates after every env step once the random steps are over; or, as in 2018, at the end of every episode."""
+    """Update after every env step, or, as the code of 2018 did, at the end of every episode."""
     image_features: int = 50
-    """Of pictures: numbers that the encoder makes of one for the actor and the critics (SAC-AE, DrQ: 50)."""
+    """Image encoder: feature dimension (SAC-AE, DrQ: 50)."""
     random_shift: int = 4
-    """Of pictures: pixels by which one is moved at random when it is learned from, a twentieth of its side at most;
-    0 leaves it in its place (DrQ: 4 of 84)."""
+    """Image augmentation: maximum random shift in pixels, at most a twentieth of the side; 0 disables it (DrQ: 4)."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot work, in one sentence."""
@@ -89,7 +88,7 @@ class TD3Config:
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """One run: which task, how long, how many seeds, where it goes, and the algorithm's numbers."""
+    """One run: environment, length, seeds, output directory and hyperparameters."""
 
     env: str
     """Gymnasium's name of the environment, such as HalfCheetah-v5; `module:Name-v0` imports the module first."""
@@ -98,25 +97,25 @@ class TrainConfig:
     seed: int = 0
     """The first seed."""
     seeds: int = 1
-    """How many seeds train side by side: seed, seed + 1, ..."""
+    """Seeds trained together in one process: seed, seed + 1, ..."""
     preset: Preset = "author"
-    """Where the defaults under td3 come from."""
+    """Source of the defaults under td3."""
     device: Device = "auto"
-    """Where the networks and the buffer live; auto takes a GPU if there is one."""
+    """Device of networks and replay buffer; auto uses a GPU if there is one."""
     out: Path | None = None
     """The run's directory; by default runs/ENV/DATE-TIME."""
     envs: int = 1
-    """Environments of each seed, all feeding its one buffer."""
+    """Parallel environments per seed, which share its replay buffer."""
     workers: Workers = "auto"
-    """Where environments are stepped: none is here, ray a cluster; auto tries none, threads and processes."""
+    """How environments are stepped; none: sequentially, in the main process; auto measures what is fastest."""
     pixels: bool = False
-    """Learn from what the environment draws, instead of from its observations."""
+    """Learn from rendered frames instead of the environment's observations."""
     frames: int = 3
-    """With --pixels: pictures that an observation consists of, the newest last; one alone shows no motion."""
+    """With --pixels: stacked frames per observation; a single one shows no motion."""
     image_size: int = 84
-    """With --pixels: pixels of a side of the gray picture."""
+    """With --pixels: side of the grayscale image in pixels."""
     action_repeat: int = 1
-    """Steps of the environment that each action is done for; together they count as one env step."""
+    """Repeat each action for this many steps of the environment; together they count as one env step."""
     eval_every: int = 5_000
     """Env steps between evaluations; 0 evaluates at the start and the end only (paper: 5,000)."""
     eval_episodes: int = 10
@@ -128,19 +127,19 @@ class TrainConfig:
     ray_address: str | None = None
     """With workers ray: HOST:PORT of a cluster; without it, one is started on this machine for the run."""
     max_staleness: int = 1_000
-    """With workers ray: updates that weights may be old when a transition they acted reaches the buffer."""
+    """With workers ray: maximum policy lag, in updates, of a stored transition."""
     threads: int = 0
     """CPU threads for the updates; 0 takes what the machine allows."""
     tf32: bool = False
     """On a GPU, multiply matrices in TF32: faster, with 10 bits of mantissa instead of 23."""
     buffer_device: BufferDevice = "auto"
-    """Where a GPU's replay buffer lies: on the GPU if it fits, else in the host's RAM; or as you say."""
+    """Where the replay buffer of a GPU run is stored; auto: on the GPU if it fits, else in host RAM."""
     env_kwargs: dict[str, Any] = field(default_factory=dict)
-    """What the environment is made with, as KEY=VALUE (continuous=true gravity=-5.0) or one JSON object."""
+    """Arguments of the environment, as KEY=VALUE (continuous=true gravity=-5.0) or one JSON object."""
     normalize_observations: bool = False
-    """Learn from observations less their running mean, over their running standard deviation, within +-10."""
+    """Normalize observations by running mean and standard deviation, and clip to +-10."""
     td3: TD3Config = field(default_factory=TD3Config)
-    """The algorithm's own numbers."""
+    """Hyperparameters of TD3."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot work, in one sentence."""

@@ -48,7 +48,7 @@ class Policy:
         return np.asarray(self._middle + self._half * np.tanh(hidden @ weight + bias))
 
     def seen(self, states: Array) -> Array:
-        """What the networks read of states `[*members, count, state]`: these, normalized, or a picture's features."""
+        """What the networks read of states `[*members, count, state]`: these, normalized, or an image's features."""
         if self.encoder is not None:
             return self.encoder(states)
         if self.normalizer is None:

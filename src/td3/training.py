@@ -95,7 +95,7 @@ SAVE_INTERVAL = 5.0
 MOST_WRITING = 8
 """Seeds whose files are written at a time."""
 SNAPSHOTS = 10
-"""Actors kept along the way, besides the newly initialized: enough for a film of the learning."""
+"""Actors kept along the way, besides the newly initialized: enough for a video of the learning."""
 
 
 def train(env: Any, *, preset: str = "author", callbacks: Sequence[Callback] = (), **settings: Any) -> Run:
@@ -273,11 +273,11 @@ def _probe_environment(config: TrainConfig, env_arguments: Mapping[str, Any]) ->
     with opened(partial(make_environment, **env_arguments)) as probe:
         spaces = check_environment(probe, config.env)
     if spaces.frames and config.workers == "ray":
-        raise ConfigError(f"{config.env} gives pictures, and collectors of Ray send numbers: use other --workers.")
+        raise ConfigError(f"{config.env} gives images, and collectors of Ray send numbers: use other --workers.")
     if spaces.frames and config.normalize_observations:
         raise ConfigError(
-            f"{config.env} gives pictures, and --normalize-observations is for numbers: leave it out, the encoder "
-            "brings pictures to a common scale by itself."
+            f"{config.env} gives images, and --normalize-observations is for numbers: leave it out, the encoder "
+            "brings images to a common scale by itself."
         )
     return spaces
 
@@ -342,7 +342,7 @@ def choose_device(name: str) -> torch.device:
 
 
 def encoder_plan(spaces: TaskSpaces, settings: TD3Config) -> EncoderPlan | None:
-    """The encoder for a task whose observations are pictures."""
+    """The encoder for a task whose observations are images."""
     layout = layout_of(spaces.observation_shape, spaces.frames) if spaces.frames else None
     if layout is None:
         return None
@@ -355,7 +355,7 @@ def encoder_plan(spaces: TaskSpaces, settings: TD3Config) -> EncoderPlan | None:
 def make_buffer(
     members: int, buffer_size: int, spaces: TaskSpaces, device: torch.device, in_host_ram: bool
 ) -> ReplayBuffer:
-    """The replay buffer of a task: of vectors, or of pictures, whose frames are kept once."""
+    """The replay buffer of a task: of vectors, or of images, whose frames are kept once."""
     if spaces.frames:
         frame = spaces.frames, spaces.state_size // spaces.frames
         return FrameReplayBuffer(members, buffer_size, *frame, spaces.action_size, device, in_host_ram=in_host_ram)
@@ -435,7 +435,7 @@ class Engine(Protocol):
 
 
 def make_engine(agent: Agent, buffer: ReplayBuffer, config: TrainConfig, threads: int) -> Engine:
-    """Graphs on a GPU, tapes on a CPU; plain execution for pictures, for members out of step, or by a failed check.
+    """CUDA graphs on a GPU, recorded updates on a CPU; eager execution for images, and where a check fails.
 
     Make and use it within `backend_flags`.
     """
@@ -449,13 +449,15 @@ def make_engine(agent: Agent, buffer: ReplayBuffer, config: TrainConfig, threads
         return EagerEngine(agent, buffer, seeds, settings, threads)
 
     if by_graph or not (images or buffer.rows.is_cuda):
-        way, allowed = ("CUDA graphs", TOLERANCE_TF32 if config.tf32 else TOLERANCE) if by_graph else ("tapes", 0.0)
+        way, allowed = (
+            ("CUDA graphs", TOLERANCE_TF32 if config.tf32 else TOLERANCE) if by_graph else ("recordings", 0.0)
+        )
         drift = max_difference(agent, seeds, settings, engine)
         if drift <= allowed:
             return engine(agent, buffer)
         warnings.warn(
-            f"updates by {way} differ from plain ones by {drift:.1e} (allowed: {allowed:.0e}); "
-            "this run executes them plainly, which is slower.",
+            f"updates by {way} differ from eager ones by {drift:.1e} (allowed: {allowed:.0e}); "
+            "this run uses eager execution, which is slower.",
             stacklevel=2,
         )
     return EagerEngine(agent, buffer, seeds, settings, threads, recorded=False)

@@ -13,7 +13,7 @@ SENTENCES = {
     "InfiniteActions-v0": r"has action bounds \[ -1. -inf\]..\[ 1. inf\], and TD3 needs finite ones: wrap it with",
     "ZeroWidthActions-v0": r"has an action dimension without width \(\[-1.  2.\]..\[1. 2.\]\)",
     "DiscreteObservations-v0": r"has Discrete observations: wrap it so that it gives an array \(a Box\)",
-    "Images-v0": r"gives pictures of 300 x 300 pixels, and at most 256 x 256 can be learned from",
+    "Images-v0": r"gives images of 300 x 300 pixels, and at most 256 x 256 can be learned from",
     "WrongShape-v0": r"reset\(\) gave an observation of shape \(3,\), but its observation_space says \(5,\)",
     "NanAtReset-v0": r"reset\(\) gave NaN or infinity in its observation",
     "TextAtReset-v0": r"reset\(\) gave an observation of type <U1: return numbers",

@@ -1,4 +1,4 @@
-"""A run that learns from pictures goes on bit for bit, whatever it was stopped in the middle of."""
+"""A run that learns from images goes on bit for bit, whatever it was stopped in the middle of."""
 
 import shutil
 import signal

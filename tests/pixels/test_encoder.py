@@ -1,4 +1,4 @@
-"""The encoder reads pictures of every layout, learns from the critics' loss alone, and is followed by its target."""
+"""The encoder reads images of every layout, learns from the critics' loss alone, and is followed by its target."""
 
 from dataclasses import replace
 

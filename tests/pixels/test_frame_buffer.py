@@ -1,4 +1,4 @@
-"""A buffer of pictures hands out what it was given, keeps each frame once, and lets go in time."""
+"""A buffer of images hands out what it was given, keeps each frame once, and lets go in time."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What an environment draws becomes its observation: small, gray, the newest few pictures together."""
+"""What an environment draws becomes its observation: small, gray, the newest few images together."""
 
 from typing import ClassVar
 
@@ -83,7 +83,7 @@ def test_pictures_are_made_smaller_by_means_and_gray_by_brightness():
 
 @pytest.mark.parametrize("name", ["CountingUndrawn-v0", "CountingFlat-v0"])
 def test_an_environment_that_draws_nothing_is_refused_in_one_sentence(name):
-    with pytest.raises(EnvironmentFault, match=r"has no renderer that gives pictures|cannot be made"):
+    with pytest.raises(EnvironmentFault, match=r"has no renderer that gives images|cannot be made"):
         make_environment(name, pixels=True).reset(seed=0)
 
 

@@ -250,7 +250,7 @@ def test_a_film_from_outside_the_run_is_not_put_into_the_page(tmp_path):
     folder = make_run(tmp_path / "run")
     (tmp_path / "secret").write_bytes(b"secret")
     (folder / "video.mp4").symlink_to(tmp_path / "secret")
-    with pytest.raises(RunError, match="video.mp4"):
+    with pytest.raises(RunError, match=r"video\.mp4"):
         read_run(folder)
 
 

@@ -31,7 +31,7 @@ from td3.report.video import Player, film_run, record, record_grid, record_learn
 
 
 def frames_in(path: Path, width: int, height: int) -> list[np.ndarray]:
-    """Every picture of a film, as a player sees it."""
+    """Every image of a film, as a player sees it."""
     player = [
         imageio_ffmpeg.get_ffmpeg_exe(),
         "-v",
@@ -58,7 +58,7 @@ def pendulum(monkeypatch) -> Policy:
 
 
 class Drawn(Scripted):
-    """Draws one gray picture after another."""
+    """Draws one gray image after another."""
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 60}  # noqa: RUF012  # as Gymnasium has it
 
@@ -122,13 +122,13 @@ def test_an_environment_that_takes_no_render_mode_gets_a_sentence(tmp_path):
             super().__init__()
 
     gym.register("Blind-v0", entry_point=Blind)
-    with pytest.raises(EnvironmentFault, match="Blind-v0 has no renderer that gives pictures"):
+    with pytest.raises(EnvironmentFault, match="Blind-v0 has no renderer that gives images"):
         record(linear_policy(), "Blind-v0", tmp_path / "film.mp4")
     del gym.registry["Blind-v0"]
 
 
 def test_an_environment_without_a_renderer_gets_a_sentence(tmp_path):
-    with pytest.raises(EnvironmentFault, match="Scripted-v0 has no renderer that gives pictures"):
+    with pytest.raises(EnvironmentFault, match="Scripted-v0 has no renderer that gives images"):
         record(linear_policy(), "Scripted-v0", tmp_path / "film.mp4")
     assert list(tmp_path.iterdir()) == []
 

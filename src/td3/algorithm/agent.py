@@ -58,9 +58,9 @@ class Agent:
         normalized: bool = False,
         encoder_plan: EncoderPlan | None = None,
     ) -> "Agent":
-        """Newborn learners, one per seed (steps 2 and 3); a member's weights depend on its own seed alone.
+        """Newly initialized learners, one per seed (steps 2 and 3); a member's weights depend on its own seed alone.
 
-        With the plan of an encoder, states are pictures, and the networks read its features.
+        With the plan of an encoder, states are images, and the networks read its features.
         """
         if encoder_plan is not None:
             state_size = encoder_plan.features
@@ -96,7 +96,7 @@ class Agent:
         return self.actor.network.sizes[0] if encoder is None else encoder.plan.pixels
 
     def encode_batch(self, batch: Batch, random: RandomStreams) -> Batch:
-        """The batch as the steps read it: as it is, or, where states are pictures, with features in their place."""
+        """The batch as the steps read it: as it is, or, where states are images, with features in their place."""
         encoder, encoder_target = self.critics.encoder, self.critics_target.encoder
         if encoder is None or encoder_target is None:
             return batch
@@ -162,7 +162,7 @@ class Agent:
         return states if self.normalizer is None else self.normalizer(states)
 
     def count_update_(self) -> None:
-        """One more update of every member; a tape of it counts as well."""
+        """Count one more update of every member, in recordings too."""
         self.updates += 1
         cpu.record_call(self.count_update_)
 

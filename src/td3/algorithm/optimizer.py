@@ -34,7 +34,7 @@ def _refuse_gradient() -> None:
 def check_gradient_(gradient: Float[Tensor, "*stack parameter"], active: Int[Tensor, " member"]) -> None:
     """Refuse a gradient that is not finite, or too large: by an error, or on a GPU by setting its member to 0."""
     if not gradient.is_cuda:
-        # Scaled so that a number beyond the bound is infinite: what is recorded on a tape is whether it is finite.
+        # Scaled so that a number beyond the bound is infinite: a recording checks whether it is finite.
         scale = torch.finfo(gradient.dtype).max / LARGEST_GRADIENT
         require_finite(gradient.detach().abs().amax() * scale, "a gradient")
     elif serves_kernels(gradient) and gradient.is_contiguous():

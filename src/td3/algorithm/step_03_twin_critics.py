@@ -1,4 +1,4 @@
-"""Step 3: two critics, which score an action in a state, and their targets."""
+"""Step 3: two critics, which estimate the value of an action in a state, and their target networks."""
 
 from collections.abc import Sequence
 
@@ -13,9 +13,9 @@ from td3.pixels.encoder import Encoder
 
 
 class TwinCritics:
-    """(state, action) -> two scores: two networks that differ only in the weights they were born with.
+    """(state, action) -> two Q-values: two networks that differ only in their initial weights.
 
-    Where a state is a picture, they share the encoder that turns it into features, and read those.
+    Where a state is an image, they share the encoder that turns it into features.
     """
 
     def __init__(self, network: StackedMLP, encoder: Encoder | None = None) -> None:
@@ -41,13 +41,13 @@ class TwinCritics:
     def __call__(
         self, state: Float[Tensor, "member batch state"], action: Float[Tensor, "member batch action"]
     ) -> Float[Tensor, "2 member batch"]:
-        """Both critics' scores."""
+        """The Q-values of both critics."""
         return self.network(torch.cat((state, action), -1)).squeeze(-1)
 
     def first_frozen(
         self, state: Float[Tensor, "member batch state"], action: Float[Tensor, "member batch action"]
     ) -> Float[Tensor, "member batch"]:
-        """Critic 1's score; gradients pass through it to the action, and none are made for its weights."""
+        """The Q-value of critic 1, which is frozen: gradients pass through it to the action, not to its weights."""
         return self._first_frozen(torch.cat((state, action), -1)).squeeze(-1)
 
 
@@ -60,7 +60,7 @@ def make_twin_critics_and_targets(
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
 ) -> tuple[TwinCritics, TwinCritics]:
-    """Two critics per seed, each born with weights of its own, and targets that start as exact copies.
+    """Two critics per seed, each with initial weights of its own, and targets that start as exact copies.
 
     What: four networks; two learn Q(s, a) from different initial weights, two follow them slowly (step 15).
     Why: the two are not entirely independent (same y, same replay buffer), but they err differently.

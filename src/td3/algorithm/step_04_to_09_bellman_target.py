@@ -1,4 +1,4 @@
-"""Steps 4 to 9: draw a batch and work out, from the targets, what its scores ought to be."""
+"""Steps 4 to 9: sample a batch and compute its Bellman target from the target networks."""
 
 import torch
 from jaxtyping import Float
@@ -52,8 +52,8 @@ def smooth_target_action(
     If you leave it out: y is read at the peak of a critic's error, and the actor moves to that peak.
     """
     _, count, size = next_action.shape
-    blur = (random.normal(count, size) * noise).clamp(-noise_clip, noise_clip) * action_range.half
-    return (next_action + blur).clamp(action_range.low, action_range.high)
+    clipped = (random.normal(count, size) * noise).clamp(-noise_clip, noise_clip) * action_range.half
+    return (next_action + clipped).clamp(action_range.low, action_range.high)
 
 
 @step(7, "Both target critics evaluate the smoothed action")

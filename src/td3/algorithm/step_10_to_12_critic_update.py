@@ -1,4 +1,4 @@
-"""Steps 10 to 12: compare what both critics said with the Bellman target, and improve them."""
+"""Steps 10 to 12: compare both critics' Q-values with the Bellman target, and improve them."""
 
 import torch
 from jaxtyping import Float

@@ -14,7 +14,7 @@ from td3.algorithm.step_03_twin_critics import TwinCritics
 def improve_actor_(
     actor: Actor, critics: TwinCritics, optimizer: Optimizer, state: Float[Tensor, "member batch state"]
 ) -> Float[Tensor, " member"]:
-    """Move the actor towards actions that critic 1 scores higher; returns its loss, minus the mean score.
+    """Move the actor towards actions of higher Q-value; returns its loss, minus the mean Q-value of critic 1.
 
     What: the gradient of Q1(s, actor(s)) with respect to the actor's weights, by the chain rule through critic 1, whose
     weights stay. The optimizer minimizes, so the loss is minus Q1.

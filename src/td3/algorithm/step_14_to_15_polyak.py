@@ -1,4 +1,4 @@
-"""Steps 14 and 15: in the same updates as step 13, the targets glide a little after the online networks."""
+"""Steps 14 and 15: in the same updates as step 13, Polyak-average the target networks."""
 
 import torch
 from torch import Tensor

@@ -61,7 +61,7 @@ class MemberStreams:
         return self._take("smoothing", self.dtype, count, size)
 
     def shifts(self, count: int, most: int) -> Int[Tensor, "member {count} 4"]:
-        """Whole numbers from 0 to `most`, uniform: by how much pictures are moved."""
+        """Whole numbers from 0 to `most`, uniform: by how much images are moved."""
         return self._take("shifting", torch.int64, count, 4).remainder(most + 1)
 
     def _take(self, purpose: str, dtype: torch.dtype, *shape: int) -> Tensor:

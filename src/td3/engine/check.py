@@ -13,7 +13,7 @@ from td3.algorithm.update import Settings
 TOLERANCE, TOLERANCE_TF32 = 1e-5, 1e-3
 """Largest disagreement of a graph with plain execution that a run accepts: the same kernels in the same order."""
 TWICE, EACH = 2, 3
-"""The check runs a few updates of both kinds, and these again: the first time a tape or a graph only records them."""
+"""The check runs a few updates of both kinds, and these again: the first time an engine only records them."""
 
 
 def max_difference(

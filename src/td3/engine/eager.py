@@ -1,6 +1,6 @@
 """Updates run as they are written, one member after another or, on a CPU with several members, a thread for each.
 
-On a CPU each is written down while it first runs, and played from then on (`tape.py`).
+On a CPU each is recorded while it first runs, and replayed from then on (`recording.py`).
 """
 
 import time
@@ -75,7 +75,7 @@ class EagerEngine(FrozenMembers):
             try:
                 wait(running)
             finally:
-                wait(running)  # after an interrupt too: whoever saves the agent next must find whole updates
+                wait(running)  # after an interrupt too: the agent that is saved next must consist of whole updates
             for one in running:
                 one.result()
         self.require_active()
@@ -184,7 +184,7 @@ class MemberUpdate:
         self._losses.add_(update(self._agent, self._buffer, self._streams, self._settings))
 
     def set_learning_rate(self, rate: float) -> None:
-        """Learn at this rate from now on; it is part of what a tape repeats."""
+        """Learn at this rate from now on; it is part of what a recording repeats."""
         for optimizer in (self._agent.actor_optimizer, self._agent.critics_optimizer):
             if optimizer.learning_rate != rate:
                 optimizer.learning_rate = rate
@@ -206,7 +206,7 @@ def live_policy(agent: Agent) -> Policy:
 
 
 def numpy_encoder(agent: Agent) -> NumpyEncoder | None:
-    """The encoders in numpy, sharing their weights, where states are pictures."""
+    """The encoders in numpy, sharing their weights, where states are images."""
     if agent.critics.encoder is None:
         return None
     plan, parameters = agent.critics.encoder.plan, agent.critics.encoder.parameters.detach()

@@ -2,7 +2,7 @@
 
 What is recorded is `update()` itself. Two graphs are enough: one for the updates in which the actor waits, one for
 those in which it moves. A third stores the newest transitions and asks the actors for the next actions. Every number
-that changes between replays (a batch's rows, the noise, the fill of the memory) is read from device memory, so that
+that changes between replays (a batch's rows, the noise, the fill of the buffer) is read from device memory, so that
 nothing is frozen into a graph but shapes. Without a GPU the same engine calls what it would have recorded: all of it
 but the recording is tested there.
 """
@@ -201,7 +201,7 @@ class GraphEngine(FrozenMembers):
         return self.act_wait()
 
     def act_async(self, states: Array) -> None:
-        """Send states, with the newest rows, and have the actors choose; nobody waits yet."""
+        """Send states, with the newest rows, and start choosing actions, without waiting for them."""
         self._staging.host_states[:] = states
         (self._store_and_act if self._rows_wait else self._act).replay()
         self._rows_wait = False
@@ -219,7 +219,7 @@ class GraphEngine(FrozenMembers):
         self._streams.draw_ahead()
 
     def store(self, rows: Array) -> None:
-        """Put new rows into the memory; they travel with the next question for actions."""
+        """Put new rows into the replay buffer; they are uploaded with the next states."""
         if self._rows_wait:
             self._send_rows()
         places = self.buffer.reserve(rows.shape[1])
@@ -234,7 +234,7 @@ class GraphEngine(FrozenMembers):
         return self.losses.take(updates)
 
     def flush(self) -> None:
-        """Bring what still waits into the memory."""
+        """Upload rows that are still staged."""
         if self._rows_wait:
             self._send_rows()
 
@@ -246,7 +246,7 @@ class GraphEngine(FrozenMembers):
         """Nothing: the GPU does the work."""
 
     def close(self) -> None:
-        """Bring what still waits into the memory."""
+        """Upload rows that are still staged."""
         self.flush()
 
     def _send_rows(self) -> None:

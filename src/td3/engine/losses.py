@@ -1,4 +1,4 @@
-"""Running sums of what updates say of themselves, kept on the device: nobody waits for a number per update."""
+"""Running sums of losses and Q-values, kept on the device, so that no update waits for a number."""
 
 from collections.abc import Sequence
 

@@ -1,8 +1,8 @@
-"""Updates as a tape, the CPU's answer to a CUDA graph: noted once, played again with no Python between the operations.
+"""Recorded updates, the CPU's counterpart of a CUDA graph: replayed with no Python between the operations.
 
-What is noted is `update()` itself, as PyTorch executes it: every operation, backward pass included, with the memory it
-reads and writes. Playing repeats these operations in that memory, and so computes the same numbers bit for bit; what
-it saves is the way to them: Python, autograd, fresh memory for every result (figures: docs/performance.md). As in
+What is recorded is `update()` itself, as PyTorch executes it: every operation, backward pass included, with the memory
+that it reads and writes. A replay repeats these operations in that memory, and so computes the same numbers bit for bit;
+it saves the overhead around them: Python, autograd, new memory for every result (figures: docs/performance.md). As in
 a graph, every number that changes from update to update is read from memory that stays where it is.
 """
 

@@ -27,7 +27,7 @@ class TaskSpaces(NamedTuple):
     flattened: str = ""
     """What the observations were before they became a vector, in words."""
     frames: int = 0
-    """Frames that a picture observation consists of; 0 where observations are vectors."""
+    """Frames that an image observation consists of; 0 where observations are vectors."""
 
     @property
     def action_size(self) -> int:
@@ -91,7 +91,7 @@ def check_environment(environment: gym.Env[Any, Any], name: str) -> TaskSpaces:
 
 
 def _frames(environment: gym.Env[Any, Any], space: Box, name: str) -> int:
-    """How many frames of pictures an observation consists of; 0 where it is no picture."""
+    """How many frames of images an observation consists of; 0 where it is no image."""
     if space.dtype != np.uint8 or len(space.shape) < 2:
         return 0
     frames = space.shape[0] if len(space.shape) == 4 else stacked_frames(environment)
@@ -100,7 +100,7 @@ def _frames(environment: gym.Env[Any, Any], space: Box, name: str) -> int:
         return 0
     if max(layout.height, layout.width) > LARGEST:
         raise EnvironmentFault(
-            f"{name} gives pictures of {layout.height} x {layout.width} pixels, and at most {LARGEST} x {LARGEST} can "
+            f"{name} gives images of {layout.height} x {layout.width} pixels, and at most {LARGEST} x {LARGEST} can "
             "be learned from: wrap it with gymnasium.wrappers.ResizeObservation, (84, 84) for example."
         )
     return frames

@@ -118,7 +118,7 @@ FAMILIES = (
         ("FetchReachDense-v4",),
     ),
 )
-# Pendulum and MountainCar run without pygame; only their pictures need it.
+# Pendulum and MountainCar run without pygame; only their images need it.
 RUNS_BARE = {"classic"}
 
 
@@ -144,7 +144,7 @@ def make_environment(
 ) -> gym.Env[Any, Any]:
     """The environment of this name, or what a function makes, its observations one vector; faults are one sentence.
 
-    With `pixels`, its observations are its last few pictures instead (pixels.py).
+    With `pixels`, its observations are its last few images instead (pixels.py).
     """
     family = family_of(env) if isinstance(env, str) else None
     if pixels:

@@ -19,7 +19,7 @@ FALL = 60.0
 """What leaving the rail costs: about what bad driving on it does. At 30 giving up was better than driving badly, and a
 policy that climbs from where it is (rung 3 of the ladder) gave up more often than not."""
 PAPER, INK, CART, PUSH, END_OF_RAIL = (253, 253, 252), (91, 97, 107), (0, 114, 178), (213, 94, 0), (204, 51, 17)
-"""Colors of the picture: background, rail, cart with its velocity, force, and the rail's ends."""
+"""Colors of the image: background, rail, cart with its velocity, force, and the rail's ends."""
 START_POSITION, START_VELOCITY = 1.6, 0.8
 """Episodes start uniformly within these bounds, from where a fall can always be avoided."""
 

@@ -28,7 +28,7 @@ from td3.run.directory import Run, write_json
 CHECKED = 1_000
 """Random observations on which every file must answer as the agent does."""
 CHECKED_PICTURES = 50
-"""The same for pictures, which are a thousand times as large."""
+"""The same for images, which are a thousand times as large."""
 TOLERANCE = 1e-4
 """Largest accepted difference, as a share of half the action range: rounding is a hundred times smaller."""
 EXAMPLE = '''\
@@ -74,7 +74,7 @@ def export_run(
         run.env_arguments(trust, f"td3 export {run.path} --sb3")
         if run.agent(seed, which).policy.encoder is not None:
             raise RunError(
-                f"{run.path} learned from pictures, and its encoder cannot be written as sb3.zip: leave --sb3 out."
+                f"{run.path} learned from images, and its encoder cannot be written as sb3.zip: leave --sb3 out."
             )
     chosen = run.best_seed() if seed is None else seed
     agent = run.agent(chosen, which)

@@ -72,7 +72,7 @@ class ExportedActor(nn.Module):
 
 
 class ExportedEncoder(nn.Module):
-    """A batch of pictures, bytes as the environment gives them -> the features that the actor reads."""
+    """A batch of images, bytes as the environment gives them -> the features that the actor reads."""
 
     def __init__(self, reader: NumpyEncoder) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What comes before the steps where a state is a picture: a small convolutional network that turns it into features.
+"""What comes before the steps where a state is an image: a small convolutional network that turns it into features.
 
 Both critics read the same features and their loss alone trains the encoder; the actor reads them without a slope into
 it. The critics' targets and the actor's target read an encoder's target, which follows as theirs do (step 15).
@@ -18,7 +18,7 @@ from td3.algorithm.streams import derive_seed
 
 
 class EncoderPlan(NamedTuple):
-    """How pictures lie in a state, and the layers that read them; everything but the weights."""
+    """How images lie in a state, and the layers that read them; everything but the weights."""
 
     frames: int
     channels: int
@@ -31,7 +31,7 @@ class EncoderPlan(NamedTuple):
     strides: tuple[int, ...]
     """Of each convolution."""
     shift: int
-    """Pixels by which a picture is moved at random, each way, when it is learned from; 0 leaves it where it is."""
+    """Pixels by which an image is moved at random, each way, when it is learned from; 0 leaves it where it is."""
 
     @property
     def pixels(self) -> int:
@@ -51,14 +51,14 @@ class EncoderPlan(NamedTuple):
 
 @runtime_checkable
 class ShiftStreams(Protocol):
-    """What moving pictures asks of randomness."""
+    """What moving images asks of randomness."""
 
     def shifts(self, count: int, most: int) -> Int[Tensor, "member {count} 4"]:
         """Whole numbers from 0 to `most`: down and right, for the state and for the next one."""
 
 
 class Encoder:
-    """pictures -> features within [-1, 1]: convolutions with ReLU, a linear layer, LayerNorm, tanh; one per member."""
+    """images -> features within [-1, 1]: convolutions with ReLU, a linear layer, LayerNorm, tanh; one per member."""
 
     def __init__(self, plan: EncoderPlan, parameters: Float[Tensor, "member parameter"]) -> None:
         self.plan, self.parameters = plan, parameters
@@ -70,7 +70,7 @@ class Encoder:
     def images(
         self, states: Shaped[Tensor, "member batch pixel"]
     ) -> Shaped[Tensor, "member batch channel height width"]:
-        """The states as pictures, a channel for each frame (and color)."""
+        """The states as images, a channel for each frame (and color)."""
         frames, channels, height, width, channels_last = self.plan[:5]
         order = (height, width, channels) if channels_last else (channels, height, width)
         framed = states.view(*states.shape[:2], frames, *order)
@@ -79,7 +79,7 @@ class Encoder:
     def of_pictures(
         self, images: Shaped[Tensor, "member batch channel height width"]
     ) -> Float[Tensor, "member batch feature"]:
-        """Features of pictures; members have weights of their own, so it is one after another."""
+        """Features of images; members have weights of their own, so it is one after another."""
         parts = torch.split(self.parameters, self.plan.sizes, -1)
         return torch.stack([self._of_member(images[m], [part[m] for part in parts]) for m in range(len(images))])
 
@@ -131,8 +131,8 @@ def encode(
 ) -> tuple[Float[Tensor, "member batch feature"], Float[Tensor, "member batch feature"]]:
     """Features of a batch's states, through which the critics' loss reaches the encoder, and of its next states.
 
-    Pictures are first moved by a few random pixels, the frames of one state together (DrQ, arXiv 2004.13649): an
-    encoder that sees every picture in many places does not learn the few thousand it has by heart.
+    Images are first moved by a few random pixels, the frames of one state together (DrQ, arXiv 2004.13649): an
+    encoder that sees every image in many places does not learn the few thousand it has by heart.
     """
     images, next_pictures = encoder.images(state), encoder.images(next_state)
     if most := encoder.plan.shift:
@@ -147,7 +147,7 @@ def encode(
 def shifted(
     images: Shaped[Tensor, "member batch channel height width"], shifts: Int[Tensor, "member batch 2"], most: int
 ) -> Shaped[Tensor, "member batch channel height width"]:
-    """Each picture with its edge repeated `most` times all around, cut out again from its own place."""
+    """Each image with its edge repeated `most` times all around, cut out again from its own place."""
     flat = images.flatten(0, 1)
     rows, columns = flat.shape[2:]
     padded = flat.new_empty(*flat.shape[:2], rows + 2 * most, columns + 2 * most)

@@ -1,4 +1,4 @@
-"""Step 1 for pictures: a replay buffer that keeps each frame once, as bytes.
+"""Step 1 for images: a replay buffer that keeps each frame once, as bytes.
 
 A state is the newest few frames, and the next state is the same but one. So a transition here is a list of frame
 numbers, and frames lie in a ring of their own. When a frame is overwritten, no transition up to the last one that shows
@@ -31,7 +31,7 @@ def frame_buffer_bytes(capacity: int, frames: int, frame_size: int, action_size:
 
 
 class FrameReplayBuffer(ReplayBuffer):
-    """As `ReplayBuffer`, for states that are `frames` pictures of `frame_size` bytes each.
+    """As `ReplayBuffer`, for states that are `frames` images of `frame_size` bytes each.
 
     It takes the same rows, and hands out exactly what it was given, as bytes: frames are shared only where they are
     equal, with what the same environment showed last, and within a row. Rows are numbered from the oldest that can be

@@ -1,4 +1,4 @@
-"""Observations that are pictures: how they lie in an array, and their encoder in numpy, for acting without PyTorch."""
+"""Observations that are images: how they lie in an array, and their encoder in numpy, for acting without PyTorch."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ LARGE = 36
 
 
 class Layout(NamedTuple):
-    """A picture observation: so many frames, each `[height, width, channel]` or `[channel, height, width]`."""
+    """An image observation: so many frames, each `[height, width, channel]` or `[channel, height, width]`."""
 
     frames: int
     channels: int
@@ -30,7 +30,7 @@ class Layout(NamedTuple):
 
 
 def layout_of(shape: Sequence[int], frames: int) -> Layout | None:
-    """How an observation of this shape, with so many frames stacked in front, is a picture; None if it is none.
+    """How an observation of this shape, with so many frames stacked in front, is an image; None if it is none.
 
     Where a frame has three sides, the channels are the shorter one of the first and the last.
     """
@@ -64,7 +64,7 @@ def encoder_shapes(layout: Layout, convolutions: Sequence[Sequence[int]], featur
 
 
 class NumpyEncoder:
-    """pictures -> features, as `td3.pixels.encoder.Encoder` computes them; for one agent or a stack of members.
+    """images -> features, as `td3.pixels.encoder.Encoder` computes them; for one agent or a stack of members.
 
     The arrays may be views of an encoder that is still learning: weight and bias of each convolution, of the linear
     layer, of the normalization.

@@ -1,4 +1,4 @@
-"""An environment seen through its own drawing: small gray pictures instead of its observations."""
+"""An environment seen through its own drawing: small gray images instead of its observations."""
 
 import ctypes.util
 import os
@@ -51,7 +51,7 @@ class RepeatAction(gym.Wrapper[Any, Any, Any, Any]):
 
 
 class Pixels(gym.ObservationWrapper[Array, Any, Any]):
-    """What the environment draws, as a gray picture `[size, size]` of bytes."""
+    """What the environment draws, as a gray image `[size, size]` of bytes."""
 
     def __init__(self, environment: gym.Env[Any, Any], name: str, size: int) -> None:
         super().__init__(environment)
@@ -60,7 +60,7 @@ class Pixels(gym.ObservationWrapper[Array, Any, Any]):
         self._averaging: tuple[Array, Array] | None = None
 
     def observation(self, observation: Any) -> Array:
-        """The picture of this moment."""
+        """The image of this moment."""
         try:
             drawn = self.env.render()
         except NotImplementedError:
@@ -83,7 +83,7 @@ def averaging(length: int, places: int) -> Array:
 
 
 def render_as_observation(environment: gym.Env[Any, Any], name: str, size: int, frames: int) -> gym.Env[Any, Any]:
-    """The environment with the newest few of its pictures as its observation, `[frame, size, size]`."""
+    """The environment with the newest few of its images as its observation, `[frame, size, size]`."""
     if environment.render_mode != "rgb_array":
         environment.close()
         raise no_renderer(name)
@@ -92,7 +92,7 @@ def render_as_observation(environment: gym.Env[Any, Any], name: str, size: int, 
 
 def no_renderer(name: str) -> EnvironmentFault:
     """The error for an environment that cannot be looked at."""
-    return EnvironmentFault(f"{name} has no renderer that gives pictures (render_mode rgb_array): add one to it.")
+    return EnvironmentFault(f"{name} has no renderer that gives images (render_mode rgb_array): add one to it.")
 
 
 def stacked_frames(environment: gym.Env[Any, Any]) -> int:

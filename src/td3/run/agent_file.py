@@ -28,7 +28,7 @@ VERSION, NORMALIZED_VERSION = 1, 2
 LARGEST_JSON, LARGEST_AGENT = 1 << 20, 1 << 28
 """Bytes beyond which a file is not looked at: networks of 3,000 units a layer are smaller."""
 LARGEST_PICTURES = 1 << 22
-"""Numbers of an observation of pictures: 16 frames of 256 x 256 pixels in four channels."""
+"""Numbers of an observation of images: 16 frames of 256 x 256 pixels in four channels."""
 REPLACES = "replaces"
 """In agent.json: the description of the tensors that were there before, until those of this one are written."""
 
@@ -191,19 +191,19 @@ def _normalizer(tensors: Mapping[str, Array], size: int) -> tuple[Array, Array]:
 def _encoder(
     tensors: Mapping[str, Array], facts: Mapping[str, Any], observation_shape: tuple[int, ...]
 ) -> NumpyEncoder | None:
-    """What reads an agent's pictures; None where it was trained on vectors."""
+    """What reads an agent's images; None where it was trained on vectors."""
     if not facts.get("frames"):
         return None
     (frames,), strides = _shape([facts["frames"]]), _shape(facts["strides"])
     layout = layout_of(observation_shape, frames)
     if layout is None or frames * layout.frame_size > LARGEST_PICTURES:
-        raise ValueError(f"its observations, {observation_shape}, are not pictures, or larger than any that train")
+        raise ValueError(f"its observations, {observation_shape}, are not images, or larger than any that train")
     arrays = [tensors[f"encoder.{name}"] for name in encoder_names(2 * len(strides) + 4)]
     layers = [(*array.shape[::2], stride) for array, stride in zip(arrays[::2], strides, strict=False)]
     if tuple(layers) != convolutions_for(layout):
         raise ValueError("the encoder has other layers than td3 makes")
     if tuple(array.shape for array in arrays) != encoder_shapes(layout, layers, len(arrays[-1])):
-        raise ValueError("the encoder does not fit the pictures")
+        raise ValueError("the encoder does not fit the images")
     if not all(np.all(np.isfinite(array)) for array in arrays):
         raise ValueError("the encoder holds NaN")
     return NumpyEncoder(layout, strides, arrays)

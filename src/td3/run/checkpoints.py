@@ -79,7 +79,7 @@ class Checkpoint(NamedTuple):
             yield first, chunk["rows"]
 
     def chunks(self) -> Iterator[tuple[int, dict[str, Array]]]:
-        """The same with all that a buffer of pictures keeps beside its rows."""
+        """The same with all that a buffer of images keeps beside its rows."""
         for shard in self.shards:
             if outside(self.folder / "replay_buffer" / shard.name, self.folder.parent):
                 raise ValueError(f"{shard.name} is a link out of the run")
