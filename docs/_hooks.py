@@ -12,8 +12,8 @@ from td3 import config as settings
 ORDER = {
     "Start": ["index.md", "concepts.md", "fifteen_steps.md", "ladder.md"],
     "How to": [
-        *("train.md", "environments.md", "images.md", "resume.md", "evaluate.md", "watch.md", "report.md", "doctor.md"),
-        *("tune.md", "cluster.md", "export.md", "push.md", "sb3.md"),
+        *("train.md", "environments.md", "images.md", "evaluate.md", "watch.md", "report.md", "doctor.md"),
+        *("callbacks.md", "tune.md", "cluster.md", "export.md", "push.md", "sb3.md"),
     ],
     "Reference": ["configuration.md", "api.md", "results.md", "performance.md", "reliability.md", "deviations.md"],
 }

@@ -71,12 +71,11 @@ OWN_PROCESS = ("td3 watch",)
 """MuJoCo must be told how to draw before it is imported."""
 PYTHON_SIZES = {
     r"\bsteps=[\d_]+": "steps=60",
-    r"\brandom_steps=[\d_]+": f"learning_starts={WARM_UP}",
+    r"\blearning_starts=[\d_]+": f"learning_starts={WARM_UP}",
     r"\bseeds=[\d_]+": "seeds=2",
     r"(td3\.train\(\"[\w-]+\")": r'\1, hidden_sizes=(8, 8), batch_size=8, eval_episodes=1, device="cpu"',
     r"\btotal_timesteps=[\d_]+": "total_timesteps=120",
     r"\blearn\([\d_]+": "learn(40",
-    r"\blearning_starts=[\d_]+": "learning_starts=60",
     r"\bn_eval_episodes=[\d_]+": "n_eval_episodes=1",
 }
 """The same for Python: pattern and what stands there instead."""

@@ -1,7 +1,7 @@
 """Recorded updates, the CPU's counterpart of a CUDA graph: replayed with no Python between the operations.
 
 What is recorded is `update()` itself, as PyTorch executes it: every operation, backward pass included, with the memory
-that it reads and writes. A replay repeats these operations in that memory, and so computes the same numbers bit for bit;
+that it reads and writes. A replay repeats these operations in that memory, and so computes the same bits;
 it saves the overhead around them: Python, autograd, new memory for every result (figures: docs/performance.md). As in
 a graph, every number that changes from update to update is read from memory that stays where it is.
 """
