@@ -1,5 +1,6 @@
 """What lies in docs, README and notebooks is what the code makes."""
 
+import json
 import re
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 
 from td3.algorithm.registry import STEPS
 from td3.explain import export
+from td3.explain.breaks import MEASURES, RACES
 from td3.explain.lessons import QUESTIONS
 
 ROOT = Path(__file__).parents[2]
@@ -119,3 +121,10 @@ def test_one_address_gives_the_notebook_its_badge_and_its_source(tmp_path):
 def test_the_readme_opens_with_something_that_moves():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert text.index("film_light.webp") < text.index("## ")
+
+
+def test_the_changed_versions_can_be_recorded_again(drawn):
+    made = json.loads(export.record_races(drawn, updates=4, every=2, seeds=(1,)))
+    assert set(made) == {"td3", *RACES}
+    assert [moment["update"] for moment in made["max"][0]] == [0, 2, 4]
+    assert set(made["td3"][0][0]) == {"update", *MEASURES}

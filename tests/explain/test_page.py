@@ -597,11 +597,15 @@ def test_the_minimum_sinks_with_every_critic_and_two_remove_most_of_the_overesti
 
 def test_a_click_on_a_network_shows_its_weights(tab):
     tab.show(f"update={START}&step=12&t=1")
-    tab.page.locator('[data-net="critic1"]').click()
+    tab.page.locator('#map [data-net="critic1"]').click()
     assert tab.page.locator("#network").is_visible()
     assert "critic 1" in tab.page.locator("#network-title").inner_text()
     tab.page.locator("#network button").click()
     assert not tab.page.locator("#network").is_visible()
+    tab.page.locator('button[data-net="actorTarget"]').focus()
+    tab.page.keyboard.press("Enter")
+    assert "actor target" in tab.page.locator("#network-title").inner_text()
+    tab.page.keyboard.press("Escape")
 
 
 def test_harmless_changes_are_told_without_alarm(tab):

@@ -83,6 +83,11 @@ def test_target_networks_and_the_three_ideas_have_sections_with_their_curves(wri
     assert order == sorted(order)
 
 
+def test_why_double_dqn_does_not_suffice_is_on_the_page(written):
+    section = plain(written[written.index('<section id="rung-6">') :].split("</section>")[0])
+    assert "Why Double DQN does not suffice" in section
+
+
 def test_returns_are_not_cut_off_at_the_bottom_of_a_chart(results):
     _, (axes,) = plots.figure(400, 300)
     plots.with_style(plots.draw_curves, axes, [[result] for result in results[:2]])

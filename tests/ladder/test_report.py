@@ -61,8 +61,8 @@ def test_all_rungs_are_run_and_written_as_one_page(capsys, tmp_path):
     figures = json.loads(output)
     assert figures["seeds"] == [0]
     assert figures["page"] == str(out)
-    assert progress.count("\n") == 8
-    assert "8/8  rung " in progress
+    assert progress.count("\n") == 12
+    assert "12/12  rung " in progress
     assert "td3 ladder all --seeds 1 --steps 2" in out.read_text(encoding="utf-8")
     assert image.stat().st_size > 5_000
 

@@ -1,6 +1,6 @@
 """Make what the docs show from the same page: fifteen drawings, the film, the texts, the README's block, the notebook.
 
-    python -m td3.explain.export [--record]
+    python -m td3.explain.export [--record] [--races] [--execute]
 
 needs Chromium and the packages of the extra `dev`. Everything but the pixels of the film depends on the trace and the
 sources alone, to the last byte; the film carries the digest of the drawings that it was made of.
@@ -9,6 +9,7 @@ sources alone, to the last byte; the film carries the digest of the drawings tha
 import argparse
 import hashlib
 import io
+import json
 import re
 import shutil
 import textwrap
@@ -21,6 +22,7 @@ from typing import Any
 
 from td3.algorithm.registry import STEPS
 from td3.errors import MissingExtra
+from td3.explain.breaks import MEASURES, RACES
 from td3.explain.lessons import CREDITS, FILM, LESSONS, QUESTIONS, words
 from td3.explain.page import Source, page, read
 from td3.explain.rail_run import record_rail
@@ -299,20 +301,48 @@ def _notebook_of(root: Path, source: Path) -> str:
     return notebook(source.read_text(encoding="utf-8"), repository(root), before)
 
 
+def record_races(tab: Any, updates: int = 5_000, every: int = 250, seeds: tuple[int, ...] = (1, 2, 3)) -> str:
+    """TD3 and each of its changes trained in the page: what `data/race.json` holds (minutes)."""
+    script = """([name, seed, updates, every]) => {
+        const T = explain.makeTrainer(explain.raceSetup(), name === "td3" ? [] : [name], seed), made = [T.measure()];
+        for (let u = 1; u <= updates; u++) { T.step(); if (u % every === 0) made.push(T.measure()); }
+        return made; }"""
+    kept = ("update", *MEASURES)
+    made = {
+        name: [
+            [
+                {
+                    measure: moment[measure] if measure == "update" else float(f"{moment[measure]:.4g}")
+                    for measure in kept
+                }
+                for moment in tab.evaluate(script, [name, seed, updates, every])
+            ]
+            for seed in seeds
+        ]
+        for name in ("td3", *RACES)
+    }
+    return json.dumps(made, separators=(",", ":"), sort_keys=True)
+
+
 def main() -> None:
     """Write everything into a checkout."""
     parser = argparse.ArgumentParser(prog="python -m td3.explain.export", description=__doc__.split("\n")[0])
     parser.add_argument("--record", action="store_true", help="train and record the lesson's run again first")
+    parser.add_argument("--races", action="store_true", help="train the changed versions of TD3 again first (minutes)")
     parser.add_argument("--execute", action="store_true", help="run the notebook and store its outputs (minutes)")
     parser.add_argument("--no-film", action="store_true", help="keep the film as it is")
     parser.add_argument("--root", type=Path, default=Path(), help="the checkout")
     options = parser.parse_args()
     root: Path = options.root
+    data = Path(str(resources.files("td3.explain").joinpath("data")))
     if options.record:
-        record_rail().save(Path(str(resources.files("td3.explain").joinpath("data", "rail.npz"))))
+        record_rail().save(data / "rail.npz")
         lesson_trace.cache_clear()
     with browser() as running:
         tab = opened(running, page(lesson_trace()))
+        if options.races:
+            (data / "race.json").write_text(record_races(tab), encoding="utf-8")
+            tab = opened(running, page(lesson_trace()))
         (root / "docs/steps").mkdir(parents=True, exist_ok=True)
         for path, text in texts(root, tab).items():
             if options.execute and path.suffix == ".ipynb":

@@ -107,6 +107,12 @@ def lesson(number: int) -> Lesson:
     return Lesson(title, broke.removeprefix("What broke: "), idea, inspect.cleandoc("\n" + rest[0]))
 
 
+@cache
+def notes(number: int) -> list[str]:
+    """The paragraphs below the formulas in the docstring of the file."""
+    return [" ".join(part.split()) for part in (inspect.getdoc(rung_module(number)) or "").split("\n\n")[3:]]
+
+
 def code_lines(number: int, imports: bool = True) -> list[str]:
     """The code of a rung, without docstrings, comments and blank lines, with or without its imports."""
     return _code_of(rung_module(number), imports)

@@ -27,6 +27,7 @@ from td3.ladder.climb import (
     diff_to_below,
     interval,
     lesson,
+    notes,
     optimum,
     rung_module,
     share,
@@ -220,6 +221,7 @@ def rung_section(results: Sequence[Result], number: int, row: dict[str, Any]) ->
     drawing, axes_pair = plots.figure(400, 200, 2, sharey=True)
     plots.with_style(plots.draw_values, drawing, axes_pair, groups[-1])
     values = plots.svg(drawing, f"Values of rung {number} and exact values")
+    remarks = "".join(f"<p>{coded(note)}</p>" for note in notes(number))
     below = f" Rung {number - 1} is shown over the same env steps." if number > 1 else ""
     return f"""<section id="rung-{number}">
 <h2><span class="step">Rung {number}</span> {escape(told.title)}</h2>
@@ -228,6 +230,7 @@ def rung_section(results: Sequence[Result], number: int, row: dict[str, Any]) ->
 <dt>The new idea</dt><dd>{sentence(told.idea)}</dd>
 </dl>
 <div class="formulas">{formula_lines(told.formulas)}</div>
+{remarks}
 <div class="pair">
 <figure>{curve}
 <figcaption>Final return {with_interval(row["return"])}, optimum {number_text(optimum())}.{below}</figcaption></figure>
@@ -276,6 +279,11 @@ def part_panel(results: Sequence[Result], name: str, row: dict[str, Any]) -> str
     return f"""<figure>{plots.svg(drawing, idea.title)}
 <figcaption><b>{escape(idea.title)}.</b> {escape(idea.told)} At the end {bias}; return {with_interval(row["return"])}.
 </figcaption><div class="formulas">{formulas}</div></figure>"""
+
+
+def coded(text: str) -> str:
+    """Escaped, with what stands in backquotes as code."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text, quote=False))
 
 
 def formula_lines(formulas: str) -> str:

@@ -599,7 +599,7 @@ function drawMap(R, S, t, W) {
     facts.truth ? (narrow ? "rail" : "environment") : narrow ? "env" : "environment",
     facts.truth
       ? cart(P.env.x + 2, P.env.y + 46, P.env.w - 4, R.batch.state[2 * j], null, R.batch.action[j])
-      : text(P.env.x + 5, P.env.y + 34, facts.env.slice(0, narrow ? 7 : 12), "soft xs"),
+      : text(P.env.x + 5, P.env.y + 34, facts.env.replace(/-v\d+$/, "").slice(0, narrow ? 8 : 13), "soft xs"),
   );
   const round = (name, label, cls, extra = "") => {
     const c = P[name],
