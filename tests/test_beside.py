@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from td3 import training
+from td3.callbacks import Callback
 from td3.config import resolve
 from td3.environments import ProcessVectorEnv, WorkerBackend, make_environment
 from td3.evaluate import EvaluationWorkers, Evaluator
@@ -111,11 +112,79 @@ def test_training_and_evaluation_share_the_cores(monkeypatch, seeds, threads, de
     monkeypatch.setattr(
         training,
         "EvaluationWorkers",
-        lambda make, seeds, episodes, workers, gamma, patience: made.setdefault("evaluating", workers),
+        lambda make, seeds, episodes, workers, gamma, patience, worker_backend: made.setdefault("evaluating", workers),
     )
     place = inspect.unwrap(training.make_vector_envs)  # its types are those of the real thing
     place(lambda: None, resolve("Pendulum-v1", seeds=seeds), threads, torch.device(device))
     assert made == {"stepping": stepping, "evaluating": evaluating}
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.parametrize(
+    ("seeds", "workers", "stepping", "evaluating"),
+    [
+        (10, "auto", "batch", "batch"),
+        (1, "auto", "none", "batch"),
+        (10, "none", "none", "none"),
+        (10, "threads", "threads", "none"),
+        (10, "processes", "processes", "processes"),
+    ],
+)
+def test_mujoco_tasks_are_stepped_in_a_batch_unless_something_else_is_asked_for(
+    monkeypatch, seeds, workers, stepping, evaluating, device
+):
+    made = {}
+    monkeypatch.setattr(
+        training,
+        "place",
+        lambda make, count, worker_backend, patience: made.update(stepping=worker_backend.kind),
+    )
+    for kind in ("Evaluator", "EvaluationWorkers"):
+        monkeypatch.setattr(
+            training,
+            kind,
+            lambda *given: made.update(evaluating=[each for each in given if isinstance(each, WorkerBackend)]),
+        )
+    place = inspect.unwrap(training.make_vector_envs)
+    config = resolve("HalfCheetah-v5", seeds=seeds, workers=workers)
+    place(partial(make_environment, **config.env_arguments), config, 16, torch.device(device))
+    expected = {
+        "batch": [WorkerBackend("batch", 1 if device == "cuda" else 16)],  # beside a GPU, a process for every core
+        "processes": [WorkerBackend("processes", 10)] if device == "cpu" else [],
+        "none": [],
+    }
+    assert made == {"stepping": stepping, "evaluating": expected[evaluating]}
+
+
+def test_a_batch_changes_no_number_of_a_run_and_the_run_says_that_it_is_used(tmp_path):
+    class Started(Callback):
+        where = ""
+
+        def on_training_start(self, trainer):
+            self.where = trainer.placement
+
+    config = partial(
+        resolve,
+        "Hopper-v5",
+        steps=400,
+        seeds=2,
+        envs=2,
+        learning_starts=100,
+        batch_size=16,
+        hidden_sizes=(16, 16),
+        eval_every=200,
+        eval_episodes=2,
+    )
+    plain, batch = Started(), Started()
+    runs = [
+        train_run(config(out=tmp_path / workers, workers=workers), [callback])
+        for workers, callback in (("none", plain), ("auto", batch))
+    ]
+    assert "batch" not in plain.where
+    assert "environments in one native MuJoCo batch (up to " in batch.where
+    for seed in (0, 1):
+        for name in FILES:
+            assert (runs[0].folder(seed) / name).read_bytes() == (runs[1].folder(seed) / name).read_bytes(), name
 
 
 @pytest.mark.parametrize("workers", ["none", "threads", "processes"])

@@ -474,17 +474,19 @@ def _trained(
 def evaluate_command(command: EvaluateCommand) -> int:
     """Evaluate every seed of a run."""
     from td3.callbacks.progress import describe
-    from td3.environments import make_environment
+    from td3.environments import in_batch, make_environment
     from td3.evaluate import Evaluator, held_out
+    from td3.resources import available_threads
     from td3.run.directory import Run
 
     run, purpose = Run(command.run), held_out(command.episode_seed)
     env_arguments = run.env_arguments(command.trust, f"td3 evaluate {command.run}")
+    make = partial(make_environment, **env_arguments)
+    batch = in_batch(make, available_threads())
     means, episodes = {}, {}
     for seed in run.seeds:
         agent = run.agent(seed, command.which)
-        make = partial(make_environment, **env_arguments)
-        evaluator = Evaluator(make, [seed], command.episodes, purpose=purpose)
+        evaluator = Evaluator(make, [seed], command.episodes, worker_backend=batch, purpose=purpose)
         evaluation = evaluator(agent.policy)
         evaluator.close()
         returns = evaluation.returns[0]

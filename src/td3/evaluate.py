@@ -17,7 +17,6 @@ import numpy as np
 from td3.config import MOST_ENVIRONMENTS
 from td3.environments import InProcessVectorEnv, ProcessVectorEnv, WorkerBackend, place, single_threaded_children
 from td3.environments.processes import belong_to, parents_signals_blocked
-from td3.environments.workers import construct_all
 from td3.errors import ConfigError, EnvironmentFault
 from td3.policy import Array, Policy
 
@@ -55,14 +54,13 @@ class Evaluator:
         seeds: Sequence[int],
         episodes: int,
         gamma: float = 0.99,
-        processes: int = 0,
+        worker_backend: WorkerBackend | None = None,
         patience: float = 120.0,
         purpose: str = "evaluation",
     ) -> None:
-        """With `processes`, the environments are stepped in so many, under the time limit of `patience` seconds."""
+        """The environments are stepped one after another, or as `worker_backend` says; `patience` is its time limit."""
         self._seeds, self._gamma = evaluation_seeds(seeds, episodes, purpose), gamma
-        worker_backend = WorkerBackend("processes", processes) if processes else WorkerBackend()
-        self.environments = place(make, len(seeds) * episodes, worker_backend, patience)
+        self.environments = place(make, len(seeds) * episodes, worker_backend or WorkerBackend(), patience)
         self._finished: list[tuple[int, Evaluation]] = []
 
     def __call__(self, policy: Policy, skipped: Collection[int] = ()) -> Evaluation:
@@ -100,8 +98,11 @@ class EvaluationWorkers:
         workers: int,
         gamma: float = 0.99,
         patience: float = 120.0,
+        worker_backend: WorkerBackend | None = None,
     ) -> None:
+        """`worker_backend` says how each process steps its environments."""
         self._make, self._episodes, self._workers, self._patience = make, episodes, workers, patience
+        self._worker_backend = worker_backend or WorkerBackend()
         self._seeds, self._gamma = evaluation_seeds(seeds, episodes), gamma
         self._begun: list[tuple[int, Policy, Collection[int], list[Future[Evaluation]]]] = []
         self._deaths = 0
@@ -113,7 +114,10 @@ class EvaluationWorkers:
             self._workers,
             _Context(),
             initializer=_prepare_worker,
-            initargs=(self._make, self._episodes, os.getpid(), self._idle_priority, self._patience),
+            initargs=(
+                *(self._make, self._episodes, self._worker_backend),
+                *(os.getpid(), self._idle_priority, self._patience),
+            ),
         )
         with single_threaded_children(), parents_signals_blocked():
             for _ in range(self._workers):
@@ -279,7 +283,8 @@ class _Context(SpawnContext):
 class _Worker:
     """What a worker process keeps between its evaluations."""
 
-    environments: InProcessVectorEnv | None = None
+    environments: InProcessVectorEnv | ProcessVectorEnv | None = None
+    worker_backend: WorkerBackend
     make: Callable[[], gym.Env[Any, Any]]
     episodes: int
     patience: float | None = None
@@ -291,7 +296,12 @@ class _Worker:
 
 
 def _prepare_worker(
-    make: Callable[[], gym.Env[Any, Any]], episodes: int, parent: int, idle_priority: bool, patience: float
+    make: Callable[[], gym.Env[Any, Any]],
+    episodes: int,
+    worker_backend: WorkerBackend,
+    parent: int,
+    idle_priority: bool,
+    patience: float,
 ) -> None:
     belong_to(parent)
     if idle_priority:
@@ -299,6 +309,7 @@ def _prepare_worker(
         with contextlib.suppress(AttributeError, OSError):  # Linux knows this; elsewhere they share
             os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     _Worker.make, _Worker.episodes, _Worker.patience = make, episodes, patience
+    _Worker.worker_backend = worker_backend
     _Worker.nowhere = Path(os.devnull).open("w")  # noqa: SIM115  # for the life of the process
 
 
@@ -317,7 +328,8 @@ def _play_in_worker(policy: Policy, seeds: list[list[int]], gamma: float) -> Eva
     _watch()
     try:
         if _Worker.environments is None:
-            _Worker.environments = InProcessVectorEnv(construct_all(_Worker.make, _Worker.episodes), _Worker.make)
+            assert _Worker.patience is not None
+            _Worker.environments = place(_Worker.make, _Worker.episodes, _Worker.worker_backend, _Worker.patience)
         return play_again_after_a_fault(_Worker.environments, policy, seeds, gamma)
     finally:
         faulthandler.cancel_dump_traceback_later()

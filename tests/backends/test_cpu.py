@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from td3.algorithm.optimizer import Adam, NonFinite
+from td3.backends import compiler as c_compiler
 from td3.backends import cpu
 
 pytestmark = pytest.mark.skipif(cpu.why_not() is not None, reason=f"no kernels, because {cpu.why_not()}")
@@ -88,7 +89,7 @@ def test_the_width_of_the_machines_vectors_changes_nothing(tmp_path):
         "adam = [draw(2, 1000), draw(2, 1000) * 3, draw(2, 1000), draw(2, 1000).square(), torch.ones(2)];"
         "cpu.adam_(*adam, 1e-3, None); torch.save(made + adam, sys.argv[1])"
     )
-    flags = [[], ["-mno-avx512f"]] if "avx512f" in cpu._processor() else [[], ["-O1"]]
+    flags = [[], ["-mno-avx512f"]] if "avx512f" in c_compiler.processor() else [[], ["-O1"]]
     found = []
     for number, more in enumerate(flags):
         file = tmp_path / f"{number}.pt"
@@ -152,7 +153,7 @@ def output_of(name, tmp_path):
     """What a C program that includes cpu.c prints."""
     source, made = Path(__file__).with_name(name), tmp_path / "program"
     flags = ["-O2", "-march=native", f'-DNATIVE="{cpu.SOURCE}"', "-pthread", str(source), "-lm", "-o", str(made)]
-    subprocess.run([*cpu._compiler(), *flags], check=True)
+    subprocess.run([*c_compiler.find_compiler(), *flags], check=True)
     return subprocess.run([made], capture_output=True, text=True, check=True).stdout
 
 
@@ -284,7 +285,7 @@ def test_they_are_compiled_once_for_each_processor(cache, monkeypatch, compiler)
     first = cpu._compiled(compiler).path
     assert first.parent == cache
     assert cpu._compiled(compiler).path == first
-    monkeypatch.setattr(cpu, "_processor", lambda: "another")
+    monkeypatch.setattr(c_compiler, "processor", lambda: "another")
     assert cpu._compiled(compiler).path != first
     assert times_compiled(compiler) == 2
     assert sorted(file.suffix for file in cache.iterdir()) == [".sha256", ".sha256", ".so", ".so"]
@@ -359,7 +360,7 @@ def test_a_library_without_our_functions_is_made_again_and_then_said(tmp_path):
     assert "has no function play" in found
     # One that is whole by its checksum lies where ours would: it is compiled anew.
     plant = (
-        "import hashlib, pathlib, subprocess; cc = cpu._compiler(); so = next(pathlib.Path(cache).glob('*.so'));"
+        "import hashlib, pathlib, subprocess; cc = cpu.find_compiler(); so = next(pathlib.Path(cache).glob('*.so'));"
         "subprocess.run([*cc, '-shared', '-fPIC', source, '-o', str(so)], check=True);"
         "so.with_name(so.name + '.sha256').write_text(hashlib.sha256(so.read_bytes()).hexdigest())"
     )

@@ -209,6 +209,13 @@ def test_collecting_in_every_way(capsys):
     assert "`--workers auto` takes: " in capsys.readouterr().out
 
 
+def test_mujoco_tasks_are_also_collected_in_a_batch(capsys):
+    words = ("bench", "envs", "Hopper-v5", "--envs", "2", "--seconds", "0.2")
+    figures = figures_of(capsys, *words, "--json")
+    assert {*figures["env_steps_per_s"]} == {"one environment", "none", "threads", "processes", "batch"}
+    assert figures["chosen"] == "batch"
+
+
 @pytest.mark.parametrize("bench", ["update", "peers"])
 def test_a_checkout_that_is_none_is_refused(capsys, tmp_path, bench):
     assert "there is no directory" in refused(capsys, "bench", bench, "--author", str(tmp_path / "nowhere"))

@@ -4,7 +4,7 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from scripted import ENDINGS, HIGH, LOW, FormulaPolicy, Scripted
 
-from td3.collect.collector import Collector, Episode
+from td3.collect.collector import BLOCK, Collector, Episode
 from td3.environments import InProcessVectorEnv
 from td3.errors import EnvironmentFault
 
@@ -273,3 +273,58 @@ def test_an_action_space_with_a_shape_gets_actions_of_that_shape():
     rows, _ = matrix.step(matrix.act(None))
     assert environment.shapes == [(2, 3)]
     assert rows.shape == (1, 1, 3 + 6 + 3 + 2)
+
+
+ENDLESS = 10**9
+
+
+def row_of(*lengths: int) -> InProcessVectorEnv:
+    return InProcessVectorEnv([Scripted(lengths=(length,)) for length in lengths])
+
+
+def test_the_actions_of_an_endless_episode_are_not_kept_forever(monkeypatch):
+    monkeypatch.setattr("td3.collect.collector.LONGEST_REPLAY", 100)
+    steps = Collector(row_of(ENDLESS, 9), [0], LOW, HIGH, 0.0)
+    collected(steps, 2_000)
+    assert len(steps.state()["actions"]) == 2_000 % 9
+    assert len(steps._history) <= 2 * BLOCK
+    alone = Collector(row_of(ENDLESS), [0], LOW, HIGH, 0.0)
+    collected(alone, 100)
+    assert len(alone.state()["actions"]) == 100
+    collected(alone, 1)
+    assert len(alone.state()["actions"]) == 0
+
+
+def test_after_an_endless_episode_a_resumed_run_begins_a_new_one_and_says_so(monkeypatch):
+    monkeypatch.setattr("td3.collect.collector.LONGEST_REPLAY", 100)
+    before, after = (Collector(row_of(ENDLESS, 70), [3], LOW, HIGH, 0.0) for _ in range(2))
+    collected(before, 200)
+    assert after.restore(before.state()) == []
+    assert [(fault.member, fault.environment) for fault in after.faults] == [(0, 0)]
+    assert "the unfinished episode of 200 env steps could not be replayed" in after.faults[0].reason
+    assert after.states[1].tobytes() == before.states[1].tobytes()
+    assert after.states[0].tolist() != before.states[0].tolist()
+    (rows,), episodes = collected(after, 10)
+    (expected,), expected_episodes = collected(before, 10)
+    np.testing.assert_array_equal(rows[1::2], expected[1::2])
+    assert episodes == expected_episodes == [Episode(0, episodes[0].episode_return, 70, False)]
+
+
+def test_a_long_episode_that_lost_its_process_is_begun_again_and_told(monkeypatch):
+    monkeypatch.setattr("td3.collect.collector.LONGEST_REPLAY", 100)
+
+    class OneProcess(InProcessVectorEnv):
+        """Where the first environment's process dies, the second is new too."""
+
+        def replace(self, index):
+            self.environments[:2] = Scripted(lengths=(ENDLESS,)), Scripted(lengths=(ENDLESS,))
+            return [1 - index]
+
+    environments = [Scripted(lengths=(ENDLESS,), fault="reward", fault_at=151), Scripted(lengths=(ENDLESS,))]
+    steps = Collector(OneProcess(environments), [0], LOW, HIGH, 0.0)
+    collected(steps, 150)
+    (rows,), _ = collected(steps, 1)
+    assert [fault.environment for fault in steps.faults] == [0, 1]
+    assert "150 env steps could not be replayed" in steps.faults[1].reason
+    assert rows[:, 2].tolist() == [0, 0]  # both are first steps of new episodes
+    assert np.isfinite(rows).all()

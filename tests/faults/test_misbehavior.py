@@ -35,7 +35,7 @@ from faults.worlds import (
 from td3 import training
 from td3.cli import main
 from td3.collect.collector import Collector
-from td3.environments import InProcessVectorEnv, ProcessVectorEnv, check_environment
+from td3.environments import InProcessVectorEnv, ProcessVectorEnv, WorkerBackend, check_environment
 from td3.environments.guarded import describe
 from td3.errors import EnvironmentFault
 from td3.evaluate import EvaluationWorkers, Evaluator
@@ -289,7 +289,8 @@ def test_an_evaluation_in_processes_survives_what_its_environments_do(tmp_path, 
     (tmp_path / "never").touch()
     expected = Evaluator(partial(Unlucky, str(tmp_path / "never"), kind), [1, 2], 2)(linear_policy_of(2))
     make = partial(Unlucky, str(tmp_path / "once"), kind)
-    with contextlib.closing(Evaluator(make, [1, 2], 2, processes=workers, patience=3.0)) as evaluator:
+    worker_backend = WorkerBackend("processes", workers)
+    with contextlib.closing(Evaluator(make, [1, 2], 2, worker_backend=worker_backend, patience=3.0)) as evaluator:
         found = evaluator(linear_policy_of(2))
     assert (tmp_path / "once").exists()
     for ours, theirs in zip(found, expected, strict=True):

@@ -79,6 +79,7 @@ KINDS = {
     "plain gradient descent": {"optimizer": "sgd", "critic_learning_rate": 1e-5, "actor_learning_rate": 1e-5},
     "more updates than steps": {"utd_ratio": 1.5},
     "a physics engine": {"env": "Hopper-v5", "steps": 500},
+    "a batch of physics engines": {"env": "Hopper-v5", "steps": 500, "seeds": 2, "envs": 2},
 }
 
 

@@ -6,19 +6,12 @@ work, in more time and with other last digits; `why_not()` says so.
 
 import contextlib
 import ctypes
-import hashlib
 import os
-import platform
 import shlex
-import shutil
-import stat
 import subprocess
-import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,6 +19,8 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
+
+from td3.backends.compiler import compiled, find_compiler, open_library
 
 SOURCE = Path(__file__).with_suffix(".c")
 FLAGS = (
@@ -285,7 +280,7 @@ def _load() -> tuple[ctypes.CDLL | None, str | None]:
     if os.environ.get("TD3_KERNELS", "") == "torch":
         return None, "TD3_KERNELS=torch is set"
     try:
-        compiler = _compiler()
+        compiler = find_compiler()
         if compiler is None:
             return None, "there is no C compiler (install gcc or clang, or pip install ziglang)"
         library = _compiled(compiler)
@@ -307,114 +302,15 @@ def _multiplies(library: ctypes.CDLL) -> bool:
     return bool((out == left @ right).all())
 
 
-def _compiler() -> list[str] | None:
-    """The command of a C compiler, if there is one: the user's choice, the system's, or the one from PyPI."""
-    if os.environ.get("CC"):
-        return shlex.split(os.environ["CC"])
-    found = next((name for name in ("cc", "gcc", "clang") if shutil.which(name)), None)
-    if found:
-        return [found]
-    return [sys.executable, "-m", "ziglang", "cc"] if find_spec("ziglang") else None
-
-
 def _compiled(compiler: list[str]) -> ctypes.CDLL:
-    """The compiled library, from the user's cache if it was compiled before by this compiler for this processor."""
-    version = _run([*compiler, "--version"])
-    known = "\n".join([SOURCE.read_text(), shlex.join(compiler), version, *FLAGS, _processor()])
-    name = f"cpu-{hashlib.sha256(known.encode()).hexdigest()[:16]}.so"
-    failure: Exception = OSError("there is no folder of one's own to write to")
-    for folder in _cache_folders():
-        try:
-            folder.mkdir(0o700, parents=True, exist_ok=True)
-            if not _is_ours(folder):
-                continue
-            if _is_whole(folder / name):
-                with contextlib.suppress(_MissingFunction):  # then it is not what our source makes
-                    return _opened(folder / name)
-            _compile(compiler, folder, name)
-            return _opened(folder / name)
-        except (OSError, subprocess.SubprocessError) as error:  # full, not writable, or nothing there may be executed
-            failure = error
-    raise failure
-
-
-def _compile(compiler: list[str], folder: Path, name: str) -> None:
-    """Make the library. Another process may do the same now: each has files of its own, the last ones' names stay."""
-    with tempfile.TemporaryDirectory(dir=folder) as own:
-        made, checksum = Path(own) / name, Path(own) / f"{name}.sha256"
-        rest = ["-fPIC", "-shared", "-pthread", str(SOURCE), "-lm", "-o", str(made)]
-        try:
-            _run([*compiler, *FLAGS, "-march=native", *rest])
-        except subprocess.CalledProcessError:  # some compilers do not know this machine by that word
-            _run([*compiler, *FLAGS, *rest])
-        checksum.write_text(hashlib.sha256(made.read_bytes()).hexdigest())
-        made.chmod(0o700)  # whatever the umask: what a group may write is made anew at every start
-        checksum.chmod(0o600)
-        made.replace(folder / name)
-        checksum.replace(folder / checksum.name)
-
-
-def _run(command: list[str]) -> str:
-    """What a command prints; it is not waited for without end."""
-    limits: dict[str, Any] = {"timeout": 120, "check": True}
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace", **limits)
-    return str(done.stdout)
-
-
-class _MissingFunction(OSError):
-    """A library that is not ours."""
+    return compiled(SOURCE, FLAGS, compiler, _opened)
 
 
 def _opened(path: Path) -> ctypes.CDLL:
-    library = ctypes.CDLL(str(path))
-    for name in ("play", "set_threads", "get_threads"):
-        if not hasattr(library, name):
-            _close(library)  # while it is open, another file of that name would not be looked at
-            raise _MissingFunction(f"{path} has no function {name}")
+    library = open_library(path, ("play", "set_threads", "get_threads"))
     library.play.argtypes, library.play.restype = [ctypes.POINTER(_Instruction), ctypes.c_long], ctypes.c_long
     library.set_threads.argtypes, library.set_threads.restype = [ctypes.c_int], None
     return library
-
-
-def _close(library: ctypes.CDLL) -> None:
-    with contextlib.suppress(ImportError, AttributeError):  # not on Windows
-        from _ctypes import dlclose
-
-        dlclose(library._handle)
-
-
-def _is_ours(path: Path, is_kind: Callable[[int], bool] = stat.S_ISDIR) -> bool:
-    """Whether it is a folder (or a file), no link, that only we may write: what others may write is not what we run."""
-    found = path.lstat()
-    if not hasattr(os, "getuid"):
-        return is_kind(found.st_mode)
-    return is_kind(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
-
-
-def _is_whole(path: Path) -> bool:
-    """Whether our own library is there as it was made: half a file would end the process that opens it."""
-    checksum = path.with_name(f"{path.name}.sha256")
-    try:
-        if not (_is_ours(path, stat.S_ISREG) and _is_ours(checksum, stat.S_ISREG)):
-            return False
-        return hashlib.sha256(path.read_bytes()).hexdigest().encode() == checksum.read_bytes()
-    except OSError:  # one of them is not there, or cannot be read
-        return False
-
-
-def _cache_folders() -> list[Path]:
-    folders = [Path(tempfile.gettempdir()) / f"td3-{os.getuid() if hasattr(os, 'getuid') else 'kernels'}"]
-    with contextlib.suppress(RuntimeError):  # not everybody has a home
-        folders.insert(0, Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "td3")
-    return folders
-
-
-def _processor() -> str:
-    """What `-march=native` looks at, as far as the system tells: a home folder may be shared by several machines."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    told = {line for line in lines if line.startswith(("model name", "flags", "Features", "CPU part"))}
-    return "\n".join([platform.machine(), platform.processor(), *sorted(told)])
 
 
 _notes = threading.local()

@@ -1,4 +1,4 @@
-"""`td3 bench envs`: how fast environments are stepped, one after another, in threads, and in processes."""
+"""`td3 bench envs`: how fast environments are stepped: one after another, in threads, in processes, in a batch."""
 
 import contextlib
 import time
@@ -13,10 +13,12 @@ import torch
 from td3.bench import machine, timing
 from td3.bench.options import EnvsBench
 from td3.collect.collector import Collector
-from td3.environments import check_environment, fastest_workers, make_environment, place, requested_workers
+from td3.environments import check_environment, fastest_workers, in_batch, make_environment, place, requested_workers
+from td3.resources import available_threads
 
 PATIENCE_SECONDS = 120.0
 ONE = "one environment"
+RATIOS = {"ratio_to_one": "times one", "ratio_to_none": "times one after another"}
 
 
 class Slow(gym.Wrapper[Any, Any, Any, Any]):
@@ -34,21 +36,25 @@ class Slow(gym.Wrapper[Any, Any, Any, Any]):
 
 def make_slow(env: str, seconds: float) -> gym.Env[Any, Any]:
     """The environment of this name, made slower."""
-    environment = make_environment(env)
-    return Slow(environment, seconds) if seconds else environment
+    return Slow(make_environment(env), seconds)
 
 
 def measure(options: EnvsBench) -> tuple[dict[str, Any], str]:
     """Step the environments every way, and return figures and text."""
-    make: Callable[[], gym.Env[Any, Any]] = partial(make_slow, options.env, options.step_ms / 1_000)
+    make: Callable[[], gym.Env[Any, Any]] = partial(make_environment, options.env)
+    if options.step_ms:
+        make = partial(make_slow, options.env, options.step_ms / 1_000)
     with contextlib.closing(make()) as probe:
         spaces = check_environment(probe, options.env)
-    chosen = fastest_workers(make, options.envs)
-    machine.announce(f"Stepping {options.envs} environments in three ways for {options.seconds:g} s.")
+    batch = in_batch(make, available_threads())
+    chosen = batch if batch and options.envs > 1 else fastest_workers(make, options.envs)
+    machine.announce(f"Stepping {options.envs} environments in every way for {options.seconds:g} s.")
     ways = {ONE: (1, requested_workers("none", 1))}
     ways.update(
         {kind: (options.envs, requested_workers(kind, options.envs)) for kind in ("none", "threads", "processes")}
     )
+    if batch:
+        ways["batch"] = options.envs, batch
     with contextlib.ExitStack() as stack:
         cases = {}
         for name, (count, worker_backend) in ways.items():
@@ -63,6 +69,7 @@ def measure(options: EnvsBench) -> tuple[dict[str, Any], str]:
         "chosen": chosen.kind,
         "env_steps_per_s": {name: timing.summary(found) for name, found in rates.items()},
         "ratio_to_one": {name: timing.ratio(found, rates[ONE]) for name, found in rates.items()},
+        "ratio_to_none": {name: timing.ratio(found, rates["none"]) for name, found in rates.items()},
         "machine": machine.describe_machine(torch.device("cpu")),
     }
     return figures, _text(figures)
@@ -74,12 +81,18 @@ def _round(collector: Collector) -> float:
 
 
 def _text(figures: dict[str, Any]) -> str:
-    titles = {ONE: ONE, "none": "one after another", "threads": "in threads", "processes": "in processes"}
+    titles = {
+        ONE: ONE,
+        "none": "one after another",
+        "threads": "in threads",
+        "processes": "in processes",
+        "batch": "in a native batch",
+    }
     slower = f", each step {figures['step_ms']:g} ms longer" if figures["step_ms"] else ""
     heading = f"{machine.machine_line(figures['machine'])}\n\n{figures['env']}, {figures['envs']} environments{slower}"
     rows = [
-        [titles[name], timing.spread(rate), timing.spread(figures["ratio_to_one"][name], 2)]
+        [titles[name], timing.spread(rate), *(timing.spread(figures[ratio][name], 2) for ratio in RATIOS)]
         for name, rate in figures["env_steps_per_s"].items()
     ]
-    table = timing.table(["", "env steps/s", "times one"], rows)
+    table = timing.table(["", "env steps/s", *RATIOS.values()], rows)
     return f"{heading}\n{table}\n`--workers auto` takes: {titles[figures['chosen']]}"

@@ -118,7 +118,7 @@ class ScalingBench:
 
 @dataclass(frozen=True)
 class EnvsBench:
-    """How fast environments step: here, in threads, in processes: `td3 bench envs Pendulum-v1 --step-ms 10`."""
+    """How fast environments step: here, in threads, processes, a batch: `td3 bench envs Pendulum-v1 --step-ms 10`."""
 
     env: EnvName = "HalfCheetah-v5"
     """Gymnasium's name of the environment."""

@@ -20,6 +20,8 @@ BLOCK = 256
 """Rounds whose random numbers are drawn at once; fixed, because it is part of what a seed means."""
 MOST_FAULTS = 3
 """Faults of one environment, with no finished episode between them, after which the run ends."""
+LONGEST_REPLAY = 10_000
+"""Env steps of an unfinished episode whose actions are kept, so that a checkpoint of an endless one does not grow."""
 
 
 class Episode(NamedTuple):
@@ -173,8 +175,8 @@ class Collector:
         return np.repeat(active, self.envs_per_member)
 
     def state(self) -> dict[str, Array]:
-        """Where every environment stands: enough to play the unfinished episodes again."""
-        longest = int(self._lengths.max(initial=0))
+        """Where every environment stands: enough to play the unfinished episodes again, except very long ones."""
+        longest = self._longest_replay()
         return {
             "round": np.array(self.round),
             "states": self.states,
@@ -187,9 +189,9 @@ class Collector:
         }
 
     def restore(self, state: Mapping[str, Array]) -> list[int]:
-        """Stand where `state` was taken; returns the environments that could not be brought back to their place.
+        """Stand where `state` was taken; returns the environments whose replayed episode came out differently.
 
-        Those begin a new episode; their unfinished one is lost.
+        Those begin a new episode; their unfinished one is lost. So is one of more than `LONGEST_REPLAY` env steps.
         """
         self.round = int(state["round"])
         self._returns, self._lengths = state["returns"].copy(), state["lengths"].copy()
@@ -263,9 +265,27 @@ class Collector:
                 moved |= self._replaced(index, faults.pop(index))
                 faults = self._active_only(faults | environments.faults)
             indices = [index for index in sorted(moved) if self._active[index]]
+            self._abandon_long_episodes(indices)
             faults = self._replayed(indices)[1] if indices else {}
             if not faults:
                 return self._vectors(environments.observations), indices
+
+    def _abandon_long_episodes(self, indices: Iterable[int]) -> None:
+        """Start a new episode, reported as a fault, where more than `LONGEST_REPLAY` env steps must be replayed."""
+        for index in indices:
+            if self._lengths[index] <= LONGEST_REPLAY:
+                continue
+            reason = (
+                f"the unfinished episode of {self._lengths[index]:,} env steps could not be replayed, because only "
+                f"those of up to {LONGEST_REPLAY:,} are"
+            )
+            self.faults.append(Fault(*divmod(index, self.envs_per_member), reason))
+            self._episodes[index] += 1
+            self._returns[index], self._lengths[index] = 0, 0
+
+    def _longest_replay(self) -> int:
+        """How many of the latest actions are needed to replay the unfinished episodes."""
+        return int(self._lengths[self._lengths <= LONGEST_REPLAY].max(initial=0))
 
     def _replaced(self, index: int, reason: str) -> set[int]:
         """Count a fault and make the environment anew; returns the environments that must begin or be replayed."""
@@ -355,9 +375,9 @@ class Collector:
         return result
 
     def _record_actions(self, actions: Array) -> None:
-        """Keep the actions of the unfinished episodes."""
+        """Keep the actions of the unfinished episodes, as far as they will be replayed."""
         if self._history_length == len(self._history):
-            needed = int(self._lengths.max(initial=0))
+            needed = self._longest_replay()
             kept = self._history[self._history_length - needed :]
             self._history = np.zeros((max(BLOCK, 2 * needed), *kept.shape[1:]), np.float32)
             self._history[:needed], self._history_length = kept, needed

@@ -17,10 +17,10 @@ from td3.algorithm.optimizer import NonFinite
 from td3.algorithm.step_02_actor import ActionRange, Actor
 from td3.algorithm.update import Settings
 from td3.backends import cpu
+from td3.backends.thread_tuner import ThreadTuner
 from td3.engine.freezing import FrozenMembers
 from td3.engine.losses import LossSums
 from td3.engine.recording import FixedStreams, Recording
-from td3.engine.threads import ThreadTuner
 from td3.pixels.layout import Layout, NumpyEncoder
 from td3.policy import Array, Policy
 
@@ -60,7 +60,8 @@ class EagerEngine(FrozenMembers):
             cpu.set_threads(1)
             threads = 1
         self._encodes = agent.critics.encoder is not None
-        self._tuner = ThreadTuner(threads) if self._pool is None and self.device.type == "cpu" else None
+        on_cpu = self._pool is None and self.device.type == "cpu"
+        self._tuner = ThreadTuner(threads, cpu.set_threads) if on_cpu else None
 
     def update(self, counts: Sequence[int]) -> None:
         """Run so many updates of each member that is not frozen.

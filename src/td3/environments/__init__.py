@@ -6,7 +6,7 @@ from td3.environments.check import TaskSpaces, check_environment
 from td3.environments.in_process import InProcessVectorEnv
 from td3.environments.make import families, make_environment, note_on
 from td3.environments.processes import ProcessVectorEnv, single_threaded_children
-from td3.environments.workers import WorkerBackend, fastest_workers, place, requested_workers
+from td3.environments.workers import WorkerBackend, fastest_workers, in_batch, place, requested_workers
 
 if "Rail-v0" not in gym.registry:
     gym.register("Rail-v0", entry_point="td3.environments.rail:Rail", max_episode_steps=100)
@@ -19,6 +19,7 @@ __all__ = [
     "check_environment",
     "families",
     "fastest_workers",
+    "in_batch",
     "make_environment",
     "note_on",
     "place",

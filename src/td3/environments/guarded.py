@@ -19,6 +19,7 @@ from td3.errors import EnvironmentFault, UserError
 
 Array = NDArray[Any]
 Make = Callable[[], gym.Env[Any, Any]]
+UNSTABLE = "MuJoCo found its simulation unstable and reset it inside a step"
 LONGEST_TEXT = 300
 """Characters of an exception that are kept; an environment may raise megabytes."""
 
@@ -95,7 +96,7 @@ def step(environment: gym.Env[Any, Any], action: Array, shapes: Shapes) -> tuple
     if _mujoco_warnings:
         complaints = _mujoco_warnings.pop(threading.get_ident(), [])
         if any("unstable" in complaint for complaint in complaints):
-            raise EnvironmentFault("MuJoCo found its simulation unstable and reset it inside a step")
+            raise EnvironmentFault(UNSTABLE)
     return result
 
 

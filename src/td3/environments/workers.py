@@ -1,8 +1,9 @@
-"""Where several environments are stepped: one after another here, in threads, or in processes of their own.
+"""Where several environments are stepped: one after another here, in a batch, in threads, or in other processes.
 
-The transitions are the same everywhere; only the time is not. Which way is fastest depends on the task: one that is
-quick is best stepped here, one that waits (for a simulator, for hardware) or that leaves Python (MuJoCo) in threads,
-one that computes in Python in processes. So it is tried, with environments that are thrown away afterwards.
+The transitions are the same everywhere; only the time is not. Gymnasium's MuJoCo tasks are stepped in a batch
+(mujoco_batch.py). For others the fastest way depends on the task: one that is quick is best stepped here, one that
+waits (for a simulator, for hardware) or that leaves Python in threads, one that computes in Python in processes. So it
+is tried, with environments that are thrown away afterwards.
 """
 
 import contextlib
@@ -15,6 +16,7 @@ import numpy as np
 from td3.environments import guarded
 from td3.environments.guarded import Make
 from td3.environments.in_process import InProcessVectorEnv
+from td3.environments.mujoco_batch import MujocoBatch, why_not
 from td3.environments.processes import ProcessVectorEnv
 from td3.errors import EnvironmentFault
 
@@ -31,11 +33,13 @@ MOST_PROCESSES = 16
 class WorkerBackend(NamedTuple):
     """Where environments are stepped, and by how many workers."""
 
-    kind: Literal["none", "threads", "processes"] = "none"
+    kind: Literal["none", "threads", "processes", "batch"] = "none"
     workers: int = 0
 
     def __str__(self) -> str:
         """In words, for the line that says what is trained."""
+        if self.kind == "batch":
+            return f"environments in one native MuJoCo batch (up to {self.workers} threads)"
         return f"environments in {self.workers} {self.kind}" if self.workers else "environments one after another"
 
 
@@ -45,8 +49,15 @@ def place(
     """So many new environments, stepped that way."""
     if worker_backend.kind == "processes":
         return ProcessVectorEnv(make, count, worker_backend.workers, patience)
+    if worker_backend.kind == "batch":
+        return MujocoBatch(construct_all(make, count), make, worker_backend.workers)
     threads = worker_backend.workers if worker_backend.kind == "threads" else 0
     return InProcessVectorEnv(construct_all(make, count), make, threads, patience)
+
+
+def in_batch(make: Make, threads: int) -> WorkerBackend | None:
+    """All environments in one batch on up to so many threads; None where they cannot be stepped in one."""
+    return WorkerBackend("batch", max(1, threads)) if why_not(make) is None else None
 
 
 def construct_all(make: Make, count: int) -> list[gym.Env[Any, Any]]:

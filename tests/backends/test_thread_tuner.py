@@ -4,9 +4,7 @@ import os
 import subprocess
 import sys
 
-import pytest
-
-from td3.engine.threads import AGAIN, TRIAL, WINDOW, ThreadTuner
+from td3.backends.thread_tuner import AGAIN, SOON, TRIAL, WINDOW, IdleCores, ThreadTuner
 
 
 class Machine:
@@ -26,8 +24,8 @@ class Machine:
             tuner(seconds)
 
 
-def tuned(machine, most=2, updates=3 * TRIAL):
-    tuner = ThreadTuner(most, machine.set_threads)
+def tuned(machine, most=2, updates=3 * TRIAL, idle_cores=lambda: None):
+    tuner = ThreadTuner(most, machine.set_threads, idle_cores)
     machine.run(tuner, updates)
     return tuner
 
@@ -38,8 +36,8 @@ def test_the_faster_number_of_threads_wins():
 
 
 def test_powers_of_two_up_to_the_limit_are_tried():
-    assert ThreadTuner(6, lambda count: None).candidates == [1, 2, 4, 6]
-    assert ThreadTuner(1, lambda count: None).candidates == [1]
+    assert ThreadTuner(6, lambda count: None, lambda: None).candidates == [1, 2, 4, 6]
+    assert ThreadTuner(1, lambda count: None, lambda: None).candidates == [1]
 
 
 def test_a_hopeless_number_of_threads_is_given_up_after_one_update():
@@ -66,6 +64,50 @@ def test_threads_come_back_when_the_neighbor_has_left():
     assert tuner.threads == 2
 
 
+def test_threads_come_back_soon_after_a_core_became_idle():
+    machine, idle = Machine(threads_1=2.0, threads_2=50.0), [0.1]
+    tuner = tuned(machine, idle_cores=lambda: idle[0])
+    machine.run(tuner, SOON)
+    assert tuner.threads == 1
+    machine.cost[2], idle[0] = 1.0, 1.0
+    machine.run(tuner, WINDOW + 2 * TRIAL)
+    assert tuner.threads == 2
+
+
+def test_a_core_that_was_idle_all_along_calls_for_no_trial():
+    machine = Machine(threads_1=1.0, threads_2=2.0)
+    tuner = tuned(machine, idle_cores=lambda: 1.0)
+    calls = []
+    tuner._set_threads = calls.append
+    machine.run(tuner, AGAIN // 2)
+    assert calls == []
+
+
+def test_where_all_threads_are_in_use_idle_cores_are_not_read():
+    machine, reads = Machine(threads_1=2.0, threads_2=1.0), []
+    tuner = tuned(machine, idle_cores=lambda: reads.append(0))
+    reads.clear()
+    machine.run(tuner, AGAIN // 2)
+    assert tuner.threads == 2
+    assert reads == []
+
+
+def test_idle_cores_are_idle_seconds_by_seconds(tmp_path):
+    clock, stat = iter((10.0, 12.0, 13.0)), tmp_path / "stat"
+    ticks = os.sysconf("SC_CLK_TCK")
+    idle_cores = IdleCores(stat, lambda: next(clock))
+    stat.write_text(f"cpu  900 0 300 {50 * ticks} {3 * ticks} 0 0 0 0 0\ncpu0 1 2 3\n")
+    assert idle_cores() is None
+    stat.write_text(f"cpu  950 0 310 {52 * ticks} {4 * ticks} 0 0 0 0 0\ncpu0 1 2 3\n")
+    assert idle_cores() == 1.5
+    stat.write_text("something else")
+    assert idle_cores() is None
+
+
+def test_without_proc_stat_idle_cores_are_unknown(tmp_path):
+    assert IdleCores(tmp_path / "absent")() is None
+
+
 def test_a_steady_pace_is_left_alone():
     machine = Machine(threads_1=2.0, threads_2=1.0)
     tuner = tuned(machine)
@@ -75,15 +117,12 @@ def test_a_steady_pace_is_left_alone():
     assert calls == []
 
 
-@pytest.mark.parametrize("kernels", ["C", "torch"])
-def test_the_number_of_threads_does_not_change_the_numbers(kernels):
+def test_the_number_of_threads_does_not_change_the_numbers():
     script = """
-import hashlib, torch
-from td3.libraries import library_variables
+import td3, hashlib, torch
 from td3.algorithm import Agent, MemberStreams, make_replay_buffer, update
 from td3.config import TD3Config
-digests, needed = set(), library_variables()
-needed.__enter__()
+digests = set()
 for threads in (1, 2, 3):
     torch.set_num_threads(threads)
     agent = Agent.create([0], 17, [-1.0] * 6, [1.0] * 6, (256, 256), 3e-4, 3e-4)
@@ -95,6 +134,6 @@ for threads in (1, 2, 3):
     digests.add(hashlib.sha256(b"".join(t.numpy().tobytes() for t in agent.tensors().values())).hexdigest())
 print(len(digests))
 """
-    clean = {name: value for name, value in os.environ.items() if name != "MKL_CBWR"} | {"TD3_KERNELS": kernels}
+    clean = {name: value for name, value in os.environ.items() if name != "MKL_CBWR"}
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=clean, check=True)
     assert result.stdout.strip() == "1"
