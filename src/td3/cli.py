@@ -405,7 +405,7 @@ def _trained(
     training: Callable[[Any], Any],
     capture_video: bool = False,
 ) -> int:
-    """Do it, and say what came of it."""
+    """Train, then print the result."""
     import numpy as np
 
     from td3.callbacks.progress import ProgressDisplay, RetryingConsole, describe

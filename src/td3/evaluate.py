@@ -165,7 +165,7 @@ class EvaluationWorkers:
         """A process died: new ones play the same episodes, which give the same numbers."""
         self._deaths += 1
         if self._deaths >= self.MOST_DEATHS:
-            raise EnvironmentFault(f"evaluation processes died {self._deaths} times in a row: mend the environment.")
+            raise EnvironmentFault(f"evaluation processes died {self._deaths} times in a row: fix the environment.")
         self._play_again(wait=True)
 
     def _play_again(self, wait: bool) -> None:
@@ -305,7 +305,7 @@ def _prepare_worker(
 ) -> None:
     belong_to(parent)
     if idle_priority:
-        # Use a core only while nobody else wants it: a round of training must not wait for an evaluation's process.
+        # Use a core only while it is otherwise idle: a round of training must not wait for an evaluation's process.
         with contextlib.suppress(AttributeError, OSError):  # Linux knows this; elsewhere they share
             os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     _Worker.make, _Worker.episodes, _Worker.patience = make, episodes, patience

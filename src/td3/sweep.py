@@ -63,7 +63,7 @@ class Outcome(NamedTuple):
 
 
 class Sweep(NamedTuple):
-    """What came of a sweep."""
+    """The result of a sweep."""
 
     path: Path
     outcomes: list[Outcome]

@@ -44,7 +44,7 @@ def small_agent(
     dtype: torch.dtype = torch.float32,
     learning_rate: float = 1e-3,
 ) -> Agent:
-    """Newborn learners with two hidden layers of sixteen."""
+    """Newly initialized learners with two hidden layers of sixteen."""
     rates = (learning_rate, learning_rate)
     return Agent.create(seeds, STATE_SIZE, LOW, HIGH, (16, 16), *rates, optimizer, dtype=dtype)
 

@@ -109,7 +109,7 @@ def _frames(environment: gym.Env[Any, Any], space: Box, name: str) -> int:
 def _check_reset(environment: gym.Env[Any, Any], space: Box, name: str) -> None:
     result = _called(f"{name}.reset()", lambda: environment.reset(seed=0))
     if not (isinstance(result, tuple) and len(result) == 2):
-        raise EnvironmentFault(f"{name}.reset() must return (observation, info), the Gymnasium way; mend its reset.")
+        raise EnvironmentFault(f"{name}.reset() must return (observation, info), the Gymnasium way; fix its reset().")
     _check_observation(result[0], space, f"{name}.reset()")
 
 
@@ -118,7 +118,7 @@ def _check_step(environment: gym.Env[Any, Any], space: Box, action: NDArray[Any]
     if not (isinstance(result, tuple) and len(result) == 5):
         raise EnvironmentFault(
             f"{name}.step() must return (observation, reward, terminated, truncated, info), the Gymnasium way; "
-            "mend its step."
+            "fix its step()."
         )
     observation, reward, *ends, _ = result
     _check_observation(observation, space, f"{name}.step()")
@@ -128,7 +128,7 @@ def _check_step(environment: gym.Env[Any, Any], space: Box, action: NDArray[Any]
             f"{name}.step() gave the reward {_called(name, lambda: repr(reward))}: return one number."
         )
     if not np.isfinite(amount):
-        raise EnvironmentFault(f"{name}.step() gave NaN or infinity as its reward: mend the environment.")
+        raise EnvironmentFault(f"{name}.step() gave NaN or infinity as its reward: fix the environment.")
     if not all(isinstance(end, bool | np.bool_) for end in ends):
         kinds = ", ".join(type(end).__name__ for end in ends)
         raise EnvironmentFault(f"{name}.step() gave terminated and truncated as {kinds}: return True or False.")
@@ -156,7 +156,7 @@ def _check_observation(given: Any, space: Box, source: str) -> None:
     if holds_image(space) and (problem := not_bytes(observation)):
         raise EnvironmentFault(f"{source} gave {problem}.")
     if not np.all(np.isfinite(observation)):
-        raise EnvironmentFault(f"{source} gave NaN or infinity in its observation: mend the environment.")
+        raise EnvironmentFault(f"{source} gave NaN or infinity in its observation: fix the environment.")
 
 
 def _short(bound: NDArray[Any]) -> str:

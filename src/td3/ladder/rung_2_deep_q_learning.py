@@ -71,7 +71,7 @@ class Learner:
 
 
 def train(task: Task, seed: int, settings: Settings, watch: Watch) -> Learner:
-    """Act, learn from what came of it, and again; the same loop on every rung."""
+    """Act, learn from the result, and repeat; the same loop on every rung."""
     learner, state = Learner(task, seed, settings), task.reset(seed)
     for number in range(1, settings.steps + 1):
         action = learner.act(state)
