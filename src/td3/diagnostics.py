@@ -137,7 +137,7 @@ def _histogram(squashed: Tensor) -> Tensor:
 def value_against_return(agent: Agent, visits: Array) -> list[dict[str, float]]:
     """What critic 1 expected at the first states of the evaluation's episodes, and the observed return, per member.
 
-    The observed return is the discounted sum of rewards. An episode that was cut off (not ended) is continued by critic 1's value
+    The observed return is the discounted sum of rewards. A truncated episode is continued by critic 1's value
     of its last state, as the Bellman target does; else a time limit would look like overestimation.
     """
     states, width = torch.from_numpy(visits[..., 2:].astype(np.float32)), agent.state_size

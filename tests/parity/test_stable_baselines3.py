@@ -119,7 +119,7 @@ class SideBySide:
     def age_moments_(self) -> None:
         """Give both libraries' Adam the moments of a hundred updates.
 
-        In its first steps Adam divides a gradient by its own size: where that is rounding alone, float32 decides the sign of a
+        At first Adam divides a gradient by its own size: where that is rounding alone, float32 decides the sign of a
         whole step. The newly initialized case is compared in float64.
         """
         for optimizer in (self.agent.actor_optimizer, self.agent.critics_optimizer):
