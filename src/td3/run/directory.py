@@ -218,9 +218,7 @@ def locked(path: Path) -> Iterator[None]:
     try:
         lock = open_plain(path / ".lock", "a+")
     except OSError as error:
-        raise RunError(
-            f"{path} cannot be written ({error.strerror}): a run is resumed in its own directory, which must be writable."
-        ) from None
+        raise RunError(f"{path} cannot be written ({error.strerror}): make it writable, and resume it there.") from None
     with lock as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
