@@ -18,6 +18,7 @@ from td3.config import TrainConfig, read_config, resolve
 from td3.environments import ProcessVectorEnv, check_environment, make_environment
 from td3.environments.spec import parse_env
 from td3.errors import ConfigError, EnvironmentFault
+from td3.evaluate import Evaluator, held_out
 
 SHORT = {**SMALL, "steps": 40, "eval_every": 0, "eval_episodes": 1}
 
@@ -37,10 +38,10 @@ def test_a_function_makes_the_environments_and_is_given_again_to_go_on(tmp_path)
     assert set(made) == {7}
     assert (
         run.config.env
-        == "environments.test_own:test_a_function_makes_the_environments_and_is_given_again_to_go_on.make"
+        == "environments.test_spec:test_a_function_makes_the_environments_and_is_given_again_to_go_on.make"
     )
     with pytest.raises(
-        EnvironmentFault, match=r"environments.test_own has no environment class .* td3.resume\(RUN, env="
+        EnvironmentFault, match=r"environments.test_spec has no environment class .* td3.resume\(RUN, env="
     ):
         td3.resume(run.path, steps=60, trust=True)
     assert td3.resume(run.path, steps=60, env=make).config.steps == 60
@@ -194,7 +195,9 @@ def test_arguments_are_kept_and_used_by_every_command(tmp_path, capsys):
     assert make_environment(**run.config.env_arguments).unwrapped.g == 5.0
     capsys.readouterr()
     assert main(["evaluate", str(out), "--episodes", "1", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["mean_return"]["0"] == pytest.approx(run.evaluations(0)[1][-1][0])
+    evaluator = Evaluator(lambda: make_environment(**run.config.env_arguments), [0], 1, purpose=held_out(0))
+    found = json.loads(capsys.readouterr().out)["mean_return"]["0"]
+    assert found == pytest.approx(evaluator(run.agent(0, "last").policy).returns[0, 0])
     assert main(["watch", str(out), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["frames"] == 30
     assert main(["resume", str(out), "--steps", "90"]) == 0
