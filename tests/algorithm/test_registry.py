@@ -13,17 +13,17 @@ TITLES = {
     2: "Build the actor and its target",
     3: "Build two critics and their targets",
     4: "Sample a batch of transitions",
-    5: "The target actor plays the next action",
+    5: "The target actor gives the next action",
     6: "Add clipped noise and clamp to the action range",
-    7: "Both target critics score the next action",
-    8: "Keep the smaller score",
+    7: "Both target critics evaluate the smoothed action",
+    8: "Keep the smaller Q-value",
     9: "Form the Bellman target",
-    10: "Both critics score the stored action",
+    10: "Both critics evaluate the stored action",
     11: "Measure the loss of both critics",
     12: "Backpropagate and improve both critics",
     13: "Improve the actor, uphill on critic 1",
-    14: "Polyak-average the actor's target",
-    15: "Polyak-average both critics' targets",
+    14: "Polyak-average the actor target",
+    15: "Polyak-average both critic targets",
 }
 
 

@@ -125,13 +125,13 @@ WORDS = {
         "need 1,000,000 environments, and at most 10,000 are made: lower --envs",
     ),
     "large batches": (["--td3.batch-size", "1000000"], "the networks need about "),
-    "many threads": (["--threads", "9" * 20], "threads must be at most 1,000,000,000,000,000,000, but"),
+    "many threads": (["--threads", "9" * 20], "threads must be at most 9,223,372,036,854,775,807, but"),
     "a large rate": (
         ["--td3.actor-learning-rate", "1e308"],
         "actor_learning_rate must be above 0 and at most 100",
     ),
     "a large number of updates": (["--td3.utd-ratio", "1e308"], "utd_ratio must be above 0 and at most 1,000"),
-    "a long delay": (["--td3.policy-delay", "9" * 30], "policy_delay must be at most 1,000,000,000,000,000,000, but"),
+    "a long delay": (["--td3.policy-delay", "9" * 30], "policy_delay must be at most 9,223,372,036,854,775,807, but"),
 }
 
 
