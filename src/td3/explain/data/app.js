@@ -246,7 +246,7 @@ function values(S, R) {
   ];
   const V = {
     1: () => ({
-      shapes: [["memory.rows", `[1, ${group(f.buffer_size)}, ${2 * facts.sizes.actor[0] + A + 2}]`]],
+      shapes: [["buffer.rows", `[1, ${group(f.buffer_size)}, ${2 * facts.sizes.actor[0] + A + 2}]`]],
       sums: [
         ["added", facts.filled[R.u], 0],
         ["kept", Math.min(facts.filled[R.u], S.pokes.capacity), 0],
