@@ -631,6 +631,9 @@ function drawMap(R, S, t, W) {
     out += text(122, P.lanes[2] - 5, "s, a", "soft xs", 'data-sym="s"');
     out += text(P.actor.x + P.actor.w / 2 + 6, 208, "τ", "soft xs", 'data-sym="tau"');
     out += text(P.turn + 5, 214, "π(s)", "soft xs", 'data-sym="a"');
+    // The outer loop: the actor acts with exploration noise, and the environment's answer is stored.
+    out += text(P.env.x + 27, 198, "store", "soft xs");
+    out += text(P.env.x + 5, P.env.y + 61, "a + exploration", "soft xs");
     if (updateStep && S.step < 13) {
       if (after(5, 0.9)) out += put(gap1, P.noise.y - 6, s(R.next_action[j * A]), quiet(S.step <= 6), "mid");
       if (after(7, 0.9)) {
