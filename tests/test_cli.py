@@ -11,7 +11,7 @@ from scripted import FAULTY, SMALL_OPTIONS
 
 import td3
 from td3 import resources
-from td3.cli import _first_part, _train_defaults, _translated, main
+from td3.cli import _first_part, _parsed, _train_defaults, _translated, main
 from td3.environments import make
 
 CHANGED_SENTENCES = {
@@ -346,7 +346,7 @@ def test_spellings_from_elsewhere_mean_the_same(tmp_path, words):
     assert (config.env, config.steps) == ("Scripted-v0", 25)
 
 
-def test_option_names_of_other_libraries_mean_the_same(tmp_path):
+def test_option_names_of_other_libraries_mean_the_same():
     words = ["--max_timesteps", "30", "--start_timesteps", "5", "--expl_noise", "0.2", "--policy_noise", "0.3"]
     words += [
         "--noise_clip",
@@ -360,7 +360,7 @@ def test_option_names_of_other_libraries_mean_the_same(tmp_path):
         "--eval_freq",
         "10",
     ]
-    config = configured(tmp_path, "Scripted-v0", *words)
+    config = _parsed("train", _translated(["Scripted-v0", *words]))
     assert (config.steps, config.eval_every) == (30, 10)
     td3 = config.td3
     assert (td3.learning_starts, td3.exploration_noise, td3.target_policy_noise) == (5, 0.2, 0.3)

@@ -253,7 +253,7 @@ def test_a_run_that_would_never_update_is_refused(given, said):
 
 
 def test_a_number_beyond_64_bits_is_refused():
-    with pytest.raises(ConfigError, match=r"^learning_starts must be at most 1,000,000,000,000,000,000, but 1000"):
+    with pytest.raises(ConfigError, match=r"^learning_starts must be at most 9,223,372,036,854,775,807, but 1000"):
         resolve("Pendulum-v1", learning_starts=10**26)
 
 

@@ -3,6 +3,7 @@
 import json
 import shutil
 from copy import copy
+from functools import partial
 from unittest import mock
 
 import gymnasium as gym
@@ -97,8 +98,9 @@ def test_acting_normalizes_and_clips(normalized):
 def test_every_reader_of_a_run_normalizes(normalized, tmp_path, capsys):
     assert main(["evaluate", str(normalized.path), "--episodes", "2", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["returns"]
+    make = partial(make_environment, **normalized.config.env_arguments)
     for seed in normalized.seeds:
-        held_out_episodes = Evaluator(lambda: make_environment(normalized.config.env), [seed], 2, purpose=held_out(0))
+        held_out_episodes = Evaluator(make, [seed], 2, purpose=held_out(0))
         evaluation = held_out_episodes(normalized.agent(seed, "last").policy)
         np.testing.assert_allclose(found[str(seed)], evaluation.returns[0])
     folder = normalized.folder(0)

@@ -244,7 +244,7 @@ def test_a_callback_gets_every_event_in_order(tmp_path):
 def test_an_interrupted_run_keeps_what_was_learned(tmp_path):
     config = resolve("Scripted-v0", steps=1_000, seeds=2, **SMALL, out=tmp_path / "run")
     with pytest.raises(KeyboardInterrupt):
-        train_run(config, Witness(interrupt_at=50))
+        train_run(config, [Witness(interrupt_at=50)])
     status = json.loads((tmp_path / "run" / "status.json").read_text())
     assert (status["status"], status["env_steps"]) == ("interrupted", 50)
     run = td3.Run(tmp_path / "run")

@@ -36,6 +36,8 @@ SPELLINGS = {
     **dict.fromkeys(("-n", "--total-timesteps", "--n-timesteps", "--max-timesteps"), "--steps"),
     **dict.fromkeys(("--num-envs", "--n-envs"), "--envs"),
     "--eval-freq": "--eval-every",
+}
+TRAIN_SPELLINGS = SPELLINGS | {
     **dict.fromkeys(("--start-timesteps", "--random-steps", "--learning-starts"), "--td3.learning-starts"),
     **dict.fromkeys(("--expl-noise", "--exploration-noise"), "--td3.exploration-noise"),
     **dict.fromkeys(("--policy-noise", "--target-policy-noise"), "--td3.target-policy-noise"),
@@ -848,7 +850,7 @@ def _run(words: Sequence[str]) -> int:
     if name not in COMMANDS:
         raise ConfigError(_no_command(name))
     _, run = COMMANDS[name]
-    return run(_parsed(name, _translated(words[len(name.split()) :], name == "ladder")))
+    return run(_parsed(name, _translated(words[len(name.split()) :], name)))
 
 
 def _refused(sentence: str) -> int:
@@ -930,9 +932,10 @@ def _overview(stream: TextIO) -> int:
     return 0 if stream is sys.stdout else 2
 
 
-def _translated(words: Sequence[str], env_is_option: bool = False) -> list[str]:
-    """The same arguments in our own spelling."""
+def _translated(words: Sequence[str], command: str = "train") -> list[str]:
+    """The same arguments by our own option names."""
     translated: list[str] = []
+    env_is_option, spellings = command == "ladder", TRAIN_SPELLINGS if command == "train" else SPELLINGS
     for word in words:
         name, equals, value = word.partition("=")
         if name in ENV_SPELLINGS and env_is_option:
@@ -940,7 +943,7 @@ def _translated(words: Sequence[str], env_is_option: bool = False) -> list[str]:
         elif name in ENV_SPELLINGS:
             translated += [value] if equals else []
         else:
-            translated.append(SPELLINGS.get(name.replace("_", "-"), name) + equals + value)
+            translated.append(spellings.get(name.replace("_", "-"), name) + equals + value)
     return translated
 
 

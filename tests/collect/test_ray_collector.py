@@ -230,7 +230,7 @@ def test_a_run_outlives_a_killed_worker_a_hung_one_and_a_lost_machine_and_is_res
     path = tmp_path / "run"
     config = small("SlowCounting-v0", envs=3, steps=90_000, ray_address=cluster.address, out=path, env_timeout=1.0)
     with pytest.raises(KeyboardInterrupt):
-        train_run(config, events)
+        train_run(config, [events])
     assert "died" in events.said[0]
     assert "gave no answer for 2 s and was replaced; the episode that it had begun is lost" in events.said[1]
     assert events.told_at[1] > happened[1] + 30, "the learner went on while one of three collectors hung"
@@ -247,7 +247,7 @@ def test_a_run_outlives_a_killed_worker_a_hung_one_and_a_lost_machine_and_is_res
 
     later = Events([lambda env_steps, _: env_steps >= done + 60 and not os.kill(os.getpid(), signal.SIGINT)])
     with pytest.raises(KeyboardInterrupt):
-        resume_run(path, None, later, trust=True)
+        resume_run(path, None, [later], trust=True)
     assert later.said == [
         "collectors begin anew: the episodes that were under way are lost, and the run goes on with new ones."
     ]

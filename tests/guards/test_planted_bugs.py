@@ -8,7 +8,7 @@ from .guards import GUARDS
 CAUGHT = [pytest.param(bug, guard, id=f"{bug}-by-{guard}") for bug in BUGS for guard in BUGS[bug].caught_by]
 
 
-@pytest.mark.filterwarnings("ignore:updates by tapes differ")  # which the self-check says of some
+@pytest.mark.filterwarnings("ignore:updates by recordings differ")  # which the self-check says of some
 @pytest.mark.parametrize(("bug", "guard"), CAUGHT)
 def test_it_is_caught_that(bug, guard, monkeypatch):
     BUGS[bug].plant(Plant(monkeypatch))

@@ -160,7 +160,7 @@ def test_what_cannot_be_done_with_pictures_is_refused_in_one_sentence(seen, caps
     assert "its encoder cannot be written as sb3.zip: leave --sb3 out." in capsys.readouterr().err
     assert not (tmp_path / "export").exists()
     assert main(["explain", "--run", str(seen.path), "--no-open", "--out", str(tmp_path / "page.html")]) == 2
-    assert "learned from images, and the page draws states of a few numbers" in capsys.readouterr().err
+    assert "was trained from images, and the page draws states of a few numbers" in capsys.readouterr().err
 
 
 def test_the_drop_in_for_stable_baselines_refuses_pictures():

@@ -628,7 +628,7 @@ def test_what_is_not_a_regular_file_is_refused_without_waiting_for_it(tmp_path, 
     with pytest.raises(AgentFileError, match="is not a regular file"):
         TD3.load(tmp_path / "model.zip")
     with pytest.raises(AgentFileError, match="is not a regular file"):
-        make().load_replay_buffer(tmp_path / "memory")
+        make().load_replay_buffer(tmp_path / "buffer")
 
 
 def test_a_file_of_stable_baselines3_is_refused_and_not_opened(tmp_path):

@@ -62,7 +62,7 @@ class Stopwatch(Callback):
         ):
             setattr(owner, method, self.timed(part, getattr(owner, method)))
 
-    def on_env_step(self, trainer: Trainer) -> None:
+    def on_env_step(self, trainer: Any) -> None:
         """Close a window when it is full; end the run when the time is over."""
         env_steps = trainer.env_steps
         if env_steps < learners.WARM_UP_STEPS + SETTLE:

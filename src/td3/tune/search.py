@@ -22,7 +22,7 @@ from td3.environments import check_environment, make_environment
 from td3.errors import ConfigError, Diverged, RunError, missing_extra
 from td3.evaluate import Evaluation
 from td3.files import outside, write_atomically
-from td3.training import Trainer, train_run
+from td3.training import train_run
 
 if TYPE_CHECKING:
     import optuna
@@ -78,7 +78,7 @@ class PruningCallback(WarningsCallback):
         self.trial, self.pruned = trial, ""
         self.values: list[float] = []
 
-    def on_evaluation(self, trainer: Trainer, evaluation: Evaluation) -> None:
+    def on_evaluation(self, trainer: Any, evaluation: Evaluation) -> None:
         """Report the mean over seeds and episodes."""
         env_steps = evaluation.env_steps
         if env_steps == 0 or self.pruned:
