@@ -455,12 +455,12 @@ def test_a_video_that_cannot_be_made_is_refused_before_the_training(capsys, monk
 def test_ctrl_c_ends_with_130_and_what_was_learned(capsys, monkeypatch, tmp_path):
     from td3.callbacks.progress import ProgressDisplay
 
-    def interrupt(self, env_steps):
-        self.env_steps = env_steps
-        if env_steps == 30:
+    def interrupt(self, trainer):
+        self.env_steps = trainer.env_steps
+        if trainer.env_steps == 30:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(ProgressDisplay, "progressed", interrupt)
+    monkeypatch.setattr(ProgressDisplay, "on_env_step", interrupt)
     words = ["train", "Scripted-v0", "--steps", "1000", *SMALL_OPTIONS, "--out", str(tmp_path / "run")]
     assert main(words) == 130
     output, errors = capsys.readouterr()

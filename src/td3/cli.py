@@ -159,7 +159,7 @@ class WatchCommand:
     learning: bool = False
     """One seed's agent from birth to the end of its training, in ten seconds."""
     plain: bool = False
-    """The picture alone, without reward and Q."""
+    """The frames alone, without reward and Q."""
     episodes: int = 1
     """Episodes to show, one after another."""
     max_steps: int = 2_000
@@ -225,9 +225,9 @@ class LadderCommand:
     reward_noise: float = 0.0
     """Standard deviation of noise on Rail's rewards, for one rung."""
     out: Path | None = None
-    """The picture (.png or .svg) of one rung, or the page (.html) of all; by default under runs/ladder."""
-    image: Path | None = None
-    """With `all`: also the curves and the overestimation as one picture (.png or .svg)."""
+    """The plot (.png or .svg) of one rung, or the page (.html) of all; by default under runs/ladder."""
+    plot: Path | None = None
+    """With `all`: also the curves and the overestimation as one plot (.png or .svg)."""
     json: bool = False
     """Print the figures as one JSON object instead of words."""
 

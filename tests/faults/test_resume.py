@@ -286,7 +286,7 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before_it(tmp_path):
     observer = Stopping()
     resume_run(cut, callbacks=[observer])
     assert observer.warnings == [
-        "checkpoint 300 is damaged (state.safetensors is not as it was written); going on from env step 200."
+        "checkpoint 300 is damaged (state.safetensors is not as it was written); continuing from env step 200."
     ]
     assert differences(tmp_path / "whole", cut) == []
 

@@ -39,7 +39,7 @@ def test_one_rung_is_run_drawn_and_described(capsys, tmp_path, monkeypatch):
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("Rung 4, actor-critic, on Rail-v0: 2 env steps in ")
     assert lines[3].startswith("Optimum:       -4.8")
-    assert lines[-1] == "The picture is runs/ladder/rung_4_actor_critic.png"
+    assert lines[-1] == "The plot is runs/ladder/rung_4_actor_critic.png"
     assert (tmp_path / "runs/ladder/rung_4_actor_critic.png").stat().st_size > 5_000
 
 
@@ -55,7 +55,7 @@ def test_another_task_is_an_option(capsys, tmp_path, words):
 
 def test_all_rungs_are_run_and_written_as_one_page(capsys, tmp_path):
     out, image = tmp_path / "page.html", tmp_path / "picture.png"
-    words = ["--seeds", "1", "--steps", "2", "--out", str(out), "--picture", str(image), "--json"]
+    words = ["--seeds", "1", "--steps", "2", "--out", str(out), "--plot", str(image), "--json"]
     assert main(["ladder", "all", *words]) == 0
     output, progress = capsys.readouterr()
     figures = json.loads(output)

@@ -1,4 +1,4 @@
-"""What `td3 ladder` does and says: the list of rungs, one rung with its picture, all of them with their page."""
+"""What `td3 ladder` does and says: the list of rungs, one rung with its plot, all of them with their page."""
 
 import math
 import sys
@@ -35,7 +35,7 @@ def run(
     steps: int | None = None,
     reward_noise: float = 0.0,
     out: Path | None = None,
-    image: Path | None = None,
+    plot: Path | None = None,
 ) -> tuple[dict[str, Any], str]:
     """List the rungs, climb one, or climb all: the figures, and the same in words."""
     if rung == "list":
@@ -50,7 +50,7 @@ def run(
             raise ConfigError(
                 "`td3 ladder all` compares the rungs on Rail-v0 as it is: leave --env and --reward-noise out."
             )
-        figures = climb_all(seed, seeds, steps, out, image)
+        figures = climb_all(seed, seeds, steps, out, plot)
         return figures, describe_all(figures)
     if not (rung.isdecimal() and int(rung) in NUMBERS):
         raise ConfigError(f"there is no rung {rung!r}: give 1 to 6, or all; `td3 ladder` lists them.")
@@ -97,7 +97,7 @@ def climb_one(
         "env_steps": result.steps.tolist(),
         "returns": result.returns.tolist(),
         "seconds": round(result.seconds, 1),
-        "picture": str(path),
+        "plot": str(path),
     }
     if env == RAIL:
         figures |= {"optimum": optimum(), "random_forces": chance(), "share_of_optimum": share(result.returns[-1])}
@@ -124,15 +124,15 @@ def describe_one(figures: dict[str, Any]) -> str:
         )
     if "value_minus_exact_q" in figures:
         lines.append(f"Its values lie {figures['value_minus_exact_q']:+.2f} from the exact Q of its own actions.")
-    return "\n".join([*lines, f"The picture is {figures['image']}"])
+    return "\n".join([*lines, f"The plot is {figures['plot']}"])
 
 
-def climb_all(seed: int, seeds: int, steps: int | None, out: Path | None, image: Path | None) -> dict[str, Any]:
+def climb_all(seed: int, seeds: int, steps: int | None, out: Path | None, plot: Path | None) -> dict[str, Any]:
     """Run all six with several seeds, write the page, and give its figures; how far it is goes to stderr."""
     path = out or FOLDER / "ladder.html"
     plots.require_plots(path, (".html",))
-    if image is not None:
-        plots.require_plots(image, (".png", ".svg"))
+    if plot is not None:
+        plots.require_plots(plot, (".png", ".svg"))
     jobs = page.jobs(seed, seeds, steps) + page.idea_jobs(seed, seeds, steps)
     done: list[Result] = []
 
@@ -147,8 +147,8 @@ def climb_all(seed: int, seeds: int, steps: int | None, out: Path | None, image:
     results = climb(jobs, said=tell)
     words = [f"td3 ladder all --seeds {seeds}", *([f"--seed {seed}"] if seed else [])]
     page.write_page(results, path, " ".join([*words, *([f"--steps {steps}"] if steps else [])]))
-    if image is not None:
-        plots.draw_ladder(results, image)
+    if plot is not None:
+        plots.draw_ladder(results, plot)
     return {"page": str(path), **page.figures(results)}
 
 
