@@ -86,7 +86,7 @@ def test_the_pages_own_update_agrees_with_pytorch(tab):
                 const R = explain.run(u, explain.POKES), list = (v) => Array.from(v), both = (p) => p.map(list);
                 return { rows: R.batch.rows, next_action: list(R.next_action), smoothed_action: list(R.smoothed),
                     target_q_values: both(R.target_q_values), next_q: list(R.next_q), target_q: list(R.y),
-                    scores: both(R.q), loss: R.loss, critics_gradient: both(R.criticGradients),
+                    q_values: both(R.q), loss: R.loss, critics_gradient: both(R.criticGradients),
                     critics_after: both(R.criticsAfter), turn: R.turn, actor_loss: R.actorLoss,
                     actor_gradient: list(R.actorGradient), actor_after: list(R.actorAfter),
                     actor_target_after: list(R.actorTargetAfter), critics_target_after: both(R.targetsAfter) };

@@ -82,7 +82,7 @@ OF_PICTURES = [
 
 def test_the_list_of_saved_fields_is_complete(interrupted):
     checkpoint, _ = Checkpoints(interrupted[0]).newest()
-    assert {name for name in checkpoint.tensors if "encoder" in name or "memory" in name} == {*OF_PICTURES}
+    assert {name for name in checkpoint.tensors if "encoder" in name or "buffer" in name} == {*OF_PICTURES}
     assert checkpoint.tensors["buffer.oldest"][0] > checkpoint.facts["added"] - FIELDS["buffer_size"]
 
 
@@ -126,7 +126,7 @@ def test_a_run_killed_again_and_again_ends_as_if_nothing_had_happened(tmp_path):
 def test_room_is_asked_for_by_the_bytes_of_frames(tmp_path, monkeypatch):
     """A million transitions of 84 x 84 take 7.4 GB, not the 85 GB of whole states."""
     asked = []
-    monkeypatch.setattr(training, "require_memory", lambda needed, *rest: asked.append(needed) or False)
+    monkeypatch.setattr(training, "require_memory", lambda needed, *rest, **options: asked.append(needed) or False)
     config = resolve(
         **{**FIELDS, "image_size": 84, "buffer_size": 1_000_000, "steps": 1_000_000, "out": tmp_path / "r"}
     )
