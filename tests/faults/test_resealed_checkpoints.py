@@ -90,10 +90,14 @@ def of_the_manifest(body: dict[str, Any]) -> list[tuple]:
 def only_choosing(monkeypatch):
     """End a resumed run when its checkpoint is chosen, before anything is written."""
 
-    def stop(config, env_arguments):
+    def stop(config, env_arguments, spaces, in_host_ram, callbacks, checkpoint, notices):
+        callbacks[0].warnings += notices
         raise Stop
 
-    monkeypatch.setattr("td3.training._probe_environment", stop)
+    monkeypatch.setattr("td3.training._probe_environment", lambda config, env_arguments: None)
+    monkeypatch.setattr("td3.training._require_room", lambda *arguments, **options: False)
+    monkeypatch.setattr("td3.training.write_facts", lambda path, values: None)
+    monkeypatch.setattr("td3.training._train", stop)
 
 
 def test_every_field_of_a_manifest_may_be_wrong(copy, only_choosing):
@@ -106,7 +110,7 @@ def test_every_field_of_a_manifest_may_be_wrong(copy, only_choosing):
                 started.add((where, repr(value)))
     assert tried > 300
     # Refused in a sentence of its own, or any value of this kind is right.
-    free = {"config", "schema", "seconds", "versions", "pending_evaluations"}
+    free = {"config", "schema", "seconds", "versions", "pending_evaluations", "saving_seconds", "frozen", "callbacks"}
     assert [(where, value) for where, value in started if not free & {*where}] == []
 
 

@@ -39,7 +39,7 @@ TEMPORARY = (
     *("video.mp4", ".video.mp4", "video.gif", ".video.gif", "grid.mp4", "learning.mp4", ".learning.mp4"),
     *("export", "tensorboard", "wandb", "seed_0/.evaluations.npz", "seed_0/best/.agent.json.part"),
     *("seed_0/snapshots/000000099", "seed_0/best/.agent.safetensors.part", "checkpoints/.part"),
-    *("checkpoints/000000000001", "checkpoints/.manifest.json.part", "checkpoints/memory/.000.safetensors.part"),
+    *("checkpoints/000000000001", "checkpoints/.manifest.json.part", "checkpoints/replay_buffer/.000.safetensors.part"),
 )
 """What a finished run does not have, and a command may write, remove or look into."""
 FOLDERS = ("export", "tensorboard", "wandb", ".part", "000000099", "000000000001")
