@@ -151,7 +151,7 @@ def test_a_finished_run_can_be_made_longer(tmp_path, preset):
 def test_a_killed_extension_goes_on_to_its_new_end(tmp_path):
     train_run(config(tmp_path / "run", steps=300))
     with pytest.raises(Stop):
-        resume_run(tmp_path / "run", 1_000, Stopping(330))
+        resume_run(tmp_path / "run", 1_000, [Stopping(330)])
     assert Checkpoints(tmp_path / "run").newest()[0].env_steps == 300, "it was killed before its first checkpoint"
     assert td3.Run(tmp_path / "run").config.steps == 1_000
     run = resume_run(tmp_path / "run")
@@ -162,7 +162,7 @@ def test_a_killed_extension_goes_on_to_its_new_end(tmp_path):
 def test_a_killed_extension_is_not_made_shorter(tmp_path):
     train_run(config(tmp_path / "run", steps=300))
     with pytest.raises(Stop):
-        resume_run(tmp_path / "run", 1_000, Stopping(330))
+        resume_run(tmp_path / "run", 1_000, [Stopping(330)])
     with pytest.raises(RunError, match=r"is a run of 1,000 env steps: --steps 500 is fewer\."):
         resume_run(tmp_path / "run", 500)
 
