@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pytest
 from ray._private.authentication_test_utils import reset_auth_token_state
 
-PATIENCE = 90.0
+PATIENCE = 240.0
 """Seconds after which something that must happen counts as not happening."""
 
 
