@@ -120,5 +120,7 @@ def test_a_local_cluster_ends_with_its_run(end, tmp_path, monkeypatch):
         assert run.returncode == 130
         assert "To go on:" in said
         assert complaints == ""
-        assert not list(short.iterdir()), "nothing is left in the temporary folder"
+        # PyTorch makes an empty cache folder of its own when a dispatch mode imports its compiler.
+        left = [path for path in short.iterdir() if not path.name.startswith("torchinductor_")]
+        assert not left, "nothing is left in the temporary folder"
     shutil.rmtree(short)
