@@ -202,7 +202,7 @@ class Events(WarningsCallback):
 
 
 def test_a_run_outlives_a_killed_worker_a_hung_one_and_a_lost_machine_and_is_resumed(cluster, tmp_path):
-    # Nobody waits for what is gone, and at most what it had under way is lost.
+    # The run does not wait for lost workers, and loses at most their unfinished chunks.
     happened = []
     for file in cluster.processes.iterdir():  # of other tests
         file.unlink()

@@ -1,4 +1,4 @@
-"""The docs site: builds strictly, says everything, and asks nobody else for anything."""
+"""The docs site builds strictly, has every page, and loads nothing from other hosts."""
 
 import html
 import importlib.util

@@ -176,7 +176,7 @@ def test_several_seeds_count_with_their_mean():
     callback = search.PruningCallback(trial)
     for steps, returns in ((0, [[9.0], [9.0]]), (10, [[1.0], [2.0]]), (20, [[3.0], [4.0]])):
         callback.on_evaluation(None, Evaluation(np.array(returns), np.ones((2, 1)), env_steps=steps))
-    assert callback.value == 2.5  # what came before training does not count
+    assert callback.value == 2.5  # the evaluation before training does not count
 
 
 def test_the_same_study_is_not_used_for_another_question(training, tmp_path):

@@ -36,7 +36,7 @@ class Callback:
         """Another round of env steps, one of every environment, is done: keep it cheap."""
 
     def on_episode_end(self, trainer: "Trainer", episode: "Episode") -> None:
-        """An episode of training has ended; `episode.info` has the numbers in the environment's last `info`."""
+        """An episode of training has ended: its member, return, length, and whether it was truncated."""
 
     def on_log(self, trainer: "Trainer", rows: Sequence[dict[str, Any]]) -> None:
         """A row of metrics.csv per seed was written."""
