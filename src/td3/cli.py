@@ -112,7 +112,7 @@ class TrainCommand(TrainConfig):
 
 @dataclass(frozen=True)
 class ResumeCommand:
-    """Go on with a run that was stopped, exactly where it was: `td3 resume runs/HalfCheetah-v5/latest`."""
+    """Continue an interrupted run exactly, or extend a finished one: `td3 resume runs/HalfCheetah-v5/latest`."""
 
     run: RunPath
     """The run directory."""
@@ -234,7 +234,7 @@ class LadderCommand:
 
 @dataclass(frozen=True)
 class ExplainCommand:
-    """Write and open a page that explains the fifteen steps, poked and broken at will: `td3 explain`."""
+    """Write and open a page that explains the fifteen steps, to be edited and broken: `td3 explain`."""
 
     out: Path = Path("runs/explain/fifteen_steps.html")
     """The page, one self-contained HTML file."""

@@ -18,7 +18,7 @@ AUTHOR_WIDTH = 256
 
 @dataclass(frozen=True)
 class UpdateBench:
-    """Updates per second, beside rivals and the machine's ceiling: `td3 bench update --author ~/TD3 --json`."""
+    """Updates per second, beside baselines and the machine's ceiling: `td3 bench update --author ~/TD3 --json`."""
 
     author: Path | None = None
     """A checkout of the paper author's code, to be measured beside ours."""
