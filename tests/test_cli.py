@@ -136,7 +136,6 @@ def test_an_unknown_preset_is_refused(capsys):
     ("typed", "meant"),
     [
         ("--td3.batchsize", "--td3.batch-size"),
-        ("--batch-size", "--td3.batch-size"),
         ("--td3.learning_start", "--td3.learning-starts"),
         ("--stepz", "--steps"),
         ("--td3.gama=0.9", "--td3.gamma"),
