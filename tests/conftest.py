@@ -1,6 +1,12 @@
 """What tests share: one thread each, and one small trained run on a scripted environment."""
 
+import os
+
 import pytest
+
+# Set before PyTorch's first product, as the `td3` command does: MKL reads it once, and a run in a process where other
+# tests have multiplied before must round like a run in a process of its own.
+os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
 
 
 @pytest.fixture(scope="session", autouse=True)
