@@ -376,17 +376,22 @@ def test_actor_and_critics_may_have_sizes_of_their_own():
 @pytest.mark.parametrize("envs", [1, 3])
 def test_the_engine_of_a_gpu_learns_the_same(monkeypatch, envs):
     def learn():
-        model = make(DummyVecEnv([lambda: gym.make("Rail-v0") for _ in range(envs)]), learning_starts=30)
+        settings = {"learning_starts": 30, "buffer_size": 75}  # it wraps
+        model = make(DummyVecEnv([lambda: gym.make("Rail-v0") for _ in range(envs)]), **settings)
         model.learn(60)
         model.learn(60, reset_num_timesteps=False)
         return model
 
     plain = learn()
     monkeypatch.setattr(updates, "make_engine", graphs)  # on a CPU it calls what it would have recorded
+    monkeypatch.setattr(updates.SharedUpdates, "_shares_rows", lambda self: False)  # and it has rows of its own
     graph = learn()
-    assert isinstance(graph._shared._engine, GraphEngine)
-    np.testing.assert_allclose(graph.replay_buffer.rows[:120], plain.replay_buffer.rows[:120], rtol=0, atol=1e-4)
+    engine = graph._shared._engine
+    assert isinstance(engine, GraphEngine)
+    engine.flush()
+    np.testing.assert_array_equal(sorted(engine.buffer.rows[0].tolist()), sorted(graph.replay_buffer.rows.tolist()))
     assert graph._n_updates == plain._n_updates > 20
+    np.testing.assert_allclose(graph.replay_buffer.rows, plain.replay_buffer.rows, rtol=0, atol=1e-3)
     for name, weight in plain.policy.state_dict().items():
         torch.testing.assert_close(graph.policy.state_dict()[name], weight, rtol=0, atol=1e-3)
 
@@ -911,3 +916,30 @@ def test_the_buffer_has_their_methods():
     assert (buffer.size(), buffer.added) == (0, 0)
     model.learn(20)
     assert buffer.size() == 10
+
+
+@pytest.mark.parametrize("normalized", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_a_model_exports_like_a_run(tmp_path, normalized):
+    pytest.importorskip("onnxruntime")
+    env = vector(1)
+    env = VecNormalize(env) if normalized else env
+    model = make(env, learning_starts=10).learn(60)
+    done = model.export(tmp_path / "export")
+    assert set(done.files) == {"actor.onnx", "actor.pt2", *(() if normalized else ("sb3.zip",))}
+    assert max(done.files.values()) < 1e-5
+    found = {file.name for file in (tmp_path / "export").iterdir()}
+    assert found == {"actor.onnx", "actor.pt2", "sb3.zip", "infer.py", "export.json"}
+    seen = env.normalize_obs(observations()) if normalized else observations()
+    actor = torch.export.load(tmp_path / "export" / "actor.pt2").module()
+    with torch.no_grad():
+        acted = actor(torch.from_numpy(observations()))
+    np.testing.assert_allclose(acted, model.predict(seen)[0], rtol=0, atol=1e-5)
+
+
+def test_what_cannot_be_exported_is_said(tmp_path):
+    model = make(policy_kwargs={"net_arch": [8], "activation_fn": torch.nn.Tanh})
+    with pytest.raises(ConfigError, match="export writes actors of MlpPolicy on vectors"):
+        model.export(tmp_path / "export")
+    with pytest.raises(ConfigError, match="clips at 5: train with clip_obs=10"):
+        make(VecNormalize(vector(1), clip_obs=5.0)).export(tmp_path / "export")
+    assert not (tmp_path / "export").exists()

@@ -5,6 +5,8 @@ Everything is inherited but what makes it fast: `train` runs the engine on the w
 serve (a policy, a buffer or an optimizer of another kind, `VecNormalize`) is trained by Stable-Baselines3's own code.
 """
 
+import io
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -18,10 +20,12 @@ from stable_baselines3.td3.policies import TD3Policy
 
 from td3.config import TD3Config
 from td3.errors import ConfigError
+from td3.export.folder import Export, export_agent
 from td3.policy import Array, Policy
 from td3.sb3 import files
 from td3.sb3.buffer import RowReplayBuffer, rows_serve
 from td3.sb3.errors import SettingError
+from td3.sb3.exporting import env_name, exported_agent
 from td3.sb3.settings import as_callback, check_env, check_settings, plain_train_freq
 from td3.sb3.updates import SharedUpdates, engine_settings, is_plain, linears, why_not
 
@@ -198,7 +202,10 @@ class TD3(theirs.TD3):
         if self._actor is None or self._actor[0] != places:
             if not rows_serve(self.observation_space) or not is_plain(policy.actor.mu, torch.nn.Tanh):
                 return None
-            layers = [(one.weight.detach().numpy().T, one.bias.detach().numpy()) for one in linears(policy.actor.mu)]
+            arrays = [
+                [part.detach().cpu().numpy() for part in (one.weight, one.bias)] for one in linears(policy.actor.mu)
+            ]
+            layers = [(weight.T, bias) for weight, bias in arrays]
             size = layers[-1][1].size
             actor = Policy(layers, [-1.0] * size, [1.0] * size, (len(layers[0][0]),), (size,))
             self._actor = places, actor
@@ -241,6 +248,14 @@ class TD3(theirs.TD3):
             return super().load(path, env, device, custom_objects, print_system_info, force_reset, **kwargs)
         content, found = files.read_model(path, custom_objects or {}, kwargs)
         return super().load(content, env, device, found, print_system_info, force_reset, **kwargs)
+
+    def export(self, out: Any) -> Export:
+        """Write `actor.onnx`, `actor.pt2`, an example that asks them and the model as `sb3.zip` into a folder."""
+        content = io.BytesIO()
+        self.save(content)
+        self._actor = None  # on a GPU its weights were copied
+        agent = exported_agent(self, self._numpy_actor())
+        return export_agent(agent, env_name(self.env), content.getvalue(), Path(out))
 
     def load_replay_buffer(self, path: Any, truncate_last_traj: bool = True, trust: bool = False) -> None:
         """Read what `save_replay_buffer` wrote, here or in Stable-Baselines3; code is executed with `trust` alone."""

@@ -186,18 +186,21 @@ class SharedUpdates:
 
     def _engine_buffer(self) -> ReplayBuffer:
         """The engine's buffer: on a CPU the very rows of the model's, on a GPU a copy there."""
-        rows, on_cpu = self._buffer.rows, self._device.type == "cpu"
+        rows, shared = self._buffer.rows, self._shares_rows()
         state_size, action_size = self._agent.actor.network.sizes[0], self._agent.actor.network.sizes[-1]
-        made = make_replay_buffer(1, 1 if on_cpu else len(rows), state_size, action_size, self._device)
-        if on_cpu:
+        made = make_replay_buffer(1, 1 if shared else len(rows), state_size, action_size, self._device)
+        if shared:
             made.rows = torch.from_numpy(rows)[None]
         return made
+
+    def _shares_rows(self) -> bool:
+        return bool(self._device.type == "cpu")
 
     def _send_rows(self) -> None:
         """Tell the engine of the transitions that were stored since its last update."""
         new = min(self._buffer.added - self._sent, len(self._buffer.rows))
         self._sent = self._buffer.added
-        if self._device.type == "cpu":
+        if self._shares_rows():
             self._rows.set_cursor_(self._buffer.size() * self._n_envs, {})
         elif new == self._n_envs:
             self._engine.store(self._buffer.newest_rows(new)[None])
