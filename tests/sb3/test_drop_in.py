@@ -679,8 +679,51 @@ def test_learning_that_diverges_is_a_value_error_with_a_sentence():
 
 def test_a_tensorboard_log_is_written(tmp_path):
     pytest.importorskip("tensorboard", reason="an extra")
-    make(tensorboard_log=str(tmp_path), learning_starts=5).learn(30, log_interval=1)
+    model = make(tensorboard_log=tmp_path, learning_starts=5).learn(30, log_interval=1)
     assert list(tmp_path.glob("TD3_1/events.out.tfevents.*"))
+    model.save(tmp_path / "model")
+    assert TD3.load(tmp_path / "model").tensorboard_log == tmp_path
+
+
+def test_a_model_that_is_copied_or_saved_while_it_learns_is_whole(tmp_path):
+    class Copying(BaseCallback):
+        def _on_step(self):
+            if self.num_timesteps == 30:
+                self.copy = copy.deepcopy(self.model)
+                self.model.save(tmp_path / "model")
+                self.kept = copied(self.model)
+            return True
+
+    copying = Copying()
+    make(learning_starts=10).learn(40, copying)
+    assert largest_difference(copying.copy.get_parameters(), copying.kept) == 0
+    assert largest_difference(TD3.load(tmp_path / "model").get_parameters(), copying.kept) == 0
+    theirs = stable_baselines3.TD3.load(tmp_path / "model", env=Scripted())
+    assert largest_difference(theirs.get_parameters(), copying.kept) == 0
+    theirs.learn(20)
+
+
+def test_without_a_seed_the_environments_keep_theirs():
+    def first(env):
+        env.seed(7)
+        return env.reset()
+
+    env = vector(1)
+    env.seed(7)
+    model = TD3("MlpPolicy", env, **SMALL | {"seed": None})
+    model.learn(1)
+    np.testing.assert_array_equal(model.replay_buffer.observations[0], first(vector(1)))
+
+
+def test_a_vector_without_terminal_observations_is_accepted():
+    class Silent(DummyVecEnv):
+        def step_wait(self):
+            *rest, infos = super().step_wait()
+            for info in infos:
+                info.pop("terminal_observation", None)
+            return *rest, infos
+
+    assert make(Silent([Scripted]), learning_starts=10).learn(40)._n_updates == 30
 
 
 @pytest.mark.long

@@ -101,7 +101,7 @@ class TD3(theirs.TD3):
         """Train for so many env steps, of all environments together; returns the model itself."""
         check_settings(self)  # attributes may have been set since it was made
         self._convert_train_freq()
-        if self.learning_rate is not self._scheduled_rate:
+        if self.learning_rate != self._scheduled_rate:
             self._setup_lr_schedule()
         self._learning = True
         try:
@@ -226,7 +226,8 @@ class TD3(theirs.TD3):
 
     def __getstate__(self) -> dict[str, Any]:
         """Everything but the engine, which is made again when it is needed."""
-        return {name: value for name, value in vars(self).items() if name not in ("_shared", "_numbers", "_actor")}
+        made_again = ("_shared", "_numbers", "_actor", "_learning")
+        return {name: value for name, value in vars(self).items() if name not in made_again}
 
     def save(self, path: Any, exclude: Any = None, include: Any = None) -> None:
         """Write Stable-Baselines3's own format, atomically; the replay buffer has a file of its own."""
