@@ -160,6 +160,14 @@ def value_against_return(agent: Agent, visits: Array) -> list[dict[str, float]]:
     return rows
 
 
+def largest_rewards(buffer: ReplayBuffer) -> list[float]:
+    """Each seed's reward in the buffer that is farthest from 0."""
+    if not len(buffer):
+        return [0.0] * len(buffer.rows)
+    largest: list[float] = buffer.rows[:, : len(buffer), -2].abs().amax(1).tolist()
+    return largest
+
+
 class TimeBudget:
     """Where the wall-clock time went: `lap(part)` books everything since the previous lap on that part."""
 

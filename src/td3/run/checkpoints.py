@@ -37,7 +37,7 @@ from td3.policy import Array
 from td3.resources import available_memory
 
 if TYPE_CHECKING:
-    from td3.algorithm import ReplayBuffer
+    from td3.algorithm import Agent, ReplayBuffer
     from td3.config import TrainConfig
 
 SCHEMA = 1
@@ -72,6 +72,10 @@ class Checkpoint(NamedTuple):
     tensors: dict[str, Array]
     shards: tuple[Shard, ...]
     folder: Path
+
+    def named(self, beginning: str) -> dict[str, Array]:
+        """The arrays whose names begin so, by the rest of their names."""
+        return {name[len(beginning) :]: array for name, array in self.tensors.items() if name.startswith(beginning)}
 
     def rows(self) -> Iterator[tuple[int, Array]]:
         """All kept transitions `[member, count, row]`, each with the number of its first; raises ValueError."""
@@ -211,7 +215,7 @@ def fill_buffer(buffer: "ReplayBuffer", checkpoint: Checkpoint, added: int) -> N
     """Put a checkpoint's transitions where they were in the ring; raises ValueError if any is missing or damaged."""
     import torch
 
-    buffer.set_cursor_(added, {name[7:]: array for name, array in checkpoint.tensors.items() if name[:7] == "buffer."})
+    buffer.set_cursor_(added, checkpoint.named("buffer."))
     expected = buffer.oldest
     for first, chunk in checkpoint.chunks():
         if first > expected:
@@ -222,6 +226,15 @@ def fill_buffer(buffer: "ReplayBuffer", checkpoint: Checkpoint, added: int) -> N
         expected = max(expected, first + chunk["rows"].shape[1])
     if expected != added:
         raise ValueError("the buffer's newest rows are missing")
+
+
+def load_agent_(agent: "Agent", saved: Mapping[str, Array]) -> None:
+    """Put saved arrays of these names into an agent, in place."""
+    import torch
+
+    for name, tensor in agent.tensors().items():
+        if name in saved:
+            tensor.copy_(torch.from_numpy(saved[name]))
 
 
 def check_facts(checkpoint: Checkpoint, config: "TrainConfig", tables: Sequence[str]) -> None:

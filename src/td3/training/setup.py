@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from td3.algorithm import ReplayBuffer, make_replay_buffer
+from td3.algorithm import Agent, ReplayBuffer, make_replay_buffer
 from td3.collect import require_cluster
 from td3.config import TD3Config, TrainConfig
 from td3.environments import TaskSpaces, check_environment, make_environment
@@ -91,6 +91,24 @@ def encoder_plan(spaces: TaskSpaces, settings: TD3Config) -> EncoderPlan | None:
     layers = convolutions_for(layout)
     shapes = encoder_shapes(layout, layers, settings.image_features)
     return EncoderPlan(*layout, shapes, tuple(stride for *_, stride in layers), shift)
+
+
+def make_agent(config: TrainConfig, spaces: TaskSpaces, device: torch.device) -> Agent:
+    """The newly initialized agent of a run."""
+    settings = config.td3
+    return Agent.create(
+        config.member_seeds,
+        spaces.state_size,
+        spaces.action_low,
+        spaces.action_high,
+        settings.hidden_sizes,
+        settings.actor_learning_rate,
+        settings.critic_learning_rate,
+        settings.optimizer,
+        device,
+        normalized=config.normalize_observations,
+        encoder_plan=encoder_plan(spaces, settings),
+    )
 
 
 def make_buffer(
