@@ -62,8 +62,9 @@ class ReproduceCommand:
 
 def report_command(command: ReportCommand) -> int:
     """Write the report of one run or several."""
-    from td3.report.page import describe_runs, figures, write_report
     from td3.report.records import read_run
+    from td3.report.render import write_report
+    from td3.report.summary import describe_runs, figures
 
     if not command.runs:
         raise ConfigError("`td3 report` needs a run directory: td3 report runs/HalfCheetah-v5/latest")
