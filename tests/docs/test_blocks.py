@@ -22,7 +22,9 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from td3.cli import _parsed, _sweep_runs, _train_config, _translated, main
+from td3.cli import main, parse
+from td3.cli.search import sweep_runs
+from td3.cli.train import train_config
 from td3.config import resolve
 from td3.errors import ConfigError
 
@@ -162,9 +164,9 @@ def require_no_warning(config):
 def check_configurations(words):
     """That the runs of a command, in the sizes that it has here, would learn and give no warning."""
     if words[:2] == ["td3", "train"]:
-        require_no_warning(_train_config(_parsed("train", _translated(words[2:]))))
+        require_no_warning(train_config(parse(words[1:])))
     elif words[:2] == ["td3", "sweep"]:
-        for run in _sweep_runs(_parsed("sweep", _translated(words[2:], "sweep"))):
+        for run in sweep_runs(parse(words[1:])):
             require_no_warning(run.config)
 
 

@@ -101,7 +101,7 @@ class RunRecords:
         return np.asarray(self.curves[1][:, -1])
 
     @property
-    def q_values(self) -> Array:
+    def last_tenth(self) -> Array:
         """Each seed's mean over the evaluations in the last tenth of the run's env steps."""
         steps, returns = self.curves
         return np.asarray(returns[:, at_the_end(steps)].mean(1))
