@@ -103,7 +103,8 @@ def train_until_terminated(fields: dict[str, Any], seconds: float, steps: int) -
 
     So many seconds after it has begun to start, or in the round that begins after so many env steps.
     """
-    from td3.training import Collector, Trainer
+    from td3.collect.collector import Collector
+    from td3.training import Trainer
 
     os.setsid()
     if seconds:

@@ -21,8 +21,9 @@ from td3.environments import ProcessVectorEnv, WorkerBackend
 from td3.errors import ConfigError, RunError
 from td3.evaluate import EvaluationWorkers
 from td3.run.checkpoints import Checkpoints
-from td3.run.directory import MemberWriter
+from td3.run.directory import MemberWriter, versions
 from td3.training import resume_run, train_run
+from td3.training.trainer import is_milestone
 
 SMALL = {
     "steps": 600,
@@ -119,7 +120,7 @@ def test_evaluations_that_were_under_way_in_processes_are_not_lost(tmp_path, mon
         workers = Slow(make, config.member_seeds, config.eval_episodes, 1)
         return ProcessVectorEnv(make, config.seeds * config.envs, 1), workers, WorkerBackend("processes", 1)
 
-    monkeypatch.setattr(training, "make_vector_envs", beside)
+    monkeypatch.setattr("td3.training.trainer.make_vector_envs", beside)
     stopped(tmp_path / "cut", 350, seeds=2)
     checkpoint, _ = Checkpoints(tmp_path / "cut").newest()
     assert checkpoint.env_steps == 300
@@ -175,8 +176,8 @@ def test_an_extended_run_keeps_the_snapshots_of_both_lengths(tmp_path, steps):
     resume_run(tmp_path / "run", steps)
     kept = [int(folder.name) for folder in (tmp_path / "run" / "seed_0" / "snapshots").iterdir()]
     before, after = range(0, 201, 20), range(220, steps + 1, 20)
-    expected = [step for step in before if training.is_milestone(step, short)]
-    assert sorted(kept) == expected + [step for step in after if training.is_milestone(step, long)]
+    expected = [step for step in before if is_milestone(step, short)]
+    assert sorted(kept) == expected + [step for step in after if is_milestone(step, long)]
 
 
 def test_config_json_alone_says_what_a_run_is(tmp_path):
@@ -212,7 +213,7 @@ def test_the_seconds_of_saving_are_those_of_the_whole_run(tmp_path, monkeypatch)
 def _rows_often():
     """Rows of metrics.csv that short runs reach."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training, "LOG_EVERY", 100)
+        patch.setattr("td3.training.trainer.LOG_EVERY", 100)
         yield
 
 
@@ -331,8 +332,8 @@ def test_an_environment_that_does_not_repeat_itself_is_found_and_said(tmp_path):
 
 def test_other_versions_are_said(tmp_path, monkeypatch):
     cut = stopped(tmp_path / "cut", 250)
-    real = training.versions()
-    monkeypatch.setattr(training, "versions", lambda: {**real, "torch": "99.0"})
+    real = versions()
+    monkeypatch.setattr("td3.training.resuming.versions", lambda: {**real, "torch": "99.0"})
     observer = Stopping()
     resume_run(cut, callbacks=[observer])
     assert observer.warnings == [f"torch {real['torch']} is now 99.0: the run goes on, but not as it would have."]

@@ -14,6 +14,7 @@ from td3.config import resolve
 from td3.errors import ConfigError, RunError
 from td3.run.checkpoints import Checkpoints
 from td3.training import resume_run, train_run
+from td3.training.setup import probe_environment, require_room
 
 FIELDS = {
     "env": "Rail-v0",
@@ -126,11 +127,12 @@ def test_a_run_killed_again_and_again_ends_as_if_nothing_had_happened(tmp_path):
 def test_room_is_asked_for_by_the_bytes_of_frames(tmp_path, monkeypatch):
     """A million transitions of 84 x 84 take 7.4 GB, not the 85 GB of whole states."""
     asked = []
-    monkeypatch.setattr(training, "require_memory", lambda needed, *rest, **options: asked.append(needed) or False)
+    require_memory = "td3.training.setup.require_memory"
+    monkeypatch.setattr(require_memory, lambda needed, *rest, **options: asked.append(needed) or False)
     config = resolve(
         **{**FIELDS, "image_size": 84, "buffer_size": 1_000_000, "steps": 1_000_000, "out": tmp_path / "r"}
     )
-    training._require_room(config, training._probe_environment(config, config.env_arguments))
+    require_room(config, probe_environment(config, config.env_arguments))
     assert 7.3e9 < asked[0] < 7.5e9
     monkeypatch.undo()
     with pytest.raises(ConfigError, match=r"the replay buffer needs .* lower --td3.buffer-size to at most"):

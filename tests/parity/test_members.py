@@ -57,7 +57,7 @@ class Trained:
                 kept.append((self, {name: tensor.clone() for name, tensor in self.agent.tensors().items()}))
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(td3.training, "Trainer", KeptTrainer)
+            patch.setattr("td3.training.api.Trainer", KeptTrainer)
             td3.training.train_run(config)
         ((training, self.born),) = kept
         self.grown, self.rows, self.updates = training.agent.tensors(), training.buffer.rows, training.agent.updates

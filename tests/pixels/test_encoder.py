@@ -12,7 +12,7 @@ from td3.engine import EagerEngine, live_policy
 from td3.environments import TaskSpaces
 from td3.pixels.encoder import shifted
 from td3.pixels.frame_buffer import FrameReplayBuffer
-from td3.training import encoder_plan
+from td3.training.setup import encoder_plan
 
 SETTINGS = TD3Config(hidden_sizes=(8, 8), batch_size=4, learning_starts=0, tau=0.25)
 SHAPES = {
