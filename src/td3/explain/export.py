@@ -52,8 +52,8 @@ HOW_TO_READ = """Above each drawing is the same map: six networks drawn as their
 targets dashed), and what a step reads and makes on its edges. What a step does not use is faded. Below it the chosen
 transition: the cart before, the force, the cart after. This file, the drawings and the film are made by `make steps`; a
 test fails when they differ from the code."""
-IN_README = """*One update of a real run, steps 11 to 15.* `td3 explain` opens the page it comes from: drive the task, step
-through an update with the code that ran, change it, break it. [All drawings](docs/fifteen_steps.md)."""
+IN_README = """*One update of a real run, steps 11 to 15.* `td3 explain` opens the page it comes from: drive the task,
+step through an update with the code that ran, change it, break it. [All drawings](docs/fifteen_steps.md)."""
 BEGIN, END = "<!-- made by `make steps`: begin -->", "<!-- made by `make steps`: end -->"
 
 

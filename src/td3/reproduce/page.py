@@ -1,4 +1,4 @@
-"""The tables and the plot of docs/results.md and the table of the README, made from the stored curves: `python -m td3.reproduce.page`."""
+"""Write the tables and the plot of docs/results.md and the README's table: `python -m td3.reproduce.page`."""
 
 import re
 import sys
