@@ -25,16 +25,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from td3.algorithm import Agent, NormalizedReplayBuffer, ReplayBuffer, make_replay_buffer
+from td3.algorithm import Agent, AgentSpec, NormalizedReplayBuffer, ReplayBuffer, make_replay_buffer
 from td3.algorithm.optimizer import NonFinite
-from td3.backends import cpu
 from td3.callbacks.base import Callback, CallbackList, WarningsCallback
 from td3.callbacks.standard import standard_callbacks
 from td3.collect import RayCollector, require_cluster
 from td3.collect.collector import Collector, Episode
 from td3.config import TD3Config, TrainConfig, resolve
 from td3.diagnostics import TimeBudget, examine, value_against_return
-from td3.engine import TOLERANCE, TOLERANCE_TF32, EagerEngine, GraphEngine, acting_policy, live_policy, max_difference
+from td3.engine import acting_policy, live_policy, make_engine
 from td3.engine.losses import LossSums
 from td3.environments import (
     InProcessVectorEnv,
@@ -425,6 +424,16 @@ class Engine(Protocol):
     def freeze(self, member: int, reason: str) -> None:
         """Never update this member again."""
 
+    on_warning: Callable[[str], None]
+    """Told when updates turn out to differ from eager execution."""
+
+    @property
+    def description(self) -> str:
+        """How updates are executed, in one sentence."""
+
+    def set_learning_rates(self, actor: float, critic: float) -> None:
+        """Learn at these rates from the next update on."""
+
     def seek(self) -> None:
         """The agent and the buffer were set to another moment: go on from there."""
 
@@ -433,35 +442,6 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Let go of threads and devices."""
-
-
-def make_engine(agent: Agent, buffer: ReplayBuffer, config: TrainConfig, threads: int) -> Engine:
-    """CUDA graphs on a GPU, recorded updates on a CPU; eager execution for images, and where a check fails.
-
-    Make and use it within `backend_flags`.
-    """
-    seeds, settings = config.member_seeds, config.td3
-    images = agent.critics.encoder is not None
-    by_graph = buffer.rows.is_cuda and settings.train_freq == "step" and not images
-
-    def engine(agent: Agent, buffer: ReplayBuffer) -> GraphEngine | EagerEngine:
-        if by_graph:
-            return GraphEngine(agent, buffer, seeds, settings, config.envs)
-        return EagerEngine(agent, buffer, seeds, settings, threads)
-
-    if by_graph or not (images or buffer.rows.is_cuda):
-        way, allowed = (
-            ("CUDA graphs", TOLERANCE_TF32 if config.tf32 else TOLERANCE) if by_graph else ("recordings", 0.0)
-        )
-        drift = max_difference(agent, seeds, settings, engine)
-        if drift <= allowed:
-            return engine(agent, buffer)
-        warnings.warn(
-            f"updates by {way} differ from eager ones by {drift:.1e} (allowed: {allowed:.0e}); "
-            "this run uses eager execution, which is slower.",
-            stacklevel=2,
-        )
-    return EagerEngine(agent, buffer, seeds, settings, threads, recorded=False)
 
 
 @contextlib.contextmanager
@@ -537,25 +517,15 @@ class Trainer:
     ) -> None:
         self.config, self.spaces, self._versions = config, spaces, versions()  # looked up once: it takes milliseconds
         settings, seeds = config.td3, config.member_seeds
-        self.agent = Agent.create(
-            seeds,
-            spaces.state_size,
-            spaces.action_low,
-            spaces.action_high,
-            settings.hidden_sizes,
-            settings.actor_learning_rate,
-            settings.critic_learning_rate,
-            settings.optimizer,
-            device,
-            normalized=config.normalize_observations,
-            encoder_plan=encoder_plan(spaces, settings),
-        )
+        bounds = (spaces.action_low, spaces.action_high)
+        encoder, normalized = encoder_plan(spaces, settings), config.normalize_observations
+        spec = AgentSpec.from_settings(settings, spaces.state_size, *bounds, normalized, encoder)
+        self.agent = Agent.create(spec, seeds, device)
         self.buffer = make_buffer(len(seeds), buffer_size, spaces, device, in_host_ram)
         if self.agent.normalizer is not None:
             self.buffer = NormalizedReplayBuffer(self.buffer, self.agent.normalizer)
         self.placement = f"{self.buffer.rows.device}" + (", replay buffer in the host's RAM" if in_host_ram else "")
         threads = config.threads or available_threads()
-        bounds = (spaces.action_low, spaces.action_high)
         self.remote: RayCollector | None = None
         with contextlib.ExitStack() as made:  # where a part cannot be had, those before it are closed
             self.engine = make_engine(self.agent, self.buffer, config, threads)
@@ -611,8 +581,10 @@ class Trainer:
                     raise RunError(f"{self.path} has a checkpoint that does not fit its run ({error}).") from error
             self._write_status("running")
             self.callbacks.on_training_start(self)
-            if self.buffer.rows.device.type == "cpu" and cpu.why_not():
-                self.info(f"Updates are slower than they could be, because {cpu.why_not()}.")
+            self.engine.on_warning = self.warn
+            self.info(self.engine.description)
+            if why := self.agent.backend.slower_because:
+                self.info(f"Updates are slower than they could be, because {why}.")
             for member, facts in self._frozen.items():
                 self.info(f"Seed {config.member_seeds[member]} stays frozen: {facts['reason']}")
             if checkpoint is None and (note := config.warm_up_note()):
@@ -683,6 +655,8 @@ class Trainer:
     def _round(self) -> None:
         """One env step of every environment, and the updates that belong to it."""
         before, lap = self.env_steps, self._time.lap
+        if self.config.td3.learning_rate_schedule != "constant":
+            self.engine.set_learning_rates(*self.config.td3.learning_rates(before / self.config.steps))
         if self.remote:
             found = self._collect_from_afar(self.remote)
             if found is None:
