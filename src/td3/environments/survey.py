@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
+from numpy.typing import NDArray
 
 from td3.environments.check import TaskSpaces, check_environment, guarded_call
 from td3.environments.make import make_environment
 from td3.errors import EnvironmentFault
-from td3.policy import Array
 
 LARGE_OBSERVATION, SMALL_SPREAD = 1_000.0, 0.01
 LARGE_REWARD, SMALL_REWARD = 100.0, 0.001
@@ -37,8 +37,8 @@ class Survey(NamedTuple):
 
 
 class _Walk(NamedTuple):
-    observations: Array
-    rewards: Array
+    observations: NDArray[np.float64]
+    rewards: NDArray[np.float64]
     ends: list[tuple[int, bool]]
     seconds: float
 

@@ -17,15 +17,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from td3.algorithm import Agent, NormalizedReplayBuffer
+from td3.algorithm import Agent, AgentSpec, NormalizedReplayBuffer
 from td3.algorithm.optimizer import NonFinite
-from td3.backends import cpu
 from td3.callbacks.base import CallbackList
 from td3.collect import RayCollector
 from td3.collect.collector import Collector, Episode
 from td3.config import TrainConfig
 from td3.diagnostics import TimeBudget, examine, value_against_return
-from td3.engine import acting_policy, live_policy
+from td3.engine import acting_policy, live_policy, make_engine
 from td3.environments import TaskSpaces
 from td3.errors import CallbackError, Diverged, EnvironmentFault, RunError
 from td3.evaluate import EvaluationWorkers
@@ -35,7 +34,6 @@ from td3.run.agent_file import save_agent
 from td3.run.checkpoints import Checkpoint, Checkpoints, fill_buffer
 from td3.run.directory import DIAGNOSTICS, METRICS, MemberWriter, versions, write_json
 from td3.signals import StopSignals
-from td3.training.engines import make_engine
 from td3.training.setup import encoder_plan, make_buffer
 from td3.training.workers import make_evaluator, make_vector_envs
 
@@ -74,25 +72,15 @@ class Trainer:
     ) -> None:
         self.config, self.spaces, self._versions = config, spaces, versions()  # looked up once: it takes milliseconds
         settings, seeds = config.td3, config.member_seeds
-        self.agent = Agent.create(
-            seeds,
-            spaces.state_size,
-            spaces.action_low,
-            spaces.action_high,
-            settings.hidden_sizes,
-            settings.actor_learning_rate,
-            settings.critic_learning_rate,
-            settings.optimizer,
-            device,
-            normalized=config.normalize_observations,
-            encoder_plan=encoder_plan(spaces, settings),
-        )
+        bounds = (spaces.action_low, spaces.action_high)
+        encoder, normalized = encoder_plan(spaces, settings), config.normalize_observations
+        spec = AgentSpec.from_settings(settings, spaces.state_size, *bounds, normalized, encoder)
+        self.agent = Agent.create(spec, seeds, device)
         self.buffer = make_buffer(len(seeds), buffer_size, spaces, device, in_host_ram)
         if self.agent.normalizer is not None:
             self.buffer = NormalizedReplayBuffer(self.buffer, self.agent.normalizer)
         self.placement = f"{self.buffer.rows.device}" + (", replay buffer in the host's RAM" if in_host_ram else "")
         threads = config.threads or available_threads()
-        bounds = (spaces.action_low, spaces.action_high)
         self.remote: RayCollector | None = None
         with contextlib.ExitStack() as made:  # where a part cannot be had, those before it are closed
             self.engine = make_engine(self.agent, self.buffer, config, threads)
@@ -148,8 +136,10 @@ class Trainer:
                     raise RunError(f"{self.path} has a checkpoint that does not fit its run ({error}).") from error
             self._write_status("running")
             self.callbacks.on_training_start(self)
-            if self.buffer.rows.device.type == "cpu" and cpu.why_not():
-                self.info(f"Updates are slower than they could be, because {cpu.why_not()}.")
+            self.engine.on_warning = self.warn
+            self.info(self.engine.description)
+            if why := self.agent.backend.slower_because:
+                self.info(f"Updates are slower than they could be, because {why}.")
             for member, facts in self._frozen.items():
                 self.info(f"Seed {config.member_seeds[member]} stays frozen: {facts['reason']}")
             if checkpoint is None and (note := config.warm_up_note()):
@@ -220,6 +210,8 @@ class Trainer:
     def _round(self) -> None:
         """One env step of every environment, and the updates that belong to it."""
         before, lap = self.env_steps, self._time.lap
+        if self.config.td3.learning_rate_schedule != "constant":
+            self.engine.set_learning_rates(*self.config.td3.learning_rates(before / self.config.steps))
         if self.remote:
             found = self._collect_from_afar(self.remote)
             if found is None:
