@@ -115,3 +115,13 @@ def test_progress_and_the_command_say_the_success_rate(trained, capsys):
     assert "success rate" in capsys.readouterr().out
     assert main(["evaluate", str(run.path), "--episodes", "6", "--json"]) == 0
     assert {*json.loads(capsys.readouterr().out)["success_rate"]} == {"0", "1"}
+
+
+def test_the_report_shows_the_success_rate_where_there_is_one(trained, tmp_path, capsys):
+    run, kept = trained
+    rate = kept.evaluations[-1].success_rate.mean()
+    assert "success rate</th>" in (run.path / "report.html").read_text()
+    assert main(["report", str(run.path), "--json", "--out", str(tmp_path / "report.html")]) == 0
+    assert json.loads(capsys.readouterr().out)["runs"][0]["success_rate"] == pytest.approx(rate)
+    silent = td3.train("Scripted-v0", out=tmp_path / "silent", **{**FIELDS, "seeds": 1, "steps": 60})
+    assert "success rate" not in (silent.path / "report.html").read_text()

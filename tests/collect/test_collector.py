@@ -117,7 +117,7 @@ def test_episodes_have_their_true_return_length_and_kind_of_end(mode):
     for number in range(len(episodes)):
         rewards = rows[rows[:, 1] == number, REWARD]
         timed_out = ENDINGS[number % 3] == (False, True)
-        expected.append((0, pytest.approx(rewards.sum(), abs=1e-4), len(rewards), timed_out))
+        expected.append((0, pytest.approx(rewards.sum(), abs=1e-4), len(rewards), timed_out, {}))
     assert [tuple(episode) for episode in episodes] == expected
     seed = int(rows[0, 0])
     assert [episode.length for episode in episodes] == [(3, 5, 2, 4)[(n + seed) % 4] for n in range(len(episodes))]

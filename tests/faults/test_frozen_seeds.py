@@ -16,8 +16,9 @@ from td3.collect.collector import Collector
 from td3.environments.rail import Rail
 from td3.errors import Diverged, EnvironmentFault
 from td3.report.doctor import examine_run
-from td3.report.page import describe_runs, figures, page
 from td3.report.records import read_run
+from td3.report.render import page
+from td3.report.summary import describe_runs, figures
 from td3.run.checkpoints import Checkpoints
 from td3.run.directory import Run
 from td3.training import resume_run, train_run

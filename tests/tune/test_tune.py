@@ -9,7 +9,8 @@ import pytest
 from scripted import SMALL
 
 from td3 import config
-from td3.cli import TuneCommand, main
+from td3.cli import main
+from td3.cli.search import TuneCommand
 from td3.errors import ConfigError, Diverged, MissingExtra, RunError
 from td3.evaluate import Evaluation
 from td3.tune import SEARCH, TuneOptions, search, tune

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from td3.backends import cpu
 from td3.bench import learners, machine, timing
 from td3.bench.options import LoopBench
 from td3.callbacks import Callback, CallbackList
@@ -124,7 +123,7 @@ def measure(options: LoopBench) -> tuple[dict[str, Any], str]:
         "env": options.env,
         "steps_per_s": found["steps_per_s"]["median"],
         "steps_per_s_spread": found["steps_per_s"],
-        "threads": cpu.get_threads(),
+        "threads": trainer.agent.backend.get_threads(),
         "members": options.members,
         "envs": options.envs,
         "device": options.device,

@@ -4,7 +4,6 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from td3.backends import cpu
 from td3.callbacks.base import Callback
 from td3.diagnostics import largest_rewards
 
@@ -21,8 +20,9 @@ class NotesCallback(Callback):
     def on_loop_start(self, trainer: "Trainer") -> None:
         """Say it once, below the first line of a display."""
         config, spaces = trainer.config, trainer.spaces
-        if trainer.buffer.rows.device.type == "cpu" and cpu.why_not():
-            trainer.info(f"Updates are slower than they could be, because {cpu.why_not()}.")
+        trainer.info(trainer.engine.description)
+        if why := trainer.agent.backend.slower_because:
+            trainer.info(f"Updates are slower than they could be, because {why}.")
         for member, facts in trainer.frozen.items():
             trainer.info(f"Seed {config.member_seeds[member]} stays frozen: {facts['reason']}")
         if not trainer.resumed and (note := config.warm_up_note()):

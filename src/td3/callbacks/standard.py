@@ -103,8 +103,8 @@ class ReportCallback(Callback):
 
     def _refresh(self, trainer: "Trainer") -> None:
         from td3.report.doctor import examine_run
-        from td3.report.page import write_report
         from td3.report.records import read_run
+        from td3.report.render import write_report
 
         with contextlib.suppress(RunError):  # a run that ended before its first evaluation
             records = read_run(trainer.path)

@@ -95,9 +95,9 @@ def _dated_folder(parent: Path) -> Path:
 
 def versions() -> dict[str, str]:
     """What the results depend on besides the configuration; the physics engine changes the tasks."""
-    from td3.backends import cpu  # here: it brings PyTorch, for which reading a run need not wait
+    from td3.backends.choose import choose_backend  # here: it brings PyTorch, for which reading a run need not wait
 
-    kernels = "C" if cpu.why_not() is None else "PyTorch"
+    kernels = "C" if choose_backend("cpu").slower_because is None else "PyTorch"
     found = {"python": platform.python_version(), "machine": platform.machine(), "kernels": kernels}
     packages = ("td3", "torch", "numpy", "gymnasium", "mujoco", "pybullet")
     tasks = ("pybullet_envs_gymnasium", "box2d", "dm-control", "gymnasium-robotics")

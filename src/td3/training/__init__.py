@@ -1,7 +1,7 @@
 """A run from its settings to its last env step: `train`, `resume`, and the loop between them."""
 
 from td3.training.api import resume, resume_run, train, train_run
-from td3.training.engines import Engine, backend_flags, make_engine
+from td3.training.engines import Engine, backend_flags
 from td3.training.setup import choose_device
 from td3.training.trainer import Trainer
 
@@ -10,7 +10,6 @@ __all__ = [
     "Trainer",
     "backend_flags",
     "choose_device",
-    "make_engine",
     "resume",
     "resume_run",
     "train",

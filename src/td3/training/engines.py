@@ -1,15 +1,11 @@
-"""How updates are executed: the interface, and the choice of an engine."""
+"""How updates are executed: the interface that the trainer knows."""
 
 import contextlib
-import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol, runtime_checkable
 
 import torch
 
-from td3.algorithm import Agent, ReplayBuffer
-from td3.config import TrainConfig
-from td3.engine import TOLERANCE, TOLERANCE_TF32, EagerEngine, GraphEngine, max_difference
 from td3.engine.losses import LossSums
 from td3.policy import Array
 
@@ -55,6 +51,16 @@ class Engine(Protocol):
     def freeze(self, member: int, reason: str) -> None:
         """Never update this member again."""
 
+    on_warning: Callable[[str], None]
+    """Told when updates turn out to differ from eager execution."""
+
+    @property
+    def description(self) -> str:
+        """How updates are executed, in one sentence."""
+
+    def set_learning_rates(self, actor: float, critic: float) -> None:
+        """Learn at these rates from the next update on."""
+
     def seek(self) -> None:
         """The agent and the buffer were set to another moment: go on from there."""
 
@@ -63,35 +69,6 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Let go of threads and devices."""
-
-
-def make_engine(agent: Agent, buffer: ReplayBuffer, config: TrainConfig, threads: int) -> Engine:
-    """CUDA graphs on a GPU, recorded updates on a CPU; eager execution for images, and where a check fails.
-
-    Make and use it within `backend_flags`.
-    """
-    seeds, settings = config.member_seeds, config.td3
-    images = agent.critics.encoder is not None
-    by_graph = buffer.rows.is_cuda and settings.train_freq == "step" and not images
-
-    def engine(agent: Agent, buffer: ReplayBuffer) -> GraphEngine | EagerEngine:
-        if by_graph:
-            return GraphEngine(agent, buffer, seeds, settings, config.envs)
-        return EagerEngine(agent, buffer, seeds, settings, threads)
-
-    if by_graph or not (images or buffer.rows.is_cuda):
-        way, allowed = (
-            ("CUDA graphs", TOLERANCE_TF32 if config.tf32 else TOLERANCE) if by_graph else ("recordings", 0.0)
-        )
-        drift = max_difference(agent, seeds, settings, engine)
-        if drift <= allowed:
-            return engine(agent, buffer)
-        warnings.warn(
-            f"updates by {way} differ from eager ones by {drift:.1e} (allowed: {allowed:.0e}); "
-            "this run uses eager execution, which is slower.",
-            stacklevel=2,
-        )
-    return EagerEngine(agent, buffer, seeds, settings, threads, recorded=False)
 
 
 @contextlib.contextmanager

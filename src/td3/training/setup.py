@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from td3.algorithm import Agent, ReplayBuffer, make_replay_buffer
+from td3.algorithm import Agent, AgentSpec, ReplayBuffer, make_replay_buffer
 from td3.collect import require_cluster
 from td3.config import TD3Config, TrainConfig
 from td3.environments import TaskSpaces, check_environment, make_environment
@@ -95,20 +95,9 @@ def encoder_plan(spaces: TaskSpaces, settings: TD3Config) -> EncoderPlan | None:
 
 def make_agent(config: TrainConfig, spaces: TaskSpaces, device: torch.device) -> Agent:
     """The newly initialized agent of a run."""
-    settings = config.td3
-    return Agent.create(
-        config.member_seeds,
-        spaces.state_size,
-        spaces.action_low,
-        spaces.action_high,
-        settings.hidden_sizes,
-        settings.actor_learning_rate,
-        settings.critic_learning_rate,
-        settings.optimizer,
-        device,
-        normalized=config.normalize_observations,
-        encoder_plan=encoder_plan(spaces, settings),
-    )
+    bounds, encoder = (spaces.action_low, spaces.action_high), encoder_plan(spaces, config.td3)
+    spec = AgentSpec.from_settings(config.td3, spaces.state_size, *bounds, config.normalize_observations, encoder)
+    return Agent.create(spec, config.member_seeds, device)
 
 
 def make_buffer(

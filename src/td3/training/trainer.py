@@ -19,7 +19,7 @@ from td3.collect import RayCollector
 from td3.collect.collector import Collector, Episode
 from td3.config import TrainConfig
 from td3.diagnostics import TimeBudget
-from td3.engine import acting_policy
+from td3.engine import acting_policy, make_engine
 from td3.environments import TaskSpaces
 from td3.errors import EnvironmentFault
 from td3.policy import Array
@@ -27,7 +27,6 @@ from td3.resources import available_threads
 from td3.run.checkpoints import Checkpoint
 from td3.run.directory import versions
 from td3.signals import StopSignals
-from td3.training.engines import make_engine
 from td3.training.failures import diagnosis, reason_of, with_resume_hint
 from td3.training.setup import make_agent, make_buffer
 from td3.training.state import arrays_of, facts_of, restore
@@ -92,6 +91,7 @@ class Trainer:
             if checkpoint is not None:
                 restore(self, checkpoint)
             callbacks.on_training_start(self)
+            self.engine.on_warning = self.warn
             callbacks.on_loop_start(self)
             self._raise_failure()
             with StopSignals() as stopped:
@@ -126,6 +126,8 @@ class Trainer:
     def _round(self) -> None:
         """One env step of every environment, and the updates that belong to it."""
         self._steps_before, lap = self.env_steps, self.time.lap
+        if self.config.td3.learning_rate_schedule != "constant":
+            self.engine.set_learning_rates(*self.config.td3.learning_rates(self.env_steps / self.config.steps))
         found = self._collect_from_afar(self.remote) if self.remote else self._collect_here()
         if found is None:
             return  # no collector has sent enough yet
