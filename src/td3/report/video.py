@@ -17,7 +17,7 @@ from safetensors.numpy import load_file
 from td3.environments.make import family_of, make_environment
 from td3.errors import ConfigError, EnvironmentFault, RunError, missing_extra
 from td3.pixels import wrappers as pixels
-from td3.policy import Array, Policy
+from td3.policy import Array, Policy, forward
 from td3.report.strip import Strip, curve_beside, dimmed, grid_columns, narrowed, short_number, tiled
 from td3.run.agent_file import load_agent
 from td3.run.directory import Run
@@ -379,18 +379,15 @@ def saved_critic(folder: Path) -> Callable[[Array, Array], float] | None:
     layers: list[tuple[Array, Array]] = []
     while f"critic_1.{len(layers)}.weight" in tensors:
         name = f"critic_1.{len(layers)}"
-        layers.append((tensors[f"{name}.weight"], tensors[f"{name}.bias"]))
+        layers.append((tensors[f"{name}.weight"].T, tensors[f"{name}.bias"]))
     if not layers:
         return None
     policy = load_agent(folder).policy
 
     def score(state: Array, action: Array) -> float:
         seen = policy.seen(state[None])[0]
-        hidden = np.concatenate((seen, action)).astype(np.float32)
-        for weight, bias in layers[:-1]:
-            hidden = np.maximum(weight @ hidden + bias, 0)
-        weight, bias = layers[-1]
-        return float((weight @ hidden + bias)[0])
+        inputs = np.concatenate((seen, action)).astype(np.float32)
+        return float(forward(layers, inputs, policy.activation)[0])
 
     return score
 
