@@ -478,7 +478,7 @@ def test_a_task_of_ones_own_is_trained_evaluated_and_filmed(tmp_path):
 
 
 def test_a_video_that_cannot_be_made_is_refused_before_the_training(capsys, monkeypatch, tmp_path):
-    monkeypatch.setattr("td3.report.video.importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     sentence = refused(capsys, "train", "Scripted-v0", "--capture-video", "--out", str(tmp_path / "run"))
     assert sentence.startswith("writing a video needs the extra 'video'")
     assert not (tmp_path / "run").exists()

@@ -89,7 +89,7 @@ def here(tmp_path, monkeypatch, trained):
         "td3.bench": "run",
         "td3.explain": "explain",
         "td3.export": "export_run",
-        "td3.report.video": "film_run",
+        "td3.report.video": "record_run",
     }.items():
         monkeypatch.setattr(f"{module}.{name}", begin)
     monkeypatch.setattr("td3.ladder.report.climb_all", begin)
