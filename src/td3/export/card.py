@@ -20,7 +20,7 @@ def model_card(run: Run, agent: SavedAgent, seed: int, which: str, folder: Path)
         files("td3.export").joinpath("card.md").read_text(encoding="utf-8")
     )
     return template.render(
-        card_data=_yaml(_metadata(run.config.env, returns)),
+        card_data=_front_matter(_metadata(run.config.env, returns)),
         env=_plain(run.config.env),
         quoted_env=json.dumps(_plain(run.config.env)),
         seed=seed,
@@ -63,13 +63,13 @@ def _metadata(env: str, returns: Any) -> dict[str, Any]:
     return metadata
 
 
-def _yaml(metadata: dict[str, Any]) -> str:
+def _front_matter(metadata: dict[str, Any]) -> str:
     """The metadata as `ModelCardData` checks and writes it; without the extra `hub`, as JSON, which is YAML too."""
     try:
         from huggingface_hub import ModelCardData
     except ImportError:
         return json.dumps(metadata, indent=2)
-    return str(ModelCardData(**metadata).to_yaml())
+    return str(ModelCardData(**metadata))
 
 
 def _plain(text: str) -> str:

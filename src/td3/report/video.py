@@ -173,4 +173,4 @@ def _along_the_way(run: Run, seed: int) -> list[Player]:
 def _require_positive(**numbers: int) -> None:
     for name, given in numbers.items():
         if given < 1:
-            raise ConfigError(f"{name} must be a whole number of at least 1, but {given!r} was given.")
+            raise ConfigError(f"must be a whole number of at least 1, but {given!r} was given.", name)
