@@ -11,7 +11,9 @@ from scripted import FAULTY, SMALL_OPTIONS
 
 import td3
 from td3 import resources
-from td3.cli import _first_part, _parsed, _train_defaults, _translated, main
+from td3.cli import main, parse
+from td3.cli.options import own_names
+from td3.cli.train import train_defaults
 from td3.environments import make
 
 CHANGED_SENTENCES = {
@@ -150,15 +152,17 @@ def test_an_unknown_option_is_told_the_nearest(capsys, typed, meant):
     ("words", "said"),
     [
         (["--steps", "many"], "--steps: 'many' is not a whole number"),
-        (["--steps"], "Missing value for argument '--steps'"),
-        (["--device", "tpu"], "invalid choice 'tpu' for argument '--device'"),
-        (["--td3.hidden-sizes", "64", "x"], "--td3.hidden-sizes"),
-        (["--td3.tau", "2"], "tau must be within [0, 1], but 2.0 was given."),
-        (["--td3.batch-size", "0"], "batch_size must be a whole number of at least 1, but 0 was given."),
+        (["--steps"], "--steps needs a value"),
+        (["--device", "tpu"], "--device must be one of auto, cpu, cuda, but 'tpu' was given"),
+        (["--td3.hidden-sizes", "64", "x"], "--td3.hidden-sizes: "),
+        (["--td3.tau", "small"], "--td3.tau: 'small' is not a number"),
+        (["--save-every", "often"], "--save-every: "),
+        (["--td3.tau", "2"], "--td3.tau must be within [0, 1], but 2.0 was given."),
+        (["--td3.batch-size", "0"], "--td3.batch-size must be a whole number of at least 1, but 0 was given."),
         (["--td3.buffer-size", "100"], "batch_size (256) must not exceed buffer_size (100)"),
-        (["--seeds", "0"], "seeds must be a whole number from 1 to 10,000, but 0 was given."),
-        (["--steps", "-5"], "steps must be a whole number of at least 1, but -5 was given."),
-        (["another"], "another"),
+        (["--seeds", "0"], "--seeds must be a whole number from 1 to 10,000, but 0 was given."),
+        (["--steps", "-5"], "--steps must be a whole number of at least 1, but -5 was given."),
+        (["another"], "`td3 train` takes no argument 'another' here"),
     ],
     ids=lambda words: " ".join(words) if isinstance(words, list) else "",
 )
@@ -172,11 +176,40 @@ def test_a_command_without_its_object_is_refused(capsys, command):
     assert f"`td3 {command} --help` says more" in sentence
 
 
-def test_a_refusal_in_colors_becomes_one_plain_sentence():
-    red, end = "\x1b[31m", "\x1b[0m"
-    side = f"{red}│{end}"
-    box = f"{red}╭─ Title ─╮{end}\n{side} one half {side}\n{side} of it    {side}\n{side} ──── {side}\nmore\n"
-    assert _first_part(box) == "one half of it"
+@pytest.mark.parametrize(
+    "words", [["--steps", "many"], ["--device", "tpu"], ["--stepz", "5"], ["another"]], ids=" ".join
+)
+def test_a_refusal_is_one_plain_sentence_in_a_terminal_with_colors(capsys, monkeypatch, words):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    sentence = refused(capsys, "train", "Pendulum-v1", *words)
+    assert sentence.isprintable()
+    assert not {*"│╭╰─"} & {*sentence}
+
+
+def test_an_unknown_option_is_named_even_if_it_takes_the_place_of_the_environment(capsys):
+    assert refused(capsys, "train", "--stepz", "5") == "`td3 train` has no option --stepz: did you mean --steps?"
+
+
+def test_settings_are_checked_with_the_defaults_of_the_chosen_preset(capsys):
+    words = ["train", "Pendulum-v1", "--td3.buffer-size", "150"]
+    assert parse([*words, "--preset", "paper"]).td3.batch_size == 100
+    assert "batch_size (256) must not exceed buffer_size (150)" in refused(capsys, *words)
+
+
+def test_without_the_structured_errors_of_tyro_its_own_message_is_printed(capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tyro._errors", None)  # a version that has none
+    with pytest.raises(SystemExit) as ended:
+        main(["train", "Pendulum-v1", "--stepz", "5"])
+    assert ended.value.code == 2
+    assert "--stepz" in capsys.readouterr().err
+
+
+def test_a_shell_can_complete_commands_and_options(capsys, tmp_path):
+    with pytest.raises(SystemExit) as ended:
+        main(["--tyro-write-completion", "bash", str(tmp_path / "td3")])
+    assert not ended.value.code
+    script = (tmp_path / "td3").read_text()
+    assert all(word in script for word in ("train", "bench", "collectors", "--td3.learning-starts"))
 
 
 def test_a_gpu_that_is_not_there_is_refused(capsys, monkeypatch):
@@ -204,7 +237,7 @@ def test_a_huge_memory_is_no_trouble_for_a_short_run(monkeypatch, tmp_path):
 @pytest.mark.parametrize("words", [["evaluate", "RUN", "--episodes", "0"], ["watch", "RUN", "--episodes", "-1"]])
 def test_no_episodes_are_refused(capsys, trained, words):
     sentence = refused(capsys, *(str(trained.path) if word == "RUN" else word for word in words))
-    assert sentence == f"episodes must be a whole number of at least 1, but {words[-1]} was given."
+    assert sentence == f"--episodes must be a whole number of at least 1, but {words[-1]} was given."
 
 
 def test_a_seed_that_was_not_trained_is_refused(capsys, trained):
@@ -359,7 +392,7 @@ def test_option_names_of_other_libraries_mean_the_same():
         "--eval_freq",
         "10",
     ]
-    config = _parsed("train", _translated(["Scripted-v0", *words]))
+    config = parse(["train", "Scripted-v0", *words])
     assert (config.steps, config.eval_every) == (30, 10)
     td3 = config.td3
     assert (td3.learning_starts, td3.exploration_noise, td3.target_policy_noise) == (5, 0.2, 0.3)
@@ -385,12 +418,12 @@ def test_underscores_are_as_good_as_dashes(tmp_path):
     ids=" ".join,
 )
 def test_the_paper_preset_sees_the_environment_wherever_it_stands(words):
-    assert _train_defaults(_translated(words)).td3.learning_starts == 10_000
+    assert train_defaults(own_names(words)).td3.learning_starts == 10_000
 
 
 def test_the_paper_preset_sees_the_steps(tmp_path):
-    assert _train_defaults(["Ant-v5", "--preset", "paper", "--steps", "1_234"]).td3.buffer_size == 1_234
-    assert _train_defaults(["Ant-v5", "--preset", "paper"]).td3.buffer_size == 1_000_000
+    assert train_defaults(["Ant-v5", "--preset", "paper", "--steps", "1_234"]).td3.buffer_size == 1_234
+    assert train_defaults(["Ant-v5", "--preset", "paper"]).td3.buffer_size == 1_000_000
 
 
 def test_the_help_shows_the_numbers_of_the_preset(capsys):
@@ -445,7 +478,7 @@ def test_a_task_of_ones_own_is_trained_evaluated_and_filmed(tmp_path):
 
 
 def test_a_video_that_cannot_be_made_is_refused_before_the_training(capsys, monkeypatch, tmp_path):
-    monkeypatch.setattr("td3.report.video.importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     sentence = refused(capsys, "train", "Scripted-v0", "--capture-video", "--out", str(tmp_path / "run"))
     assert sentence.startswith("writing a video needs the extra 'video'")
     assert not (tmp_path / "run").exists()

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from td3.cli import _parsed, main
+from td3.cli import main, parse
 from td3.config import TrainConfig, preset_config, read_config, resolve
 from td3.errors import ConfigError
 
@@ -23,15 +23,15 @@ def test_a_file_goes_over_its_preset(toml):
 
 
 def test_words_go_over_the_file(toml):
-    parsed = _parsed("train", ["Ant-v5", "--config", str(toml), "--td3.gamma", "0.8", "--steps", "300", "--seed", "3"])
+    parsed = parse(["train", "Ant-v5", "--config", str(toml), "--td3.gamma", "0.8", "--steps", "300", "--seed", "3"])
     assert (parsed.env, parsed.steps, parsed.seed) == ("Ant-v5", 300, 3)
     assert (parsed.td3.gamma, parsed.td3.hidden_sizes) == (0.8, (32, 16))
     assert (parsed.td3.learning_starts, parsed.td3.buffer_size) == (30, 300)  # the paper's for 300 steps
-    assert _parsed("train", ["--preset", "author", f"--config={toml}"]).td3.batch_size == 256
+    assert parse(["train", "--preset", "author", f"--config={toml}"]).td3.batch_size == 256
 
 
 def test_the_environment_may_come_from_the_file_alone(toml):
-    assert _parsed("train", ["--config", str(toml)]).env == "Hopper-v5"
+    assert parse(["train", "--config", str(toml)]).env == "Hopper-v5"
 
 
 def test_a_runs_own_config_trains_it_again_elsewhere(trained):

@@ -25,8 +25,8 @@ from td3.collect import connected, look_also_in, module_folders, require_cluster
 from td3.config import TrainConfig, preset_config
 from td3.errors import ConfigError, RunError, UserError
 from td3.files import outside, read_regular_file, write_atomically
-from td3.report.page import write_report
 from td3.report.records import RunRecords, combine, read_run
+from td3.report.render import write_report
 from td3.run.directory import LARGEST_JSON, Run, read_facts
 from td3.statistics import interquartile_mean, iqm_interval
 from td3.training import resume_run, train_run
@@ -236,7 +236,7 @@ def _outcome(run: SweepRun, reason: str) -> Outcome:
     assert run.config.out is not None
     status = str(read_facts(run.config.out / "status.json").get("status", "not begun"))
     try:
-        score = float(read_run(run.config.out).q_values[0])
+        score = float(read_run(run.config.out).last_tenth[0])
     except UserError as error:
         score = float("nan")
         reason = reason or (str(error) if _finished(run.config) else "")

@@ -87,7 +87,7 @@ def test_an_optional_callback_that_fails_is_left_out_and_the_run_continues(tmp_p
 
 
 def test_a_report_that_fails_does_not_end_the_run(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr("td3.report.page.page", lambda runs, margin: 1 / 0)
+    monkeypatch.setattr("td3.report.render.page", lambda runs, margin: 1 / 0)
     run = run_with(tmp_path)
     assert json.loads((run.path / "status.json").read_text())["status"] == "finished"
     assert not (run.path / "report.html").exists()
@@ -101,7 +101,7 @@ def test_a_run_that_fails_keeps_its_error(tmp_path):
 
 def test_the_report_is_written_once_a_minute_and_at_the_end(tmp_path, monkeypatch):
     folder, now, written = make_run(tmp_path / "run"), [0.0], []
-    monkeypatch.setattr("td3.report.page.write_report", lambda runs, out: written.append(now[0]))
+    monkeypatch.setattr("td3.report.render.write_report", lambda runs, out: written.append(now[0]))
     report, trainer = ReportCallback(lambda: now[0]), SimpleNamespace(path=folder, callbacks=CallbackList([]))
     for second in range(0, 200, 10):
         now[0] = float(second)

@@ -13,7 +13,8 @@ from gymnasium.wrappers import TimeLimit, TransformReward
 from scripted import SMALL, SMALL_OPTIONS, Changed, Scripted, needs
 
 import td3
-from td3.cli import _kwargs, main
+from td3.cli import main
+from td3.cli.options import read_kwargs
 from td3.config import TrainConfig, read_config, resolve
 from td3.environments import ProcessVectorEnv, check_environment, make_environment
 from td3.environments.spec import parse_env
@@ -182,7 +183,7 @@ def test_a_dictionary_given_to_an_agent_gets_a_sentence(trained):
 )
 def test_arguments_are_read_as_pairs_or_as_json(words):
     expected = {"a": 5.0, "b": True, "c": "text"} if len(words) == 3 or "{" in "".join(words) else {}
-    assert _kwargs(words) == (expected or {word[0]: word[2:] for word in words})
+    assert read_kwargs(words) == (expected or {word[0]: word[2:] for word in words})
 
 
 def test_arguments_are_kept_and_used_by_every_command(tmp_path, capsys):
@@ -221,7 +222,7 @@ def test_a_search_keeps_its_arguments_in_its_result(tmp_path):
         (["g"], "'g' is neither KEY=VALUE nor a JSON object"),
         (["=3"], "'=3' is neither KEY=VALUE"),
         (['{"g": }'], '{"g": } is not JSON'),
-        (["render_mode=human"], "env_kwargs must be plain values by name, and not render_mode"),
+        (["render_mode=human"], "--env-kwargs must be plain values by name, and not render_mode"),
         (["wings=2"], "Pendulum-v1 cannot be made: .*unexpected keyword argument 'wings'"),
     ],
 )

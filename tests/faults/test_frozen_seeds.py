@@ -16,8 +16,9 @@ from td3.collect.collector import Collector
 from td3.environments.rail import Rail
 from td3.errors import Diverged, EnvironmentFault
 from td3.report.doctor import examine_run
-from td3.report.page import describe_runs, figures, page
 from td3.report.records import read_run
+from td3.report.render import page
+from td3.report.summary import describe_runs, figures
 from td3.run.checkpoints import Checkpoints
 from td3.run.directory import Run
 from td3.training import resume_run, train_run
@@ -160,7 +161,7 @@ class FailsForGood(Collector):
 
 
 def test_a_seed_whose_environments_fail_for_good_is_frozen_too(tmp_path, monkeypatch):
-    monkeypatch.setattr(training, "Collector", FailsForGood)
+    monkeypatch.setattr("td3.training.trainer.Collector", FailsForGood)
     observer = Stopping()
     train_run(config(tmp_path / "run", seeds=2), [observer])
     assert observer.warnings == [
@@ -184,7 +185,7 @@ PLACES = {
 
 @pytest.mark.parametrize("where", PLACES)
 def test_the_environments_of_a_frozen_seed_are_stepped_no_more_wherever_they_are(tmp_path, monkeypatch, where):
-    monkeypatch.setattr(training, "Collector", FailsForGood)
+    monkeypatch.setattr("td3.training.trainer.Collector", FailsForGood)
     monkeypatch.setattr(FailsForGood, "at", 60)
     fields = {"eval_every": 0, "save_every": 100, "steps": 160, **PLACES[where]}
     train_run(config(tmp_path / "whole", seeds=2, **fields), [Stopping()])

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import td3
-from td3 import cli
+from td3.cli import export, learn, play, reports, train
 from td3.config import read_config, resolve
 from td3.errors import ConfigError, RunError, UserError
 from td3.files import USED_IN_A_RUN, check_run_folder, open_plain, remove_folder, write_atomically
@@ -21,17 +21,17 @@ from td3.run.checkpoints import Checkpoints
 from td3.run.directory import MemberWriter, locked, new_directory
 
 COMMANDS: dict[str, Callable[[Path], object]] = {
-    "report": lambda run: cli.report_command(cli.ReportCommand((run,))),
-    "report of two": lambda run: cli.report_command(cli.ReportCommand((run, run), out=run / "report.html")),
-    "doctor": lambda run: cli.doctor_command(cli.DoctorCommand(run)),
-    "evaluate": lambda run: cli.evaluate_command(cli.EvaluateCommand(run, episodes=1)),
-    "watch": lambda run: cli.watch_command(cli.WatchCommand(run)),
-    "watch as GIF": lambda run: cli.watch_command(cli.WatchCommand(run, gif=True)),
-    "watch --learning": lambda run: cli.watch_command(cli.WatchCommand(run, learning=True)),
-    "resume": lambda run: cli.resume_command(cli.ResumeCommand(run, steps=90)),
-    "export": lambda run: cli.export_command(cli.ExportCommand(run)),
-    "export --sb3": lambda run: cli.export_command(cli.ExportCommand(run, sb3=True)),
-    "explain --run": lambda run: cli.explain_command(cli.ExplainCommand(run / "page.html", run, open=False)),
+    "report": lambda run: reports.report_command(reports.ReportCommand((run,))),
+    "report of two": lambda run: reports.report_command(reports.ReportCommand((run, run), out=run / "report.html")),
+    "doctor": lambda run: reports.doctor_command(reports.DoctorCommand(run)),
+    "evaluate": lambda run: play.evaluate_command(play.EvaluateCommand(run, episodes=1)),
+    "watch": lambda run: play.watch_command(play.WatchCommand(run)),
+    "watch as GIF": lambda run: play.watch_command(play.WatchCommand(run, gif=True)),
+    "watch --learning": lambda run: play.watch_command(play.WatchCommand(run, learning=True)),
+    "resume": lambda run: train.resume_command(train.ResumeCommand(run, steps=90)),
+    "export": lambda run: export.export_command(export.ExportCommand(run)),
+    "export --sb3": lambda run: export.export_command(export.ExportCommand(run, sb3=True)),
+    "explain --run": lambda run: learn.explain_command(learn.ExplainCommand(run / "page.html", run, open=False)),
     "td3.load": lambda run: td3.load(run),
 }
 TEMPORARY = (

@@ -14,8 +14,9 @@ from report.made import make_run
 from td3.cli import main
 from td3.errors import UserError
 from td3.report.doctor import examine_run
-from td3.report.page import describe_runs, figures, page
 from td3.report.records import read_run
+from td3.report.render import page
+from td3.report.summary import describe_runs, figures
 from td3.run.directory import DIAGNOSTICS, METRICS, PARTS
 
 TABLES = {

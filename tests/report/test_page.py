@@ -1,5 +1,6 @@
 """The page is one file that asks for nothing, is well formed, and says what the run wrote."""
 
+import json
 import re
 from html.parser import HTMLParser
 
@@ -9,8 +10,9 @@ import pytest
 from report.made import make_run
 from td3.errors import ConfigError, RunError
 from td3.report import paper
-from td3.report.page import describe_runs, figures, page, summarize, write_report
 from td3.report.records import read_run
+from td3.report.render import page, write_report
+from td3.report.summary import describe_runs, figures, summarize
 from td3.report.svg import Chart, Level, Line, bars, short, ticks
 
 VOID = {"meta", "rect", "path", "circle", "br"}
@@ -70,7 +72,7 @@ def test_numbers_on_the_page_are_those_of_the_run(tmp_path):
     np.testing.assert_allclose(records.final, [970, 990, 1_010, 1_030], atol=2)
     assert (found.final, found.final_at) == (pytest.approx(1_000, abs=1), 100_000)
     assert found.final_low < 1_000 < found.final_high
-    np.testing.assert_allclose(found.q_values, [945, 965, 985, 1_005], atol=2)
+    np.testing.assert_allclose(found.last_tenth, [945, 965, 985, 1_005], atol=2)
     assert records.end_steps.tolist() == [95_000, 100_000]
     assert found.iqm == pytest.approx(975, abs=1)
     assert found.low < 975 < found.high
@@ -207,6 +209,22 @@ def test_names_are_escaped(tmp_path):
     text = page([one(tmp_path, "<b>&", seeds=1), one(tmp_path, "two", seeds=1)])
     assert "&lt;b&gt;&amp;" in text
     read(text)
+
+
+def test_text_from_files_is_escaped_everywhere(tmp_path):
+    hostile = "<script>alert('&\"')</script>"
+    folder = make_run(tmp_path / "run", env=f"{hostile}-v5", frozen=(1,))
+    status = json.loads((folder / "status.json").read_text())
+    status["status"] = hostile
+    for facts in status["frozen"].values():
+        facts["reason"] = hostile
+    (folder / "status.json").write_text(json.dumps(status))
+    versions = json.loads((folder / "versions.json").read_text())
+    (folder / "versions.json").write_text(json.dumps(versions | {hostile: hostile}))
+    for runs in ([read_run(folder)], [read_run(folder), one(tmp_path, "other")]):
+        text = page(runs)
+        assert "<script" not in text
+        assert hostile in read(text)[0]
 
 
 @pytest.mark.parametrize("seeds", [1, 3])

@@ -7,8 +7,9 @@ import pytest
 
 from report.made import make_run
 from td3.report.doctor import examine_run
-from td3.report.page import describe_runs, figures, page
 from td3.report.records import combine, read_run
+from td3.report.render import page
+from td3.report.summary import describe_runs, figures
 from td3.run.directory import Run
 from td3.sweep import SweepRun, _gather, _outcome
 

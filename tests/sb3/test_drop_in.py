@@ -33,12 +33,13 @@ from stable_baselines3.common.noise import ActionNoise, NormalActionNoise
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from td3.algorithm import update
-from td3.backends import cpu
+from td3.backends.choose import choose_backend
 from td3.engine import EagerEngine, GraphEngine
 from td3.errors import AgentFileError, ConfigError, UserError
 from td3.sb3 import TD3, updates
 from td3.sb3.buffer import RowReplayBuffer
 
+BACKEND = choose_backend("cpu")
 SMALL = {"policy_kwargs": {"net_arch": [8, 8]}, "batch_size": 8, "buffer_size": 1000, "device": "cpu", "seed": 0}
 
 
@@ -324,21 +325,21 @@ def test_learning_goes_on_where_it_stopped():
 def test_learning_leaves_the_threads_of_others_alone_and_finds_its_own_again(monkeypatch):
     monkeypatch.setattr(updates, "available_threads", lambda: 2)
     torch.set_num_threads(3)
-    cpu.set_threads(4)
+    BACKEND.set_threads(4)
     torch.set_num_threads(3)
     try:
         model = make(learning_starts=10).learn(60)
-        assert (torch.get_num_threads(), cpu.get_threads()) == (3, 4)
+        assert (torch.get_num_threads(), BACKEND.get_threads()) == (3, 4)
         used = []
         engine = model._shared._engine
         update = engine.update
         engine._tuner._try(1)  # it chooses two threads
-        cpu.set_threads(1)  # and somebody else has set another number since
-        monkeypatch.setattr(engine, "update", lambda counts: used.append(cpu.get_threads()) or update(counts))
+        BACKEND.set_threads(1)  # and somebody else has set another number since
+        monkeypatch.setattr(engine, "update", lambda counts: used.append(BACKEND.get_threads()) or update(counts))
         model.train(1, batch_size=8)
         assert used == [engine._tuner.threads] == [2]
     finally:
-        cpu.set_threads(1)
+        BACKEND.set_threads(1)
         torch.set_num_threads(1)
 
 
@@ -771,7 +772,9 @@ def scripted_engine(agent, buffer, config, threads, indices, noise):
     class Scripted(EagerEngine):
         def update(self, counts):
             for batch, numbers in zip(indices, noise, strict=True):
-                update(agent, buffer, Numbers(batch, numbers), config.td3)
+                moves = (int(agent.updates[0]) + 1) % config.td3.policy_delay == 0
+                update(agent, buffer.gather(torch.from_numpy(batch)[None]), Numbers(numbers), config.td3, moves)
+                agent.updates += 1
 
     return Scripted(agent, buffer, config.member_seeds, config.td3, threads, recorded=False)
 
@@ -779,11 +782,11 @@ def scripted_engine(agent, buffer, config, threads, indices, noise):
 class Numbers:
     """The random numbers of one update, given."""
 
-    def __init__(self, batch, noise):
-        self._batch, self._noise = torch.from_numpy(batch)[None], torch.from_numpy(noise)[None]
+    def __init__(self, noise):
+        self._noise = torch.from_numpy(noise)[None]
 
     def rows(self, filled, count):
-        return self._batch
+        raise AssertionError("the batch is given")
 
     def normal(self, count, size):
         return self._noise
@@ -866,7 +869,7 @@ def test_attributes_that_are_set_later_count(name, value):
     changed.learn(60)
     assert largest_difference(changed.policy.state_dict(), at_once.policy.state_dict()) == 0
     changed.learn(20)
-    settings = changed._shared._key[0]
+    settings = changed._shared._key
     assert getattr(settings, name) == value
 
 

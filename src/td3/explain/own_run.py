@@ -16,7 +16,8 @@ from gymnasium.wrappers import TransformObservation
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
-from td3.algorithm import Agent, MemberStreams, update
+from td3.algorithm import Agent, MemberStreams
+from td3.engine import update_once
 from td3.environments import InProcessVectorEnv, check_environment, make_environment
 from td3.errors import AgentFileError, RunError, UserError
 from td3.explain.record import Recorder, flat, new_learner, train_on
@@ -68,7 +69,7 @@ def record_run(path: Path, seed: int | None = None, steps: int = 2_000, *, trust
     recorder, kept, streams = Recorder(), {}, MemberStreams([chosen], position=done)
     for number in range(done + 1, done + max(2, settings.policy_delay) + 1):
         with recorder.looking() as calls:
-            update(agent, buffer, streams, settings)
+            update_once(agent, buffer, streams, settings)
         kept[number] = flat(calls)
     kept = {number: kept[number] for number in sorted(kept)[-2:]}
 
@@ -152,10 +153,10 @@ def rendered(
     try:
         from PIL import Image  # noqa: F401  # of the extra `video`
 
-        from td3.report.video import _frame, _make_drawing, prepare_headless_rendering
+        from td3.report.stage import make_rendered, prepare_headless_rendering, render_frame
 
         prepare_headless_rendering(env_arguments["env"])
-        screen = _make_drawing(**env_arguments)
+        screen = make_rendered(**env_arguments)
     except (ImportError, UserError):
         return {}
     wanted = {int(record[place]) for record, places in zip(rows, shown, strict=True) for place in places}
@@ -173,10 +174,10 @@ def rendered(
                 if not np.allclose(now, seen, atol=1e-4):
                     return {}
                 if number in wanted and kind == "step" and before is not None:
-                    after, size = _encoded(_frame(screen, env_arguments["env"]))
+                    after, size = _encoded(render_frame(screen, env_arguments["env"]))
                     images[number] = before, after
                 following = number + 1 in wanted and position + 1 < len(calls) and calls[position + 1][0] == "step"
-                before = _encoded(_frame(screen, env_arguments["env"]))[0] if following else None
+                before = _encoded(render_frame(screen, env_arguments["env"]))[0] if following else None
                 if wanted <= set(images):
                     break
     except UserError:

@@ -6,29 +6,26 @@ the modules get tensors of their own again.
 """
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
-import numpy as np
 import torch
 from stable_baselines3.common.torch_layers import FlattenExtractor
 from stable_baselines3.td3.policies import TD3Policy
 from torch import Tensor, nn
 
-from td3.algorithm import Agent, ReplayBuffer, make_replay_buffer
-from td3.algorithm.networks import StackedMLP, layer_views
-from td3.algorithm.optimizer import OPTIMIZERS, NonFinite
-from td3.algorithm.step_02_actor import ActionRange, Actor
-from td3.algorithm.step_03_twin_critics import TwinCritics
-from td3.backends import cpu
+from td3.algorithm import Agent, AgentSpec, ReplayBuffer, make_replay_buffer
+from td3.algorithm.networks import layer_views
+from td3.algorithm.optimizer import NonFinite
+from td3.backends.choose import keep_threads
 from td3.config import TD3Config, TrainConfig
-from td3.engine import EagerEngine
+from td3.engine import make_engine
 from td3.libraries import library_variables
 from td3.resources import available_threads
 from td3.sb3.buffer import RowReplayBuffer
 from td3.sb3.errors import DivergedError
-from td3.training import backend_flags, make_engine
+from td3.training import backend_flags
 
 USUAL: dict[Any, dict[str, Any]] = {
     torch.optim.Adam: {"betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0, "amsgrad": False, "maximize": False},
@@ -76,7 +73,7 @@ def why_not(model: Any) -> str | None:
 @contextlib.contextmanager
 def process_settings() -> Iterator[None]:
     """What an engine needs of the process while it is made or used; threads and flags are restored afterwards."""
-    with library_variables(), backend_flags(), cpu.kept_threads():
+    with library_variables(), backend_flags(), keep_threads():
         yield
 
 
@@ -88,7 +85,7 @@ class SharedUpdates:
         self._buffer: RowReplayBuffer = model.replay_buffer
         self._generation, self._n_envs = self._buffer.generation, self._buffer.n_envs
         optimizer = "adam" if isinstance(policy.actor.optimizer, torch.optim.Adam) else "sgd"
-        self._agent = _empty_agent(policy, optimizer, self._device)
+        self._agent = _agent_like(policy, optimizer, self._device)
         self._networks = [
             (policy.actor.mu, self._agent.actor.parameters.detach()[0]),
             (policy.actor_target.mu, self._agent.actor_target.parameters[0]),
@@ -138,14 +135,12 @@ class SharedUpdates:
     def update(self, model: Any, count: int, settings: TD3Config) -> None:
         """Run so many updates of the model, at its learning rates of now."""
         rates = [float(shared.optimizer.param_groups[0]["lr"]) for shared in self._optimizers]
-        scheduled = callable(model.learning_rate) or rates[0] != rates[1]
         self.share()
         with process_settings():
-            if self._key != (settings, scheduled):
-                self._engine = self._make_engine(settings, model._n_updates, scheduled)
-                self._key = settings, scheduled
+            if self._key != settings:
+                self._engine, self._key = self._make_engine(settings, model._n_updates), settings
             engine = self._engine
-            self._set_rates(engine, rates)
+            engine.set_learning_rates(*rates)
             self._send_rows()
             if int(self._agent.updates[0]) != model._n_updates:
                 self._agent.updates[:] = model._n_updates
@@ -174,13 +169,11 @@ class SharedUpdates:
         except NonFinite as error:
             raise DivergedError(f"learning diverged: {error}. Lower learning_rate, or look at the rewards.") from None
 
-    def _make_engine(self, settings: TD3Config, updates: int, scheduled: bool) -> Any:
+    def _make_engine(self, settings: TD3Config, updates: int) -> Any:
         self._agent.updates[:] = updates
         self._rows, self._sent = self._engine_buffer(), 0
         # Another engine draws other numbers: one made later does not repeat the batches of the first.
         seed, self.seed = self.seed, (self.seed + 1) % 2**31
-        if scheduled:  # a recording would keep the first rate
-            return EagerEngine(self._agent, self._rows, [seed], settings, available_threads(), recorded=False)
         config = TrainConfig("td3.sb3", seed=seed, td3=settings, envs=self._n_envs)
         return make_engine(self._agent, self._rows, config, available_threads())
 
@@ -207,15 +200,6 @@ class SharedUpdates:
         elif new:
             self._engine.flush()
             self._rows.add_(torch.from_numpy(self._buffer.newest_rows(new)[None]).to(self._device))
-
-    def _set_rates(self, engine: Any, rates: Sequence[float]) -> None:
-        optimizers = self._agent.actor_optimizer, self._agent.critics_optimizer
-        if [optimizer.learning_rate for optimizer in optimizers] == list(rates):
-            return
-        if rates[0] == rates[1] and isinstance(engine, EagerEngine):
-            engine.set_learning_rate(rates[0])
-        for optimizer, rate in zip(optimizers, rates, strict=True):
-            optimizer.learning_rate = rate
 
 
 class _SharedOptimizer:
@@ -276,31 +260,21 @@ def _pairs(network: Any, flat: Tensor) -> list[tuple[Any, Tensor]]:
     ]
 
 
-def _empty_agent(policy: TD3Policy, optimizer: str, device: torch.device) -> Agent:
-    """An agent of the policy's sizes, with zeros for weights; its actions lie within [-1, 1], as theirs do."""
-
-    def sizes(network: Any) -> list[int]:
-        layers = linears(network)
-        return [layers[0].in_features, *(layer.out_features for layer in layers)]
-
-    def zeros(network: Any, *stack: int) -> Tensor:
-        return torch.zeros(*stack, sum(weight.numel() for weight in network.parameters()), device=device)
-
-    mu, critic = policy.actor.mu, policy.critic.q_networks[0]
-    one = torch.ones(sizes(mu)[-1], device=device)
-    unit = ActionRange(-one, one)
-    actor = Actor(StackedMLP(sizes(mu), zeros(mu, 1).requires_grad_()), unit)
-    critics = TwinCritics(StackedMLP(sizes(critic), zeros(critic, 2, 1).requires_grad_()))
-    make = OPTIMIZERS[optimizer]
-    return Agent(
-        actor,
-        Actor(StackedMLP(sizes(mu), zeros(mu, 1)), unit),
-        critics,
-        TwinCritics(StackedMLP(sizes(critic), zeros(critic, 2, 1))),
-        make(actor.parameters, 1.0),
-        make(critics.parameters, 1.0),
-        np.zeros(1, np.int64),
+def _agent_like(policy: TD3Policy, optimizer: str, device: torch.device) -> Agent:
+    """An agent of the policy's sizes; its actions lie within [-1, 1], as theirs do. Its weights are replaced."""
+    actor, critic = (linears(network) for network in (policy.actor.mu, policy.critic.q_networks[0]))
+    ones = [1.0] * actor[-1].out_features
+    spec = AgentSpec(
+        actor[0].in_features,
+        [-one for one in ones],
+        ones,
+        [layer.out_features for layer in actor[:-1]],
+        1e-3,
+        1e-3,
+        optimizer,
+        [layer.out_features for layer in critic[:-1]],
     )
+    return Agent.create(spec, [0], device)
 
 
 def engine_settings(model: Any, batch_size: int) -> TD3Config:

@@ -1,0 +1,145 @@
+"""`td3 COMMAND ...`: subcommands, exit codes and errors. Imports nothing heavy, so that `td3 --help` is fast."""
+
+import contextlib
+import difflib
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any, TextIO, Union
+
+import tyro
+
+from td3.cli import bench, environments, export, learn, play, reports, search, train
+from td3.cli.options import Commands, own_names
+from td3.cli.parsing import option_names, option_of, parse_arguments
+from td3.errors import ConfigError, UserError
+from td3.libraries import library_variables
+from td3.signals import sigterm_as_interrupt
+
+COMMANDS: Commands = {
+    **train.COMMANDS,
+    **play.COMMANDS,
+    **environments.COMMANDS,
+    **search.COMMANDS,
+    **export.COMMANDS,
+    **reports.COMMANDS,
+    **learn.COMMANDS,
+    **bench.COMMANDS,
+}
+COMPLETION = ("--tyro-write-completion", "--tyro-print-completion")
+"""Options of tyro that write a shell's completion script: `td3 --tyro-write-completion bash FILE`."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; a user's mistake becomes one sentence and exit code 2."""
+    with library_variables():  # before NumPy and PyTorch are imported
+        return _main(arguments)
+
+
+def _main(arguments: Sequence[str] | None) -> int:
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError):  # a path may have characters that the output's encoding lacks
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    try:
+        with sigterm_as_interrupt():
+            code = _run(words)
+        try:
+            sys.stdout.flush()
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            _close_stdout()
+            return _refused(f"the output cannot be written ({error.strerror}).")
+        return code
+    except UserError as error:
+        return _refused(str(error))
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
+        _close_stdout()
+        return 0
+    except OSError as error:  # a full disk, or a folder that was removed
+        what = error.filename or "something"  # the system does not name a file that was open already
+        return _refused(f"{what} could not be read or written ({error.strerror or error}).")
+    finally:
+        if arguments is None:  # the process ends now; a second Ctrl-C would only interrupt what packages do at exit
+            with contextlib.suppress(ValueError):  # not in the main thread
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _run(words: Sequence[str]) -> int:
+    if not words or words[0] in ("-h", "--help"):
+        return _overview(sys.stdout if words else sys.stderr)
+    if words[0] == "--version":
+        return _version()
+    if words[0] in COMPLETION and len(words) > 1:
+        tyro.cli(_subcommands(), prog="td3", args=words)  # exits
+    if words[0] == "bench" and words[1:2] in (["-h"], ["--help"]):
+        return _overview(sys.stdout)
+    kind, run = COMMANDS[_command_name(words)]
+    try:
+        return run(parse(words))
+    except ConfigError as error:  # the user knows a setting by its option
+        raise ConfigError(error.with_name(option_of(kind, error.field))) from None
+
+
+def parse(words: Sequence[str]) -> Any:
+    """The command that the arguments of `td3` stand for, as its dataclass."""
+    name = _command_name(words)
+    path, words = name.split(), own_names(words[len(name.split()) :], name)
+    defaults = {"train": train.train_defaults(words)} if name == "train" else {}
+    options = ["--help", *option_names(COMMANDS[name][0])]
+    return parse_arguments(_subcommands(defaults), "td3", [*path, *words], name, options)
+
+
+def _subcommands(defaults: dict[str, Any] | None = None) -> Any:
+    """All commands as tyro has subcommands: a union of dataclasses, and a second one below bench."""
+    top: list[Any] = []
+    below_bench: list[Any] = []
+    for name, (kind, _) in COMMANDS.items():
+        default = (defaults or {}).get(name, tyro.MISSING_NONPROP)
+        config = tyro.conf.subcommand(name.split()[-1], default=default, description=kind.__doc__)
+        (below_bench if name.startswith("bench ") else top).append(Annotated[kind, config])
+    nested: Any = Union[tuple(below_bench)]  # noqa: UP007  # the members are made here
+    measure = tyro.conf.subcommand("bench", constructor_factory=lambda: nested, description="Measure speed.")
+    return Union[(*top, Annotated[Any, measure])]
+
+
+def _command_name(words: Sequence[str]) -> str:
+    """`train`, or `bench update`."""
+    name = " ".join(words[:2]) if " ".join(words[:2]) in COMMANDS else words[0]
+    if name in COMMANDS:
+        return name
+    if name == "bench":
+        *others, last = (command.removeprefix("bench ") for command in bench.COMMANDS)
+        raise ConfigError(f"`td3 bench` measures one thing at a time: say {', '.join(others)} or {last}.")
+    near = difflib.get_close_matches(name, COMMANDS, 1)
+    hint = f"did you mean `td3 {near[0]}`?" if near else f"the commands are {', '.join(COMMANDS)}."
+    raise ConfigError(f"there is no command {name!r}: {hint}")
+
+
+def _refused(sentence: str) -> int:
+    print(f"td3: {sentence}", file=sys.stderr)
+    return 2
+
+
+def _close_stdout() -> None:
+    with contextlib.suppress(OSError):  # it may have no file descriptor
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _version() -> int:
+    from td3 import __version__
+
+    print(f"td3 {__version__}")
+    return 0
+
+
+def _overview(stream: TextIO) -> int:
+    print("td3: Twin Delayed DDPG, from one command to a trained agent\n", file=stream)
+    for name, (kind, _) in COMMANDS.items():
+        print(f"  td3 {name:<13} {(kind.__doc__ or '').split(':')[0]}", file=stream)
+    print("\ntd3 COMMAND --help says more.  Example: td3 train HalfCheetah-v5 --steps 50000", file=stream)
+    return 0 if stream is sys.stdout else 2

@@ -1,0 +1,184 @@
+"""`td3 tune` and `td3 sweep`: many runs, for settings and for statistics."""
+
+import difflib
+import json
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from td3.cli.options import Commands, EnvKwargs, EnvName
+from td3.cli.parsing import option_names
+from td3.cli.train import parse_train, train_config
+from td3.config import Device, Preset, TrainConfig
+from td3.errors import ConfigError
+
+if TYPE_CHECKING:
+    from td3.sweep import SweepRun
+
+
+@dataclass(frozen=True)
+class TuneCommand:
+    """Search for settings that suit a task: `td3 tune Pendulum-v1 --steps 10000 --trials 30`."""
+
+    env: EnvName
+    """Gymnasium's name of the environment."""
+    trials: int = 30
+    """Total number of trials; an interrupted study continues with the missing ones."""
+    steps: int = 100_000
+    """Env steps of each trial."""
+    seeds: int = 1
+    """Seeds of each trial, trained together; the objective is their mean return."""
+    seed: int = 0
+    """The first seed, the same in every trial."""
+    preset: Preset = "author"
+    """Source of the settings that are not searched; its own values are the first trial."""
+    env_kwargs: EnvKwargs = field(default_factory=dict)
+    """Arguments of the environment, as KEY=VALUE (continuous=true gravity=-5.0) or one JSON object."""
+    normalize_observations: bool = False
+    """Normalize observations by running mean and standard deviation, and clip to +-10."""
+    fields: tuple[str, ...] = (
+        *("learning_rate", "gamma", "hidden_sizes", "batch_size", "exploration_noise", "tau", "learning_starts_share"),
+    )
+    """Settings to search."""
+    eval_every: int | None = None
+    """Env steps between evaluations, at which a trial may be pruned; by default a tenth of the steps."""
+    eval_episodes: int = 10
+    """Noise-free episodes of an evaluation."""
+    device: Device = "auto"
+    """Device of networks and replay buffer; auto uses a GPU if there is one."""
+    threads: int = 0
+    """CPU threads for the updates; 0 takes what the machine allows."""
+    out: Path | None = None
+    """The study's folder; by default runs/tune/ENV."""
+    json: bool = False
+    """Print the results as one JSON object instead of text."""
+
+
+@dataclass(frozen=True)
+class SweepCommand:
+    """Train tasks x settings x seeds, here or on a Ray cluster: `td3 sweep Hopper-v5 Ant-v5 --set td3.tau=0.005,0.01`.
+
+    Each is a run in its own folder; repeating the command resumes unfinished runs.
+    """
+
+    envs: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="ENV...")]
+    """Gymnasium's names of the tasks."""
+    set: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
+    """A setting of `td3 train` and its values, as in td3.tau=0.005,0.01; several --set make all combinations."""
+    seeds: int = 5
+    """Seeds of each task and setting, each a run of its own."""
+    seed: int = 0
+    """The first seed."""
+    steps: int = 1_000_000
+    """Env steps of each run; more than before extends the runs."""
+    preset: Preset = "author"
+    """Source of the defaults under td3."""
+    out: Path = Path("runs/sweep")
+    """The sweep's folder; on a cluster, on a file system that all machines share."""
+    ray_address: str | None = None
+    """HOST:PORT of a Ray cluster; without it, the cores of this machine."""
+    cpus: int = 1
+    """CPU cores of each run, which is also its number of threads."""
+    gpus: float = 0.0
+    """GPUs of each run; 0.25 lets four runs share one, 0 trains on CPU cores."""
+    json: bool = False
+    """Print the results as one JSON object instead of text."""
+
+
+def tune_command(command: TuneCommand) -> int:
+    """Search and print every trial; after Ctrl-C the same command continues the study."""
+    from td3.tune import TuneOptions, tune
+
+    out = command.out or Path("runs") / "tune" / command.env.replace("/", "_").replace(":", "_")
+    every = max(1, command.steps // 10) if command.eval_every is None else command.eval_every
+    given = {name: getattr(command, name) for name in TuneOptions._fields if name != "eval_every"}
+    options = TuneOptions(**given, eval_every=every)
+    say = (lambda line: None) if command.json else print
+    tuning = tune(options, out, command.trials, command.device, command.threads, say)
+    figures = {name: str(v) if isinstance(v, Path) else v for name, v in tuning._asdict().items()}
+    if command.json:
+        print(json.dumps(figures))
+        return 130 if tuning.interrupted else 0
+    if tuning.interrupted:
+        print("Stopped; the same command goes on from here.")
+    print(f"{tuning.finished} trials in {tuning.path}, {tuning.pruned} of them stopped early")
+    if tuning.plot:
+        print(f"Picture: {tuning.plot}")
+    if tuning.best_config:
+        print(f"Best: trial {tuning.best_trial}, return {tuning.best_value:,.1f}")
+        named = f"{command.env} " * (":" in command.env)  # a module that is typed may be imported
+        print(f"Next: td3 train {named}--config {tuning.best_config} --seed 100")
+    return 130 if tuning.interrupted else 0
+
+
+def sweep_command(command: SweepCommand) -> int:
+    """Train all runs and print the table."""
+    from td3.callbacks.progress import sweep_lines
+    from td3.sweep import run_sweep
+
+    runs, say = sweep_runs(command), (lambda line: None) if command.json else partial(print, flush=True)
+    sweep = run_sweep(runs, command.out, command.ray_address, command.cpus, command.gpus, say)
+    if command.json:
+        failed = {o.run.name: o.reason for o in sweep.outcomes if o.reason}
+        print(json.dumps({"sweep": str(sweep.path), "results": sweep.table, "failed": failed}))
+    else:
+        print("\n".join(sweep_lines(sweep.table)))
+        print(f"The table is     {sweep.path / 'results.csv'}")
+        if any(row["seeds"] for row in sweep.table):
+            print(f"The report is    {sweep.path / 'report.html'}")
+        if any(row["unfinished"] for row in sweep.table):
+            print("Some runs are not finished: the same command goes on with them.")
+    if sweep.interrupted:
+        return 130
+    return 1 if any(outcome.reason for outcome in sweep.outcomes) else 0
+
+
+def sweep_runs(command: SweepCommand) -> "list[SweepRun]":
+    """Every task with every setting and seed, each with the configuration that `td3 train` would use."""
+    from td3.sweep import SweepRun, folder_of
+
+    for name in ("seeds", "cpus"):
+        if getattr(command, name) < 1:
+            raise ConfigError(f"must be at least 1, but {getattr(command, name)} was given.", name)
+    if not command.envs:
+        raise ConfigError("`td3 sweep` needs a task: td3 sweep HalfCheetah-v5 --seeds 5")
+    choices = [_choices(text) for text in command.set]
+    runs = []
+    for env, chosen in product(command.envs, product(*(values for _, values in choices))):
+        pairs = [(name, value) for (name, _), value in zip(choices, chosen, strict=True)]
+        words = [word for name, value in pairs for word in (f"--{name}", *value.split())]
+        setting = "_".join(
+            f"{name.removeprefix('td3.')}={value}"
+            for (name, value), (_, values) in zip(pairs, choices, strict=True)
+            if len(values) > 1
+        )
+        common = [env, "--steps", str(command.steps), "--preset", command.preset]
+        for seed in range(command.seed, command.seed + command.seeds):
+            config = train_config(parse_train([*common, "--seed", str(seed), *words]))
+            runs.append(SweepRun(env, setting, replace(config, out=folder_of(command.out, env, setting, seed))))
+    return runs
+
+
+def _choices(text: str) -> tuple[str, list[str]]:
+    """The setting and the values of one --set."""
+    name, equals, values = text.partition("=")
+    option = name.removeprefix("--").replace("_", "-")
+    found = [value.strip() for value in values.split(",")]
+    if not equals or not all(found):
+        raise ConfigError(f"--set must be a setting and its values, as in td3.tau=0.005,0.01, but {text!r} was given.")
+    if len({*found}) < len(found):
+        raise ConfigError(f"--set {text} has a value twice: each makes runs of its own.")
+    fixed = {"env", "seed", "seeds", "steps", "out", "preset"}  # options of the sweep itself
+    known = {o.removeprefix("--") for o in option_names(TrainConfig)} - fixed
+    if option not in known:
+        near = difflib.get_close_matches(option, known, 1)
+        hint = f"did you mean {near[0]}?" if near else "`td3 train --help` lists what there is."
+        raise ConfigError(f"--set cannot vary {name!r}: {hint}")
+    return option, found
+
+
+COMMANDS: Commands = {"tune": (TuneCommand, tune_command), "sweep": (SweepCommand, sweep_command)}
