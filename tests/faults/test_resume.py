@@ -121,7 +121,7 @@ def test_evaluations_that_were_under_way_in_processes_are_not_lost(tmp_path, mon
         workers = Slow(make, config.member_seeds, config.eval_episodes, 1)
         return ProcessVectorEnv(make, config.seeds * config.envs, 1), workers, WorkerBackend("processes", 1)
 
-    monkeypatch.setattr("td3.training.trainer.make_vector_envs", beside)
+    monkeypatch.setattr("td3.training.parts.make_vector_envs", beside)
     stopped(tmp_path / "cut", 350, seeds=2)
     checkpoint, _ = Checkpoints(tmp_path / "cut").newest()
     assert checkpoint.env_steps == 300

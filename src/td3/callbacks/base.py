@@ -45,7 +45,7 @@ class Callback:
         """Another round of env steps, one of every environment, is done: keep it cheap."""
 
     def on_episode_end(self, trainer: "Trainer", episode: "Episode") -> None:
-        """An episode of training has ended: its member, return, length, whether it was truncated, and its last `info`."""
+        """An episode of training has ended: its member, return, length, whether it was truncated, its last `info`."""
 
     def on_log(self, trainer: "Trainer", rows: Sequence[dict[str, Any]]) -> None:
         """A row of metrics.csv per seed was written; `row["info"]` has the means of the episodes' infos."""
