@@ -202,7 +202,7 @@ class EvaluationWorkers:
 def held_out(episode_seed: int) -> str:
     """The purpose of episodes that no agent was selected on: those of training's evaluations choose `best`."""
     if episode_seed < 0:
-        raise ConfigError(f"--episode-seed must be a whole number of at least 0, but {episode_seed} was given.")
+        raise ConfigError(f"must be a whole number of at least 0, but {episode_seed} was given.", "episode_seed")
     return f"held-out evaluation {episode_seed}"
 
 
@@ -211,7 +211,7 @@ def evaluation_seeds(seeds: Sequence[int], episodes: int, purpose: str = "evalua
     from td3.algorithm.streams import derive_seed  # here, so that workers need not load PyTorch
 
     if episodes < 1:
-        raise ConfigError(f"episodes must be a whole number of at least 1, but {episodes!r} was given.")
+        raise ConfigError(f"must be a whole number of at least 1, but {episodes!r} was given.", "episodes")
     if len(seeds) * episodes > MOST_ENVIRONMENTS:
         raise ConfigError(
             f"{episodes:,} episodes of {len(seeds):,} seeds need as many environments, and at most "

@@ -83,7 +83,7 @@ class AgentCallback(RunCallback):
                 "seed": config.member_seeds[member],
                 "env_steps": env_steps,
                 "updates": int(agent.updates[member]),
-                "hidden_sizes": list(config.td3.hidden_sizes),
+                "hidden_sizes": list(config.td3.actor_sizes),
                 "versions": trainer.versions,
             }
             if agent.critics.encoder is not None:

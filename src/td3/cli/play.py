@@ -11,7 +11,7 @@ from td3.cli.options import Commands, RunPath, Trust
 from td3.errors import ConfigError
 
 if TYPE_CHECKING:
-    from td3.report.video import Film
+    from td3.report.video import Video
 
 
 @dataclass(frozen=True)
@@ -99,27 +99,28 @@ def evaluate_command(command: EvaluateCommand) -> int:
 
 def watch_command(command: WatchCommand) -> int:
     """Write a video of a trained agent."""
-    film = record_video(command)
+    video = record_video(command)
     if command.json:
-        print(json.dumps({"video": str(film.path), "frames": film.frames, "returns": film.returns}))
+        print(json.dumps({"video": str(video.path), "frames": video.frames, "returns": video.returns}))
     else:
-        returns = ", ".join(f"{value:,.1f}" for value in film.returns)
-        print(f"{film.path}: {film.frames} frames, return {returns}")
-        if command.gif and film.path.suffix == ".mp4":
-            print(film.path.with_suffix(".gif"))
+        returns = ", ".join(f"{value:,.1f}" for value in video.returns)
+        print(f"{video.path}: {video.frames} frames, return {returns}")
+        if command.gif and video.path.suffix == ".mp4":
+            print(video.path.with_suffix(".gif"))
     return 0
 
 
-def record_video(command: WatchCommand) -> "Film":
+def record_video(command: WatchCommand) -> "Video":
     """The video of a trained agent, and a GIF of it if asked for."""
-    from td3.report.video import film_run, to_gif
+    from td3.report.video import record_run
+    from td3.report.video_file import to_gif
 
     if command.grid and command.seed is not None:
         raise ConfigError("--grid shows all seeds and --seed chooses one: give one of the two.")
-    film = film_run(**{f.name: getattr(command, f.name) for f in fields(command) if f.name not in ("json", "gif")})
-    if command.gif and film.path.suffix == ".mp4":
-        to_gif(film.path, film.path.with_suffix(".gif"))
-    return film
+    video = record_run(**{f.name: getattr(command, f.name) for f in fields(command) if f.name not in ("json", "gif")})
+    if command.gif and video.path.suffix == ".mp4":
+        to_gif(video.path, video.path.with_suffix(".gif"))
+    return video
 
 
 COMMANDS: Commands = {"evaluate": (EvaluateCommand, evaluate_command), "watch": (WatchCommand, watch_command)}

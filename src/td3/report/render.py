@@ -54,7 +54,9 @@ def write_report(runs: Sequence[RunRecords], out: Path, margin: float = MARGIN) 
     if out.suffix != ".html":
         raise ConfigError(f"a report is written as .html, but {out} was given.")
     if not 0 < margin < 1:
-        raise ConfigError(f"margin must be within (0, 1), a share of the reference's return, but {margin} was given.")
+        raise ConfigError(
+            f"must be within (0, 1), a share of the reference's return, but {margin} was given.", "margin"
+        )
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(out, page(runs, margin).encode(errors="backslashreplace"))

@@ -279,12 +279,14 @@ def _check_sizes(state: FileDigest, shards: Sequence[Shard], facts: Mapping[str,
     if not isinstance(config, dict):
         config = {}
     td3, seeds = config.get("td3"), config.get("seeds", 1)
-    widths = td3.get("hidden_sizes") if isinstance(td3, dict) else []
-    if not isinstance(widths, list) or not all(type(number) is int for number in (seeds, *widths)):
+    given: list[Any] = [[]]
+    if isinstance(td3, dict):
+        given = [td3.get("hidden_sizes"), *(td3.get(f"{part}_hidden_sizes") or [] for part in ("actor", "critic"))]
+    if not all(isinstance(sizes, list) and all(type(size) is int for size in (seeds, *sizes)) for sizes in given):
         raise ValueError("the configuration is damaged")
     # Of every weight there are the network, its target and two moments of the optimizer, for the actor and two
     # critics, and as many again in evaluations under way; an unfinished episode keeps its actions, 64 numbers at most.
-    hidden = 64 * 4 * sum(first * second for first, second in pairwise(widths))
+    hidden = 64 * 4 * sum(first * second for sizes in given for first, second in pairwise(sizes))
     free = available_memory() or 1 << 62
     most_state, most_shard = seeds * (LARGEST_STATE + hidden + 256 * env_steps), seeds * LARGEST_ROW + 4 * SHARD_BYTES
     for name, size, most in (

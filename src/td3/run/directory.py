@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from td3.config import TrainConfig
-from td3.errors import RunError
+from td3.errors import ConfigError, RunError
 from td3.files import check_run_folder, create, open_plain, read_json, read_regular_file, write_atomically
 from td3.policy import Array
 from td3.run.agent_file import SavedAgent, load_agent
@@ -281,7 +281,10 @@ class Run:
             raise RunError(f"{self.path / 'config.json'} is damaged: it is not JSON ({error}).") from None
         if not isinstance(values, dict):
             raise RunError(f"{self.path / 'config.json'} is damaged: it is not an object.")
-        self.config = TrainConfig.from_json(values)
+        try:
+            self.config = TrainConfig.from_json(values)
+        except ConfigError as error:
+            raise ConfigError(f"{self.path / 'config.json'} cannot be used: {error}") from None
 
     def env_arguments(self, trust: bool, command: str) -> dict[str, Any]:
         """What `make_environment` is called with; `command` is what was typed, for the sentence that refuses."""

@@ -53,7 +53,8 @@ def require_room(
     needed = config.seeds * buffer_bytes(spaces, buffer_size)
     networks = config.seeds * network_bytes(spaces, config.td3)
     advice = "free some, or resume it on a machine that has more." if resumed else ""
-    require_network_memory(networks, config.td3.hidden_sizes, config.td3.batch_size, config.seeds, device, advice)
+    sizes = config.td3.critic_sizes
+    require_network_memory(networks, sizes, config.td3.batch_size, config.seeds, device, advice)
     in_host_ram = require_memory(
         needed, buffer_size, config.seeds, device, config.buffer_device, advice, reserved=networks
     )
@@ -121,9 +122,10 @@ def buffer_bytes(spaces: TaskSpaces, buffer_size: int) -> int:
 
 def network_bytes(spaces: TaskSpaces, settings: TD3Config) -> int:
     """About what the networks of one seed take: weights, targets, gradients, moments, and activations of a batch."""
-    plan, hidden = encoder_plan(spaces, settings), settings.hidden_sizes
+    plan = encoder_plan(spaces, settings)
     inputs = settings.image_features if plan else spaces.state_size
-    actor, critic = (inputs, *hidden, spaces.action_size), (inputs + spaces.action_size, *hidden, 1)
+    actor = (inputs, *settings.actor_sizes, spaces.action_size)
+    critic = (inputs + spaces.action_size, *settings.critic_sizes, 1)
     weights = sum((a + 1) * b for sizes in (actor, critic, critic) for a, b in pairwise(sizes))
     weights += sum(math.prod(shape) for shape in plan.shapes) if plan else 0
     # Of a batch: a row of every layer of the three networks, forward and backward, and the states themselves.
