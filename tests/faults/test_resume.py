@@ -234,7 +234,7 @@ SAVED = [
     *(f"agent.{name}" for name in AGENT),
     *(f"collector.{name}" for name in ("round", "states", "returns", "lengths", "episodes", "actions")),
     *("updates", "loss_sums", "logged_updates", "best_returns", "unlogged_episodes"),
-    *(f"history.{member}.{name}" for member in (0, 1) for name in ("env_steps", "returns", "lengths")),
+    *(f"history.{member}.{name}" for member in (0, 1) for name in ("env_steps", "returns", "lengths", "successes")),
 ]
 IDLE_WITHOUT_FAULTS = {"collector.faults_in_a_row", "collector.inactive", "active"}
 """Saved, but of no consequence without faults: test_environments.py, test_failed_members.py, test_frozen_seeds.py."""
