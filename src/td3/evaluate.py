@@ -167,7 +167,7 @@ class EvaluationWorkers:
                 self._begin_again()
                 continue
             except TimeoutError:
-                # Somebody else keeps the cores busy, and who runs at idle priority for everybody never has a turn.
+                # Other programs keep the cores busy, and processes at idle priority never have a turn.
                 self._idle_priority = False
                 self._play_again(wait=False)
                 continue
@@ -313,7 +313,7 @@ class _Worker:
     watched = -np.inf
     """When the time limit was set last."""
     nowhere: IO[str]
-    """Where tracebacks go that nobody needs."""
+    """Where tracebacks go that are not needed."""
 
 
 def _prepare_worker(
