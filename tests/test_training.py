@@ -164,7 +164,7 @@ def test_a_finished_run_says_so(trained):
 
 def test_nothing_but_the_runs_own_files_is_left(trained):
     files = {str(path.relative_to(trained.path)) for path in trained.path.rglob("*") if path.is_file()}
-    own = {"metrics.csv", "evaluations.csv", "evaluations.npz", "diagnostics.csv", "monitor.csv"}
+    own = {"metrics.csv", "infos.csv", "evaluations.csv", "evaluations.npz", "diagnostics.csv", "monitor.csv"}
     kept = ["best", "last", *(f"snapshots/{env_steps:09}" for env_steps in (0, 25, 50, 60))]
     agents = {f"{which}/agent.{kind}" for which in kept for kind in ("json", "safetensors")}
     seeds = {f"seed_{seed}/{name}" for seed in (0, 1) for name in own | agents}
