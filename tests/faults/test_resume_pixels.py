@@ -87,7 +87,12 @@ def test_the_list_of_saved_fields_is_complete(interrupted):
     assert checkpoint.tensors["buffer.oldest"][0] > checkpoint.facts["added"] - FIELDS["buffer_size"]
 
 
-@pytest.mark.parametrize("field", OF_PICTURES)
+QUICK = ("agent.encoder", "buffer.frames_added")
+
+
+@pytest.mark.parametrize(
+    "field", [pytest.param(name, marks=[pytest.mark.long] * (name not in QUICK)) for name in OF_PICTURES]
+)
 def test_no_saved_field_can_be_left_out(interrupted, tmp_path, monkeypatch, field):
     cut, expected = interrupted
     shutil.copytree(cut, tmp_path / "cut")
