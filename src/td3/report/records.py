@@ -60,7 +60,8 @@ class SeedRecords:
     @property
     def success_rate(self) -> float:
         """At the last evaluation; NaN where it is not known."""
-        return float(self.success_rates[-1]) if len(self.success_rates) else math.nan
+        rate = float(self.success_rates[-1]) if len(self.success_rates) else math.nan
+        return rate if math.isfinite(rate) else math.nan
 
 
 @dataclass(frozen=True)
@@ -199,7 +200,7 @@ def read_run(path: Path | str) -> RunRecords:
         steps, returns = run.evaluations(seed)
         folder = run.folder(seed)
         tables = read_table(folder / "metrics.csv", _METRICS), read_table(folder / "diagnostics.csv", _DIAGNOSTICS)
-        rates = read_table(folder / "evaluations.csv", {"env_steps": _COUNT, "success_rate": _SHARE})["success_rate"]
+        rates = read_table(folder / "evaluations.csv", _EVALUATIONS)["success_rate"]
         seeds.append(SeedRecords(seed, steps, returns, *tables, status["frozen"].get(seed), rates))
     times = read_table(run.path / "times.csv", _TIMES)
     versions = _read_versions(run.path / "versions.json")
@@ -288,6 +289,7 @@ _DIAGNOSTICS: Columns = dict.fromkeys(DIAGNOSTICS, _SIZE) | {
     **dict.fromkeys(("saturation", "stuck", "actor_dead", "critic_dead"), _SHARE),
     **dict.fromkeys(("policy_actions", "played_actions"), _histogram),
 }
+_EVALUATIONS: Columns = {"env_steps": _COUNT, "success_rate": _SHARE}
 _TIMES: Columns = {"env_steps": _COUNT, **dict.fromkeys(PARTS, _SECONDS), "device": _text}
 
 
