@@ -216,7 +216,7 @@ class _Adam(ctypes.Structure):
     _fields_ = [  # as ctypes wants it
         *_fields(
             "parameters first second steps gradient learning_rate",
-            "stack size parameters_stack gradient_stack first_stack second_stack steps_stack broken",
+            "stack size parameters_stack gradient_stack first_stack second_stack steps_stack nonfinite",
         ),
     ]
 
