@@ -80,6 +80,8 @@ KINDS = {
     "updates at the end of episodes": {"train_freq": "episode", "seeds": 2},
     "plain gradient descent": {"optimizer": "sgd", "critic_learning_rate": 1e-5, "actor_learning_rate": 1e-5},
     "more updates than steps": {"utd_ratio": 1.5},
+    "learning rates that fall": {"learning_rate_schedule": "linear"},
+    "other networks": {"activation": "elu", "actor_hidden_sizes": (9,), "critic_hidden_sizes": (8, 7)},
     "a physics engine": {"env": "Hopper-v5", "steps": 500},
     "a batch of physics engines": {"env": "Hopper-v5", "steps": 500, "seeds": 2, "envs": 2},
 }

@@ -380,6 +380,7 @@ def test_a_learning_rate_that_falls_is_followed():
     model = make(learning_rate=falling, learning_starts=0)
     model.learn(10, log_interval=None)
     np.testing.assert_allclose(asked[1:], [1 - step / 10 for step in range(1, 11)])
+    assert model._running_engine().description.startswith("Updates are recorded")
     optimizer = model._running_engine()._members[0]._agent.actor_optimizer
     assert optimizer.learning_rate == pytest.approx(0)
     still = make("Rail-v0", learning_rate=lambda remaining: 1e-12, learning_starts=0)

@@ -49,7 +49,7 @@ def write_sb3(
     settings = config.td3
     with contextlib.closing(make_environment(**config.env_arguments)) as environment:
         spaces = _Spaces(environment.observation_space, environment.action_space)
-    size = len(policy.low)
+    size, sizes = len(policy.low), {"pi": list(settings.actor_sizes), "qf": list(settings.critic_sizes)}
     model = TD3(
         "MlpPolicy",
         spaces,
@@ -64,7 +64,7 @@ def write_sb3(
         target_policy_noise=settings.target_policy_noise,
         target_noise_clip=settings.target_noise_clip,
         policy_kwargs={
-            "net_arch": {"pi": list(settings.actor_sizes), "qf": list(settings.critic_sizes)},
+            "net_arch": sizes["pi"] if sizes["pi"] == sizes["qf"] else sizes,
             "activation_fn": ACTIVATIONS[settings.activation],
             "optimizer_class": {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}[settings.optimizer],
         },

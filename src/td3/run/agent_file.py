@@ -137,7 +137,9 @@ def load_agent(folder: Path) -> SavedAgent:
             raise ValueError("the networks do not fit the spaces")
         if not len(low) == len(high) == widths[1]:
             raise ValueError("the networks do not fit the spaces")
-        is_normalized = facts["version"] == NORMALIZED_VERSION or "observation.mean" in tensors
+        is_normalized = facts["version"] == NORMALIZED_VERSION or (
+            facts["version"] == ACTIVATION_VERSION and "observation.mean" in tensors
+        )
         normalizer = _normalizer(tensors, widths[0]) if is_normalized else None
         shapes = observation_shape, action_shape
         policy = Policy(layers, low, high, *shapes, normalizer, encoder, facts.get("activation", "relu"))
