@@ -36,7 +36,7 @@ import numpy as np
 import torch
 from IPython.display import SVG, display
 
-from td3.algorithm import Agent, MemberStreams, make_replay_buffer, update
+from td3.algorithm import Agent, AgentSpec, MemberStreams, make_replay_buffer
 from td3.algorithm.step_02_actor import ActionRange, make_actor_and_target
 from td3.algorithm.step_03_twin_critics import make_twin_critics_and_targets
 from td3.algorithm.step_04_to_09_bellman_target import (
@@ -51,6 +51,7 @@ from td3.algorithm.step_10_to_12_critic_update import critic_loss, improve_criti
 from td3.algorithm.step_13_actor_update import improve_actor_
 from td3.algorithm.step_14_to_15_polyak import polyak_actor_target_, polyak_critics_target_
 from td3.config import TD3Config
+from td3.engine import update_once
 from td3.environments import make_environment
 
 torch.set_num_threads(1)
@@ -171,7 +172,7 @@ assert same(critics.parameters, critics_target.parameters)
 # All of it is kept in an `Agent`: six networks, two optimizers, a counter. From here on we use the agent's networks.
 
 # %%
-agent = Agent.create([SEED], 2, [-1.0], [1.0], SETTINGS.hidden_sizes, 1e-3, 1e-3)
+agent = Agent.create(AgentSpec(2, [-1.0], [1.0], SETTINGS.hidden_sizes, 1e-3, 1e-3), [SEED])
 random = MemberStreams([SEED])
 
 # %% [markdown]
@@ -404,16 +405,17 @@ assert torch.allclose(copied.critics_target.parameters, copied.critics.parameter
 
 # %% [markdown]
 # ## Train
-# `update` calls steps 4 to 15 in order. Around it: act with exploration noise, store, repeat. That is all of TD3.
+# `update_once` samples a batch (step 4), has `update` call steps 5 to 15 in order, and counts. Around it: act with
+# exploration noise, store, repeat. That is all of TD3.
 
 # %%
 STEPS, RANDOM_STEPS = (720, 500) if FAST else (8_000, 1_000)
 
 
-def train(improve=update, steps=STEPS, seed=SEED):
+def train(improve=update_once, steps=STEPS, seed=SEED):
     """A learner after so many env steps, and its returns along the way."""
     world = make_environment("Rail-v0")
-    learner = Agent.create([seed], 2, [-1.0], [1.0], SETTINGS.hidden_sizes, 1e-3, 1e-3)
+    learner = Agent.create(AgentSpec(2, [-1.0], [1.0], SETTINGS.hidden_sizes, 1e-3, 1e-3), [seed])
     past, numbers, noise = make_replay_buffer(1, steps, 2, 1), MemberStreams([seed]), np.random.default_rng(seed)
     state, _ = world.reset(seed=seed)
     curve = []

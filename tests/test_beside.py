@@ -81,7 +81,7 @@ def test_a_run_with_everything_in_processes_equals_the_run_in_one(tmp_path: Path
         workers = EvaluationWorkers(make, config.member_seeds, config.eval_episodes, 2)
         return ProcessVectorEnv(make, config.seeds * config.envs, 2), workers, WorkerBackend("processes", 2)
 
-    monkeypatch.setattr("td3.training.make_vector_envs", beside)
+    monkeypatch.setattr("td3.training.trainer.make_vector_envs", beside)
     spread = train_run(config(out=tmp_path / "spread"))
     for seed in (0, 1):
         for name in FILES:
@@ -102,19 +102,19 @@ def test_a_run_with_everything_in_processes_equals_the_run_in_one(tmp_path: Path
 def test_training_and_evaluation_share_the_cores(monkeypatch, seeds, threads, device, stepping, evaluating):
     """Each kind has a core for every process, beside this one; None: in this one."""
     made = {}
-    monkeypatch.setattr(training, "fastest_workers", lambda make, count: WorkerBackend())
+    monkeypatch.setattr(training.workers, "fastest_workers", lambda make, count: WorkerBackend())
     monkeypatch.setattr(
-        training,
+        training.workers,
         "place",
         lambda make, count, worker_backend, patience: made.setdefault("stepping", worker_backend.workers or None),
     )
-    monkeypatch.setattr(training, "Evaluator", lambda *arguments: made.setdefault("evaluating", None))
+    monkeypatch.setattr(training.workers, "Evaluator", lambda *arguments: made.setdefault("evaluating", None))
     monkeypatch.setattr(
-        training,
+        training.workers,
         "EvaluationWorkers",
         lambda make, seeds, episodes, workers, gamma, patience, worker_backend: made.setdefault("evaluating", workers),
     )
-    place = inspect.unwrap(training.make_vector_envs)  # its types are those of the real thing
+    place = inspect.unwrap(training.workers.make_vector_envs)  # its types are those of the real thing
     place(lambda: None, resolve("Pendulum-v1", seeds=seeds), threads, torch.device(device))
     assert made == {"stepping": stepping, "evaluating": evaluating}
 
@@ -135,17 +135,17 @@ def test_mujoco_tasks_are_stepped_in_a_batch_unless_something_else_is_asked_for(
 ):
     made = {}
     monkeypatch.setattr(
-        training,
+        training.workers,
         "place",
         lambda make, count, worker_backend, patience: made.update(stepping=worker_backend.kind),
     )
     for kind in ("Evaluator", "EvaluationWorkers"):
         monkeypatch.setattr(
-            training,
+            training.workers,
             kind,
             lambda *given: made.update(evaluating=[each for each in given if isinstance(each, WorkerBackend)]),
         )
-    place = inspect.unwrap(training.make_vector_envs)
+    place = inspect.unwrap(training.workers.make_vector_envs)
     config = resolve("HalfCheetah-v5", seeds=seeds, workers=workers)
     place(partial(make_environment, **config.env_arguments), config, 16, torch.device(device))
     expected = {

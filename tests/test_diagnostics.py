@@ -8,7 +8,7 @@ import pytest
 import torch
 from scripted import SMALL
 
-from td3.algorithm import Agent, make_replay_buffer
+from td3.algorithm import Agent, AgentSpec, make_replay_buffer
 from td3.algorithm.networks import layer_views
 from td3.algorithm.streams import derive_seed
 from td3.config import resolve
@@ -20,7 +20,7 @@ STATES, LOW, HIGH = 3, (-1.0, 0.0), (1.0, 4.0)
 
 
 def new_agent(seeds=(0,), hidden=(16, 8)) -> Agent:
-    return Agent.create(seeds, STATES, LOW, HIGH, hidden, 3e-4, 3e-4)
+    return Agent.create(AgentSpec(STATES, LOW, HIGH, hidden, 3e-4, 3e-4), seeds)
 
 
 def filled(members: int = 1, count: int = 400, capacity: int = 1_000, state_scale: float = 1.0, noise: float = 0.1):
@@ -125,7 +125,7 @@ def test_a_member_looks_the_same_alone():
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_the_numbers_do_not_depend_on_threads(threads):
-    agent, buffer = Agent.create((0,), STATES, LOW, HIGH, (256, 256), 3e-4, 3e-4), filled()
+    agent, buffer = Agent.create(AgentSpec(STATES, LOW, HIGH, (256, 256), 3e-4, 3e-4), (0,)), filled()
     used = torch.get_num_threads()
     try:
         torch.set_num_threads(1)
@@ -204,7 +204,7 @@ def test_an_engine_whose_newest_rows_still_travel_gives_the_same_diagnostics(tmp
     def graphs(agent, buffer, config, threads):
         return GraphEngine(agent, buffer, config.member_seeds, config.td3, config.envs)
 
-    monkeypatch.setattr("td3.training.make_engine", graphs)
+    monkeypatch.setattr("td3.training.trainer.make_engine", graphs)
     recorded = trained("recorded")
     for seed in plain.seeds:
         paths = [run.folder(seed) / "diagnostics.csv" for run in (plain, recorded)]

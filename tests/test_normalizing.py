@@ -16,7 +16,6 @@ from safetensors.numpy import load_file
 from scripted import SMALL, SMALL_OPTIONS
 
 import td3
-from td3 import training
 from td3.cli import main
 from td3.config import resolve
 from td3.environments import make_environment
@@ -28,6 +27,7 @@ from td3.report.stage import saved_critic
 from td3.run.agent_file import SavedAgent, load_agent
 from td3.run.checkpoints import Checkpoints
 from td3.training import resume_run, train_run
+from td3.training.state import restore
 
 FACTORS, OFFSETS = np.array([1e-3, 5e3], np.float32), np.array([1.0, -2e4], np.float32)
 
@@ -169,15 +169,14 @@ def interrupted(tmp_path_factory):
 def test_a_stopped_run_goes_on_exactly_and_needs_everything_it_saved(interrupted, forgotten, tmp_path, monkeypatch):
     cut, expected = interrupted
     shutil.copytree(cut, tmp_path / "cut")
-    real = training.Trainer._restore
 
-    def forgetful(self, checkpoint):
+    def forgetful(trainer, checkpoint):
         name = f"agent.observations.{forgotten}"
         tensors = {key: value for key, value in checkpoint.tensors.items() if key != name}
         assert (len(tensors) < len(checkpoint.tensors)) == (forgotten is not None)
-        real(self, checkpoint._replace(tensors=tensors))
+        restore(trainer, checkpoint._replace(tensors=tensors))
 
-    monkeypatch.setattr(training.Trainer, "_restore", forgetful)
+    monkeypatch.setattr("td3.training.trainer.restore", forgetful)
     if forgotten is not None:
         with pytest.raises(RunError, match=f"does not fit its run .*observations.{forgotten}"):
             resume_run(tmp_path / "cut", callbacks=[Stopping()])

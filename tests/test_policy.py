@@ -4,7 +4,7 @@ import torch
 from scripted import HIGH, LOW, linear_policy
 
 import td3
-from td3.algorithm import Agent
+from td3.algorithm import Agent, AgentSpec
 from td3.engine.eager import live_policy
 from td3.errors import UserError
 from td3.policy import Policy
@@ -15,7 +15,7 @@ BOUNDS = [((-1.0, 0.25), (3.0, 0.5)), ((-2.0, -0.4), (2.0, 0.4)), ((0.0, -100.0)
 @pytest.mark.parametrize(("low", "high"), BOUNDS)
 @pytest.mark.parametrize("hidden_sizes", [(64,), (256, 256), (400, 300)])
 def test_the_numpy_actor_equals_the_torch_actor(low, high, hidden_sizes):
-    agent = Agent.create([0, 1], 3, low, high, hidden_sizes, 1e-3, 1e-3)
+    agent = Agent.create(AgentSpec(3, low, high, hidden_sizes, 1e-3, 1e-3), [0, 1])
     states = np.random.default_rng(0).normal(size=(2, 50, 3)).astype(np.float32) * 3
     expected = agent.actor(torch.from_numpy(states)).detach().numpy()
     scale = np.float32(high) - np.float32(low)
@@ -23,7 +23,7 @@ def test_the_numpy_actor_equals_the_torch_actor(low, high, hidden_sizes):
 
 
 def test_a_live_policy_follows_the_actor():
-    agent = Agent.create([0], 3, LOW, HIGH, (8,), 1e-3, 1e-3)
+    agent = Agent.create(AgentSpec(3, LOW, HIGH, (8,), 1e-3, 1e-3), [0])
     policy, states = live_policy(agent), np.ones((1, 4, 3), np.float32)
     before = policy(states)
     with torch.no_grad():

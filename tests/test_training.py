@@ -13,12 +13,14 @@ from scripted import SMALL
 from stable_baselines3.common.monitor import Monitor, get_monitor_files
 
 import td3
+from td3.callbacks.agents import is_milestone
 from td3.callbacks.base import WarningsCallback
 from td3.config import preset_config, resolve
 from td3.environments import make_environment
 from td3.errors import ConfigError, EnvironmentFault
 from td3.run.checkpoints import Checkpoints
-from td3.training import StopSignals, is_milestone, train_run
+from td3.signals import StopSignals
+from td3.training import train_run
 
 
 def trained_with(tmp_path: Path, env: str = "Scripted-v0", **fields) -> td3.Run:

@@ -19,18 +19,24 @@ Preset = Literal["author", "paper", "course", "bullet"]
 Device = Literal["auto", "cpu", "cuda"]
 BufferDevice = Literal["auto", "gpu", "host"]
 Workers = Literal["auto", "none", "threads", "processes", "ray"]
+EngineName = Literal["auto", "eager", "recorded", "graph"]
+Activation = Literal["relu", "tanh", "elu", "leaky_relu"]
+Schedule = Literal["constant", "linear"]
 
 LARGEST_CONFIG = 1 << 20
 """Bytes of a file of settings beyond which it is not read."""
 ADDED_LATER = (
     *("save_every", "env_timeout", "buffer_device", "workers", "ray_address", "max_staleness"),
     *("env_kwargs", "normalize_observations", "pixels", "frames", "image_size", "action_repeat"),
+    "engine",
 )
 """Fields of a run that the first version did not have: its runs are read as if they had the default."""
 MOST_ENVIRONMENTS = 10_000
 """Environments of a run, to train and to evaluate in: each is made, and takes memory and time."""
 LARGEST = 2**63 - 1
 """No number of a configuration is larger: counts are kept in 64 bits."""
+SIZES = ("hidden_sizes", "actor_hidden_sizes", "critic_hidden_sizes")
+"""Fields that hold the sizes of layers; a list is as good as a tuple."""
 WARM_UP_PART = 10
 """A preset's random steps are at most one part in so many of the run, so that a short run learns too."""
 
@@ -41,10 +47,18 @@ class TD3Config:
 
     hidden_sizes: tuple[int, ...] = (256, 256)
     """Units of each hidden layer, of the actor and of each critic."""
+    actor_hidden_sizes: tuple[int, ...] | None = None
+    """Units of each hidden layer of the actor; by default those of hidden_sizes."""
+    critic_hidden_sizes: tuple[int, ...] | None = None
+    """Units of each hidden layer of each critic; by default those of hidden_sizes."""
+    activation: Activation = "relu"
+    """Activation between layers; with any other than relu, updates are slower (PyTorch's own kernels)."""
     actor_learning_rate: float = 3e-4
     """Learning rate of the actor."""
     critic_learning_rate: float = 3e-4
     """Learning rate of the critics."""
+    learning_rate_schedule: Schedule = "constant"
+    """Learning rates over the run: constant, or linear, which falls to 0 at the last env step."""
     optimizer: Literal["adam", "sgd"] = "adam"
     """adam, as in all published code, or plain sgd."""
     batch_size: int = 256
@@ -78,12 +92,29 @@ class TD3Config:
         """Refuse what cannot work, in one sentence."""
         _require(self, _TD3_RULES)
         # A list is welcome, but equal settings must make equal configurations.
-        object.__setattr__(self, "hidden_sizes", tuple(self.hidden_sizes))
+        for name in SIZES:
+            if (sizes := getattr(self, name)) is not None:
+                object.__setattr__(self, name, tuple(sizes))
         if self.batch_size > self.buffer_size:
             raise ConfigError(
                 f"batch_size ({self.batch_size}) must not exceed buffer_size ({self.buffer_size}): "
                 "make the batch smaller or the buffer larger."
             )
+
+    @property
+    def actor_sizes(self) -> tuple[int, ...]:
+        """Units of each hidden layer of the actor."""
+        return self.actor_hidden_sizes or self.hidden_sizes
+
+    @property
+    def critic_sizes(self) -> tuple[int, ...]:
+        """Units of each hidden layer of each critic."""
+        return self.critic_hidden_sizes or self.hidden_sizes
+
+    def learning_rates(self, progress: float) -> tuple[float, float]:
+        """The learning rates of the actor and of the critics; `progress` goes from 0 to 1 over the run."""
+        share = 1 - progress if self.learning_rate_schedule == "linear" else 1.0
+        return self.actor_learning_rate * share, self.critic_learning_rate * share
 
 
 @dataclass(frozen=True)
@@ -128,6 +159,8 @@ class TrainConfig:
     """With workers ray: HOST:PORT of a cluster; without it, one is started on this machine for the run."""
     max_staleness: int = 1_000
     """With workers ray: maximum policy lag, in updates, of a stored transition."""
+    engine: EngineName = "auto"
+    """Execution of updates: eager (as written), recorded (CPU) or graph (CUDA graphs, GPU); auto takes the fastest."""
     threads: int = 0
     """CPU threads for the updates; 0 takes what the machine allows."""
     tf32: bool = False
@@ -156,6 +189,12 @@ class TrainConfig:
                 raise ConfigError(
                     f"{self.seeds:,} seeds with {name} {getattr(self, name):,} need {count:,} environments, and at "
                     f"most {MOST_ENVIRONMENTS:,} are made: lower --{name.replace('_', '-')} or train fewer seeds."
+                )
+        for engine, device, needs in (("graph", "cpu", "a GPU"), ("recorded", "cuda", "a CPU")):
+            if self.engine == engine and self.device == device:
+                raise ConfigError(
+                    f"engine {engine} needs {needs}, but device is {device}: use --engine auto or eager, or another "
+                    "--device."
                 )
         if self.workers != "ray" and self.ray_address is not None:
             raise ConfigError(f"ray_address {self.ray_address!r} is given, but workers is not ray: add --workers ray.")
@@ -221,7 +260,7 @@ class TrainConfig:
             missing = {f.name for f in fields(cls)} - set(values)
             if missing:
                 raise ConfigError(f"the configuration is damaged: it lacks {', '.join(sorted(missing))}.")
-            td3 = {**values["td3"], "hidden_sizes": tuple(values["td3"]["hidden_sizes"])}
+            td3 = {"hidden_sizes": values["td3"]["hidden_sizes"], **values["td3"]}
             out = None if values["out"] is None else Path(values["out"])
             return cls(**{**values, "out": out, "td3": TD3Config(**td3)})
         except KeyError as error:
@@ -369,12 +408,20 @@ def _holds(rule: Callable[[Any], bool], given: Any) -> bool:
         return False
 
 
+def _are_sizes(given: Any) -> bool:
+    return len(given) > 0 and all(map(_whole(1), given))
+
+
+def _are_sizes_or_none(given: Any) -> bool:
+    return given is None or _are_sizes(given)
+
+
 _TD3_RULES: tuple[Rule, ...] = (
-    (
-        "hidden_sizes",
-        "one or more whole numbers of at least 1",
-        lambda given: len(given) > 0 and all(map(_whole(1), given)),
-    ),
+    ("hidden_sizes", "one or more whole numbers of at least 1", _are_sizes),
+    ("actor_hidden_sizes", "one or more whole numbers of at least 1", _are_sizes_or_none),
+    ("critic_hidden_sizes", "one or more whole numbers of at least 1", _are_sizes_or_none),
+    ("activation", f"one of {', '.join(get_args(Activation))}", _one_of(Activation)),
+    ("learning_rate_schedule", "constant or linear", _one_of(Schedule)),
     # With larger ones a single step could leave the range of float32.
     ("actor_learning_rate", "above 0 and at most 100", _up_to(100)),
     ("critic_learning_rate", "above 0 and at most 100", _up_to(100)),
@@ -414,6 +461,7 @@ _TRAIN_RULES: tuple[Rule, ...] = (
     ("workers", f"one of {', '.join(get_args(Workers))}", _one_of(Workers)),
     ("ray_address", "HOST:PORT", lambda given: given is None or isinstance(given, str)),
     ("max_staleness", "a whole number of at least 1", _whole(1)),
+    ("engine", f"one of {', '.join(get_args(EngineName))}", _one_of(EngineName)),
     ("threads", "a whole number from 0 to 10,000", lambda given: _whole(0)(given) and given <= 10_000),
     ("tf32", "True or False", lambda given: isinstance(given, bool)),
     ("buffer_device", f"one of {', '.join(get_args(BufferDevice))}", _one_of(BufferDevice)),

@@ -27,3 +27,30 @@ def sigterm_as_interrupt() -> Iterator[None]:
 
 def _interrupt(number: int, frame: Any) -> None:
     raise KeyboardInterrupt
+
+
+class StopSignals:
+    """Ctrl-C and a polite kill (SIGTERM) are noted, so that a round can be finished; the second one comes through.
+
+    Unless it is `deaf`: then they are not listened to.
+    """
+
+    noted = deaf = False
+
+    def __enter__(self) -> "StopSignals":
+        """Listen; in another thread than the main one there is nothing to hear."""
+        self._before: dict[int, Any] = {}
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._note) for number in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Let others listen again."""
+        for number, handler in self._before.items():
+            if handler is not None:  # not one of Python's own, and it cannot be put back
+                signal.signal(number, handler)
+
+    def _note(self, number: int, frame: Any) -> None:
+        if self.noted and not self.deaf:
+            raise KeyboardInterrupt
+        self.noted = True

@@ -5,14 +5,15 @@ import pytest
 import torch
 from jaxtyping import TypeCheckError
 
-from td3.algorithm import Agent, MemberStreams, make_replay_buffer, update
+from td3.algorithm import Agent, AgentSpec, MemberStreams, make_replay_buffer
 from td3.config import TD3Config
+from td3.engine import update_once
 
 SETTINGS = TD3Config(hidden_sizes=(16, 16), batch_size=8, buffer_size=50)
 
 
 def make_agent(seeds, optimizer="adam", dtype=torch.float32):
-    return Agent.create(seeds, 3, (-1.0, -2.0), (1.0, 3.0), (16, 16), 1e-3, 2e-3, optimizer, dtype=dtype)
+    return Agent.create(AgentSpec(3, (-1.0, -2.0), (1.0, 3.0), (16, 16), 1e-3, 2e-3, optimizer), seeds, dtype=dtype)
 
 
 def make_buffer(members, dtype=torch.float32):
@@ -83,7 +84,7 @@ def test_updating_a_member_updates_that_member_of_the_whole(optimizer):
     before = {name: tensor.clone() for name, tensor in agent.tensors().items()}
     member, streams = agent.member(1), MemberStreams((1,))
     for _ in range(4):
-        update(member, buffer.member(1), streams, SETTINGS)
+        update_once(member, buffer.member(1), streams, SETTINGS)
     assert agent.updates.tolist() == [0, 4, 0]
     for name, tensor in agent.tensors().items():
         changed = (tensor != before[name]).flatten(0, -2) if not name.endswith("steps") else tensor != before[name]
@@ -99,7 +100,7 @@ def test_a_member_learns_as_it_would_alone():
     for learner in (member, alone):
         streams = MemberStreams((1,), dtype=torch.float64)
         for _ in range(20):
-            update(learner, buffer.member(1), streams, SETTINGS)
+            update_once(learner, buffer.member(1), streams, SETTINGS)
     for name, tensor in alone.tensors().items():
         torch.testing.assert_close(member.tensors()[name], tensor, rtol=1e-10, atol=1e-12)
 
@@ -117,7 +118,7 @@ def test_a_copy_is_equal_and_shares_nothing():
     agent, buffer = make_agent((0, 1)), make_buffer(2)
     streams = MemberStreams((0, 1))
     for _ in range(5):
-        update(agent, buffer, streams, SETTINGS)
+        update_once(agent, buffer, streams, SETTINGS)
     copy = agent.copied()
     assert all_equal(copy.tensors(), agent.tensors())
     assert copy.updates.tolist() == [5, 5]

@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 import torch
 
-from td3.algorithm import Agent, MemberStreams, NormalizedReplayBuffer, ReplayBuffer, update
+from td3.algorithm import Agent, AgentSpec, MemberStreams, NormalizedReplayBuffer, ReplayBuffer
 from td3.algorithm.normalizer import CLIP, LEAST_VARIANCE, Normalizer
 from td3.config import TD3Config
-from td3.engine import EagerEngine, GraphEngine, live_policy, max_difference
+from td3.engine import EagerEngine, GraphEngine, live_policy, max_difference, update_once
 from td3.policy import CLIP as POLICY_CLIP
 
 SETTINGS = TD3Config(hidden_sizes=(8, 8), batch_size=16)
@@ -22,7 +22,9 @@ def rows_of(generator, count=1):
 
 
 def new_agent(normalized=True, seeds=SEEDS):
-    return Agent.create(seeds, STATE, [-1.0] * ACTION, [1.0] * ACTION, (8, 8), 1e-3, 1e-3, normalized=normalized)
+    return Agent.create(
+        AgentSpec(STATE, [-1.0] * ACTION, [1.0] * ACTION, (8, 8), 1e-3, 1e-3, normalized=normalized), seeds
+    )
 
 
 def new_memory(agent, capacity=64):
@@ -121,7 +123,7 @@ def test_every_engine_learns_the_same_and_acts_alike():
             if engine is None:
                 buffer.add_(torch.from_numpy(rows))
                 acted = live_policy(agent)(states)
-                update(agent, buffer, streams, SETTINGS)
+                update_once(agent, buffer, streams, SETTINGS)
             else:
                 engine.store(rows)
                 engine.act_async(states)
@@ -156,7 +158,7 @@ def test_making_the_engine_leaves_no_trace():
 def test_recorded_graphs_follow_the_statistics():
     generator = np.random.default_rng(5)
     make = [STATE, [-1.0] * ACTION, [1.0] * ACTION, (8, 8), 1e-3, 1e-3, "adam"]
-    there, here = Agent.create(SEEDS, *make, "cuda", normalized=True), new_agent()
+    there, here = Agent.create(AgentSpec(*make, normalized=True), SEEDS, "cuda"), new_agent()
     buffer = NormalizedReplayBuffer(ReplayBuffer(2, 64, STATE, ACTION, "cuda"), there.normalizer)
     engine = GraphEngine(there, buffer, SEEDS, SETTINGS, 1)
     for _ in range(20):

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from td3.algorithm.optimizer import OPTIMIZERS, SGD, Adam, Optimizer
+from td3.backends.torch_backend import TORCH
 
 PEERS = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}
 STEPS = 50
@@ -80,7 +81,7 @@ def test_a_copy_goes_on_alike_and_shares_nothing(name):
     for gradient in gradients[:10]:
         ours.step_(gradient)
     copied_parameters = parameters.clone()
-    copy = ours.copied(copied_parameters)
+    copy = ours.copied(copied_parameters, TORCH)
     for gradient in gradients[10:]:
         copy.step_(gradient)
     assert not torch.equal(parameters, copied_parameters)

@@ -7,17 +7,19 @@ import numpy as np
 import pytest
 import torch
 
-from td3.algorithm import STEPS, Agent, MemberStreams, make_replay_buffer
+from td3.algorithm import STEPS, Agent, AgentSpec, MemberStreams, make_replay_buffer
 from td3.config import TD3Config
+from td3.engine import update_once
 
 updates = importlib.import_module("td3.algorithm.update")
+once = importlib.import_module("td3.engine.once")
 
 SETTINGS = TD3Config(hidden_sizes=(16, 16), batch_size=8, buffer_size=50)
 NAMES = {number: STEPS[number].function.__name__ for number in range(4, 16)}
 
 
 def small_world(members=1, learning_rate=1e-3):
-    agent = Agent.create(range(members), 3, (-1.0, -2.0), (1.0, 3.0), (16, 16), learning_rate, learning_rate)
+    agent = Agent.create(AgentSpec(3, (-1.0, -2.0), (1.0, 3.0), (16, 16), learning_rate, learning_rate), range(members))
     buffer = make_replay_buffer(members, 50, 3, 2)
     rows = torch.randn(members, 50, 10, generator=torch.Generator().manual_seed(0))
     rows[..., -1] = (rows[..., -1] > 1.5).float()
@@ -39,7 +41,8 @@ def calls(monkeypatch):
         return spy
 
     for number, name in NAMES.items():
-        monkeypatch.setattr(updates, name, spied(number, getattr(updates, name)))
+        module = once if number == 4 else updates
+        monkeypatch.setattr(module, name, spied(number, getattr(module, name)))
     return seen
 
 
@@ -48,14 +51,14 @@ def test_the_steps_are_called_in_order_and_the_last_three_only_in_their_turn(cal
     world = small_world()
     for number in range(1, 7):
         calls.clear()
-        updates.update(*world, replace(SETTINGS, policy_delay=delay))
+        update_once(*world, replace(SETTINGS, policy_delay=delay))
         turn = number % delay == 0
         assert [step for step, _, _ in calls] == list(range(4, 16 if turn else 13))
 
 
 def test_each_step_is_given_what_the_one_before_has_found(calls):
     agent, buffer, random = small_world()
-    updates.update(agent, buffer, random, replace(SETTINGS, policy_delay=1))
+    update_once(agent, buffer, random, replace(SETTINGS, policy_delay=1))
     given = {number: arguments for number, arguments, _ in calls}
     found = {number: result for number, _, result in calls}
     batch = found[4]
@@ -87,7 +90,7 @@ def test_each_step_is_given_what_the_one_before_has_found(calls):
 
 
 def test_what_an_update_says_of_itself_is_what_its_steps_found(calls):
-    losses = updates.update(*small_world(2), replace(SETTINGS, policy_delay=1))
+    losses = update_once(*small_world(2), replace(SETTINGS, policy_delay=1))
     found = {number: result for number, _, result in calls}
     assert torch.equal(losses.critic, found[11])
     assert torch.equal(losses.actor, found[13])
@@ -98,7 +101,7 @@ def test_what_an_update_says_of_itself_is_what_its_steps_found(calls):
 def test_updates_are_counted():
     agent, buffer, random = small_world(2)
     for number in range(1, 4):
-        updates.update(agent, buffer, random, SETTINGS)
+        update_once(agent, buffer, random, SETTINGS)
         assert agent.updates.tolist() == [number, number]
     assert agent.updates.dtype == np.int64
 
@@ -106,7 +109,7 @@ def test_updates_are_counted():
 def test_many_updates_stay_finite_and_move_every_network():
     agent, buffer, random = small_world(2)
     before = {name: tensor.clone() for name, tensor in agent.tensors().items()}
-    losses = [updates.update(agent, buffer, random, SETTINGS) for _ in range(100)]
+    losses = [update_once(agent, buffer, random, SETTINGS) for _ in range(100)]
     assert all(bool(loss.critic.isfinite().all()) for loss in losses)
     for name, tensor in agent.tensors().items():
         assert bool(tensor.isfinite().all())
@@ -117,7 +120,7 @@ def test_the_critics_learn_a_reward_that_needs_no_future():
     agent, buffer, random = small_world(learning_rate=3e-3)
     buffer.rows[..., -2] = buffer.rows[..., 0] + buffer.rows[..., 3]
     settings = replace(SETTINGS, gamma=0.0, batch_size=50)
-    losses = [float(updates.update(agent, buffer, random, settings).critic) for _ in range(300)]
+    losses = [float(update_once(agent, buffer, random, settings).critic) for _ in range(300)]
     assert np.mean(losses[-50:]) < 0.1 * np.mean(losses[:50])
 
 
@@ -137,5 +140,5 @@ def test_the_actor_learns_the_action_that_pays():
 
     new_learner = distance()
     for _ in range(1_000):
-        updates.update(agent, buffer, random, replace(SETTINGS, batch_size=50))
+        update_once(agent, buffer, random, replace(SETTINGS, batch_size=50))
     assert distance() < 0.1 * new_learner

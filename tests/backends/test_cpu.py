@@ -14,6 +14,7 @@ import torch
 from td3.algorithm.optimizer import Adam, NonFinite
 from td3.backends import compiler as c_compiler
 from td3.backends import cpu
+from td3.backends.cpu_backend import CpuBackend
 
 pytestmark = pytest.mark.skipif(cpu.why_not() is not None, reason=f"no kernels, because {cpu.why_not()}")
 
@@ -87,7 +88,7 @@ def test_the_width_of_the_machines_vectors_changes_nothing(tmp_path):
         "sizes = [(2, 40, 23, 70), (1, 33, 256, 6), (2, 40, 100, 1), (2, 23, 64, 40)];"
         "made = [cpu.product(draw(s, r, i), draw(s, i, c), torch.empty(s, r, c)) for s, r, i, c in sizes];"
         "adam = [draw(2, 1000), draw(2, 1000) * 3, draw(2, 1000), draw(2, 1000).square(), torch.ones(2)];"
-        "cpu.adam_(*adam, 1e-3, None); torch.save(made + adam, sys.argv[1])"
+        "cpu.adam_(*adam, torch.tensor(1e-3, dtype=torch.float64), None); torch.save(made + adam, sys.argv[1])"
     )
     flags = [[], ["-mno-avx512f"]] if "avx512f" in c_compiler.processor() else [[], ["-O1"]]
     found = []
@@ -184,7 +185,7 @@ def test_adam_equals_pytorchs(threads):
     cpu.set_threads(threads)
     parameters = normal(2, 3, 9_000)
     plain = parameters.double().clone().requires_grad_()
-    theirs, ours = torch.optim.Adam([plain], 3e-4), Adam(parameters[:, 1:2], 3e-4)
+    theirs, ours = torch.optim.Adam([plain], 3e-4), Adam(parameters[:, 1:2], 3e-4, CpuBackend())
     others = parameters[:, ::2].clone()
     for number in range(60):
         gradient = normal(2, 3, 9_000, seed=number) * 10 ** (number % 5 - 3)
@@ -199,17 +200,17 @@ def test_adam_equals_pytorchs(threads):
 def test_adam_follows_a_gradient_however_it_lies():
     gradient = normal(2, 20)
     dense, apart, everywhere = (normal(2, 10, seed=1) for _ in range(3))
-    Adam(dense, 1e-3).step_(gradient[:, ::2].contiguous())
-    Adam(apart, 1e-3).step_(gradient[:, ::2])
+    Adam(dense, 1e-3, CpuBackend()).step_(gradient[:, ::2].contiguous())
+    Adam(apart, 1e-3, CpuBackend()).step_(gradient[:, ::2])
     assert torch.equal(apart, dense)
-    Adam(everywhere, 1e-3).step_(torch.tensor(0.5).expand(2, 10))
+    Adam(everywhere, 1e-3, CpuBackend()).step_(torch.tensor(0.5).expand(2, 10))
     torch.testing.assert_close(everywhere, normal(2, 10, seed=1) - 1e-3, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("broken", [float("nan"), float("inf"), -1e30])
 def test_adam_refuses_what_it_cannot_square_and_changes_nothing(broken):
     parameters, gradient = normal(2, 1, 9_000), normal(2, 1, 9_000, seed=1)
-    adam = Adam(parameters, 1e-3)
+    adam = Adam(parameters, 1e-3, CpuBackend())
     adam.step_(gradient)
     before = [tensor.clone() for tensor in (parameters, *adam.state().values())]
     gradient[1, 0, -1] = broken

@@ -3,10 +3,12 @@
 import pytest
 import torch
 
-from td3.algorithm import Agent, MemberStreams, make_replay_buffer, update
+from td3.algorithm import Agent, AgentSpec, MemberStreams, make_replay_buffer
 from td3.backends import cpu
 from td3.backends import cpu_operations as instructions
+from td3.backends.torch_backend import TORCH
 from td3.config import TD3Config
+from td3.engine import update_once
 from td3.engine.recording import Recording
 
 pytestmark = pytest.mark.skipif(cpu.why_not() is not None, reason=f"no kernels, because {cpu.why_not()}")
@@ -155,26 +157,22 @@ def test_others_are_left_to_pytorch(work):
 
 
 @pytest.mark.parametrize("updates", [100, pytest.param(1_000, marks=pytest.mark.long)])
-def test_updates_by_the_kernels_are_those_of_pytorchs_operations(monkeypatch, updates):
+def test_updates_by_the_kernels_are_those_of_pytorchs_operations(updates):
     settings = TD3Config(hidden_sizes=(32, 40), batch_size=20, buffer_size=500)
-    agent = Agent.create([5], 4, [-1.0, -2.0], [1.0, 0.5], settings.hidden_sizes, 1e-3, 1e-3)
+    spec = AgentSpec(4, [-1.0, -2.0], [1.0, 0.5], settings.hidden_sizes, 1e-3, 1e-3)
+    agent, reference = Agent.create(spec, [5]), Agent.create(spec, [5], backend=TORCH)
+    assert (agent.backend.name, reference.backend.name) == ("cpu", "torch")
     buffer = make_replay_buffer(1, 500, 4, 2)
     rows = normal(1, 500, 12)
     rows[..., -1] = (rows[..., -1] > 1).float()
     buffer.add_(rows)
-    loaded, worst = cpu._load(), 0.0
+    worst = 0.0
     for number in range(updates):
-        results = []
-        for library in (loaded, (None, "a test wants it so")):
-            monkeypatch.setattr(cpu, "_load", lambda library=library: library)
-            learner, streams = agent.copied("cpu"), MemberStreams([5])
-            streams.seek(number)
-            update(learner, buffer, streams, settings)
-            results.append(learner.tensors())
-        ours, theirs = results
-        for name in ("actor", "actor_target", "critics", "critics_target"):
-            worst = max(worst, float((ours[name] - theirs[name]).norm() / theirs[name].norm()))
         for name, tensor in agent.tensors().items():
-            tensor.copy_(ours[name])
-        agent.updates[:] = number + 1
+            reference.tensors()[name].copy_(tensor)
+        for learner in (agent, reference):
+            update_once(learner, buffer, MemberStreams([5], position=number), settings)
+        for name in ("actor", "actor_target", "critics", "critics_target"):
+            ours, theirs = agent.tensors()[name], reference.tensors()[name]
+            worst = max(worst, float((ours - theirs).norm() / theirs.norm()))
     assert worst < 1e-5

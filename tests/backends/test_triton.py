@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from td3.algorithm.optimizer import OPTIMIZERS
+from td3.backends.choose import choose_backend
 
 pytestmark = [
     pytest.mark.gpu,
@@ -73,7 +74,8 @@ def test_networks_and_their_gradients_equal_double_precision():
     inputs = normal(3, 256, 23, seed=1)
     results = []
     for dtype in (torch.float32, torch.float64):
-        network = StackedMLP(sizes, single.to(dtype).requires_grad_())
+        backend = choose_backend("cuda", dtype)
+        network = StackedMLP(sizes, single.to(dtype).requires_grad_(), backend=backend)
         for broadcast in (inputs.to(dtype), inputs.to(dtype).requires_grad_()):
             outputs = network(broadcast)
             wanted = [network.parameters] + ([broadcast] if broadcast.requires_grad else [])
@@ -87,7 +89,8 @@ def test_networks_and_their_gradients_equal_double_precision():
 def test_pytorch_refuses_a_backward_after_the_buffers_were_used_again():
     from td3.algorithm.networks import StackedMLP, parameter_count
 
-    network = StackedMLP((4, 8, 2), normal(1, parameter_count((4, 8, 2))).requires_grad_())
+    parameters = normal(1, parameter_count((4, 8, 2))).requires_grad_()
+    network = StackedMLP((4, 8, 2), parameters, backend=choose_backend("cuda"))
     first = network(normal(1, 5, 4))
     network(normal(1, 5, 4, seed=1))
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
@@ -104,7 +107,7 @@ def test_adam_in_one_kernel_equals_pytorch():
     steps, active = torch.zeros(2, 3, device="cuda"), torch.ones(3, dtype=torch.int32, device="cuda")
     for step in range(50):
         gradient = normal(*parameters.shape, seed=step)
-        adam_(parameters, gradient, first, second, steps, active, 1e-3)
+        adam_(parameters, gradient, first, second, steps, active, torch.tensor(1e-3, device="cuda"))
         plain.grad = gradient
         optimizer.step()
     assert steps.tolist() == [[50.0] * 3] * 2
@@ -117,7 +120,8 @@ def test_adam_in_one_kernel_equals_pytorch():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["kernels", "plain"])
 def test_one_number_that_is_not_finite_freezes_its_member_as_a_whole_and_for_good(kind, bad, dtype):
     parameters = normal(2, 3, 3_000).to(dtype)
-    optimizer, others = (OPTIMIZERS[kind](some, 0.1) for some in (parameters, parameters[:, ::2].clone()))
+    make, backend = OPTIMIZERS[kind], choose_backend("cuda", dtype)
+    optimizer, others = (make(some, 0.1, backend) for some in (parameters, parameters[:, ::2].clone()))
     for step in range(3):
         gradient = normal(2, 3, 3_000, seed=step).to(dtype)
         if step == 1:
@@ -138,7 +142,7 @@ def tensors_of(optimizer):
 
 def test_a_lone_member_that_shares_memory_is_frozen_too():
     parameters = normal(2, 3, 100)
-    optimizer = OPTIMIZERS["adam"](parameters, 0.1)
+    optimizer = OPTIMIZERS["adam"](parameters, 0.1, choose_backend("cuda"))
     before = parameters.clone()
     optimizer.member(parameters[:, 1:2], 1).step_(torch.full((2, 1, 100), torch.inf, device="cuda"))
     assert torch.equal(parameters, before)
@@ -150,7 +154,7 @@ def test_critics_and_encoder_are_frozen_together():
     from td3.pixels.encoder import JointOptimizer
 
     critics, encoder = normal(2, 2, 50), normal(2, 70)
-    joint = JointOptimizer(OPTIMIZERS["adam"](critics, 0.1), OPTIMIZERS["adam"](encoder, 0.1))
+    joint = JointOptimizer(*(OPTIMIZERS["adam"](some, 0.1, choose_backend("cuda")) for some in (critics, encoder)))
     before = critics.clone(), encoder.clone()
     gradient = normal(2, 70, seed=3)
     gradient[1, 5] = torch.nan
@@ -178,7 +182,7 @@ def test_losses_are_added_up(members):
     from td3.algorithm.update import Losses
     from td3.engine.losses import LossSums
 
-    sums, plain = LossSums(members, "cuda"), LossSums(members)
+    sums, plain = LossSums(members, "cuda", choose_backend("cuda")), LossSums(members)
     for actor in (None, normal(members, seed=2), None):
         losses = Losses(normal(members), actor, normal(members, seed=1))
         sums.add_(losses)

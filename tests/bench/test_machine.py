@@ -5,10 +5,11 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from td3.algorithm import Agent, MemberStreams, ReplayBuffer, update
+from td3.algorithm import Agent, AgentSpec, MemberStreams, ReplayBuffer
 from td3.backends import cpu
 from td3.bench import machine
 from td3.config import TD3Config
+from td3.engine import update_once
 
 CPU = torch.device("cpu")
 
@@ -32,12 +33,12 @@ def test_the_operations_of_the_smallest_networks_by_hand(delay, flops):
 def test_the_real_update_multiplies_what_was_counted(monkeypatch):
     monkeypatch.setattr(cpu, "_load", lambda: (None, "PyTorch cannot count what our kernels do"))
     settings = TD3Config(hidden_sizes=(64, 64), batch_size=32)
-    agent = Agent.create([0], 17, [-1.0] * 6, [1.0] * 6, settings.hidden_sizes, 3e-4, 3e-4)
+    agent = Agent.create(AgentSpec(17, [-1.0] * 6, [1.0] * 6, settings.hidden_sizes, 3e-4, 3e-4), [0])
     memory, streams = ReplayBuffer(1, 100, 17, 6), MemberStreams([0])
     memory.add_(torch.randn(1, 100, 42))
     with FlopCounterMode(display=False) as counter:
         for _ in range(settings.policy_delay):
-            update(agent, memory, streams, settings)
+            update_once(agent, memory, streams, settings)
     counted = counter.get_total_flops() / settings.policy_delay
     # More by the gradient of stored states in the actor's turn, less by a product with a single column.
     assert machine.update_flops(17, 6, (64, 64), 32, 2) == pytest.approx(counted, rel=0.05)

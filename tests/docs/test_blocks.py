@@ -30,7 +30,7 @@ from td3.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]
 FILES = ["README.md", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").glob("**/*.md"))]
-SHELL, OTHER = ("sh", "bash", "console", "shell"), ("", "json", "toml", "text")
+SHELL, OTHER = ("sh", "bash", "console", "shell"), ("", "json", "toml", "text", "bibtex")
 
 NOT_RUN = {
     r"make (train|test|test-long|lint|docs|steps)": "sets up an environment and calls the tests, this one among them",
@@ -75,13 +75,13 @@ PYTHON_SIZES = {
     r"\bsteps=[\d_]+": "steps=60",
     r"\blearning_starts=[\d_]+": f"learning_starts={WARM_UP}",
     r"\bseeds=[\d_]+": "seeds=2",
-    r"(td3\.train\(\"[\w-]+\")": r'\1, hidden_sizes=(8, 8), batch_size=8, eval_episodes=1, device="cpu"',
+    r"(td3\.train\((?:\"[\w-]+\"|\w+))": r'\1, hidden_sizes=(8, 8), batch_size=8, eval_episodes=1, device="cpu"',
     r"\btotal_timesteps=[\d_]+": "total_timesteps=120",
     r"\blearn\([\d_]+": "learn(40",
     r"\bn_eval_episodes=[\d_]+": "n_eval_episodes=1",
 }
 """The same for Python: pattern and what stands there instead."""
-FROM_PYTHON = {"observation": np.zeros(17)}
+FROM_PYTHON = {"observation": np.zeros(17), "__name__": "__main__"}
 """Names that a block takes from its reader."""
 QUOTED = "@step("
 """How a Python block begins that quotes the algorithm: not a program, but every line of it must be in the source."""
@@ -89,7 +89,7 @@ ANSWERS = {"td3 doctor": (0, 1)}
 """Commands that may exit with another code than 0: a doctor finds something in so small a run."""
 TRAINING = ("td3 train", "td3 resume", "td3 sweep")
 """Commands after which there must be an agent that was updated; a study may have its trials already."""
-LONG = ("docs/cluster.md", "docs/ladder.md", "docs/performance.md", "docs/tune.md")
+LONG = ("docs/cluster.md", "docs/images.md", "docs/ladder.md", "docs/performance.md", "docs/tune.md")
 """Files whose commands take long; the README has one of each kind."""
 
 
@@ -241,6 +241,7 @@ def test_every_block_runs(file, prepared, tmp_path, monkeypatch):
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
     folder = shutil.copytree(prepared, tmp_path / "reader", symlinks=True)
     monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(folder)  # as for a script in this folder
     for block in blocks_of((ROOT / file).read_text()):
         if block.text.startswith(QUOTED):
             check_quoted(block.text)

@@ -33,12 +33,27 @@ def site(tmp_path_factory):
     return out
 
 
-@pytest.fixture(scope="module")
-def hooks():
-    spec = importlib.util.spec_from_file_location("docs_hooks", ROOT / "docs" / "_hooks.py")
+def module_of(name):
+    spec = importlib.util.spec_from_file_location(f"docs_{name}", ROOT / "docs" / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def hooks():
+    return module_of("_hooks")
+
+
+@pytest.fixture(scope="module")
+def reference():
+    return module_of("reference")
+
+
+@pytest.mark.parametrize("page", ["configuration.md", "api.md"])
+def test_generated_pages_are_what_the_code_makes(reference, page):
+    written = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    assert written == reference.with_block(page), "run `python docs/reference.py`"
 
 
 def text_of(page):
@@ -55,10 +70,10 @@ def test_every_page_is_built_and_in_the_navigation(site):
     assert not list(site.glob("*.py"))
 
 
-def test_every_setting_is_told_with_its_default(site, hooks):
+def test_every_setting_is_told_with_its_default(site, reference):
     told = text_of(site / "configuration" / "index.html")
     for kind in (TrainConfig, TD3Config):
-        said = hooks.field_docs(kind)
+        said = reference.field_docs(kind)
         assert set(said) == {f.name for f in fields(kind)}
         for f in fields(kind):
             if f.name == "td3":
@@ -67,7 +82,7 @@ def test_every_setting_is_told_with_its_default(site, hooks):
             assert said[f.name].replace("`", "") in told, f.name
             if f.name not in ("env", "env_kwargs"):
                 prefix = "--" if kind is TrainConfig else "--td3."
-                assert f"{prefix}{f.name.replace('_', '-')} {hooks._shown(f.default)}" in told, f.name
+                assert f"{prefix}{f.name.replace('_', '-')} {reference._shown(f.default)}" in told, f.name
 
 
 def test_every_command_is_told_of(site):
@@ -121,9 +136,11 @@ def test_pages_that_come_later_find_their_place(hooks, tmp_path):
         (tmp_path / name).write_text("# A page\n")
     nav = hooks.on_config({"docs_dir": str(tmp_path)})["nav"]
     assert nav == [
-        {"Start": ["index.md"]},
+        {"Tutorials": ["index.md"]},
         {"How to": ["train.md", "report.md"]},
         {"Reference": []},
+        {"Explanation": []},
+        {"Maintainers": []},
         {"More": ["something_new.md"]},
     ]
 

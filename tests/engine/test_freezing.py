@@ -6,7 +6,7 @@ import time
 import pytest
 import torch
 
-from td3.algorithm import Agent, make_replay_buffer
+from td3.algorithm import Agent, AgentSpec, make_replay_buffer
 from td3.algorithm.optimizer import OPTIMIZERS, NonFinite
 from td3.config import TD3Config
 from td3.engine import EagerEngine, GraphEngine
@@ -21,7 +21,7 @@ def settings_of(**fields):
 
 def learners(settings, device="cpu"):
     sizes, rates = settings.hidden_sizes, (1e-3, 1e-3)
-    agent = Agent.create(SEEDS, 4, [-1.0], [1.0], sizes, *rates, settings.optimizer, device)
+    agent = Agent.create(AgentSpec(4, [-1.0], [1.0], sizes, *rates, settings.optimizer), SEEDS, device)
     buffer = make_replay_buffer(len(SEEDS), 100, 4, 1, device)
     buffer.add_(torch.randn(3, 100, 11, generator=torch.Generator().manual_seed(1)).to(device))
     return agent, buffer

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from td3.algorithm import Agent, MemberStreams, make_replay_buffer
+from td3.algorithm import Agent, AgentSpec, MemberStreams, make_replay_buffer
 from td3.config import TD3Config
 from td3.engine import TOLERANCE, EagerEngine, GraphEngine, max_difference
 from td3.engine.graph import CursorStreams
@@ -15,7 +15,9 @@ STATE = 5
 
 def learners(members, settings, device="cpu"):
     seeds = list(range(3, 3 + members))
-    agent = Agent.create(seeds, STATE, LOW, HIGH, settings.hidden_sizes, 1e-3, 1e-3, settings.optimizer, device)
+    agent = Agent.create(
+        AgentSpec(STATE, LOW, HIGH, settings.hidden_sizes, 1e-3, 1e-3, settings.optimizer), seeds, device
+    )
     return seeds, agent, make_replay_buffer(members, settings.buffer_size, STATE, len(LOW), device)
 
 

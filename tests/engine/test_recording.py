@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from td3.algorithm import Agent, MemberStreams, make_replay_buffer, update
+from td3.algorithm import Agent, AgentSpec, MemberStreams, make_replay_buffer
 from td3.algorithm.optimizer import NonFinite
 from td3.backends import cpu
 from td3.config import TD3Config
-from td3.engine import EagerEngine, max_difference
+from td3.engine import EagerEngine, max_difference, update_once
 from td3.engine import recording as recording
 from td3.engine.losses import LossSums
 from td3.engine.recording import FixedStreams, Recording
@@ -29,7 +29,7 @@ def settings_of(**changed):
 
 def learner(settings, seeds=(5,), action_size=2):
     low, high = [-1.0] * action_size, [1.0] * action_size
-    agent = Agent.create(seeds, 4, low, high, settings.hidden_sizes, 1e-3, 1e-3, settings.optimizer)
+    agent = Agent.create(AgentSpec(4, low, high, settings.hidden_sizes, 1e-3, 1e-3, settings.optimizer), seeds)
     buffer = make_replay_buffer(len(seeds), 200, 4, action_size)
     rows = torch.randn(len(seeds), 150, 10 + action_size, generator=torch.Generator().manual_seed(1))
     rows[..., -1] = (rows[..., -1] > 1).float()
@@ -53,7 +53,7 @@ def test_updates_are_those_of_plain_execution_bit_for_bit(name):
             engine.store(more.numpy() + number / 1_000)
             plain_memory.add_(more + number / 1_000)
         engine.update([1])
-        losses.add_(update(plain_agent, plain_memory, streams, settings))
+        losses.add_(update_once(plain_agent, plain_memory, streams, settings))
     assert equal(agent, plain_agent)
     assert int(agent.updates[0]) == updates
     assert engine.mean_losses([updates]) == losses.take([updates])
@@ -81,8 +81,8 @@ def test_a_new_learning_rate_is_learned_at():
     engine = EagerEngine(agent, buffer, [5], settings, 1)
     plain = EagerEngine(plain_agent, plain_memory, [5], settings, 1, recorded=False)
     for rate in (1e-3, 1e-2, 1e-2):
-        engine.set_learning_rate(rate)
-        plain.set_learning_rate(rate)
+        engine.set_learning_rates(rate, rate / 2)
+        plain.set_learning_rates(rate, rate / 2)
         engine.update([6])
         plain.update([6])
     assert equal(agent, plain_agent)
@@ -185,7 +185,7 @@ def taped_update():
     agent, buffer = learner(settings)
     streams = FixedStreams([5], 16, 2)
     streams.advance()
-    return Recording(lambda: LossSums(1).add_(update(agent, buffer, streams, settings)))
+    return Recording(lambda: LossSums(1).add_(update_once(agent, buffer, streams, settings)))
 
 
 def test_most_operations_are_called_by_pytorchs_own_functions(monkeypatch):

@@ -120,7 +120,8 @@ def test_one_address_gives_the_notebook_its_badge_and_its_source(tmp_path):
 
 def test_the_readme_opens_with_something_that_moves():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert text.index("film_light.webp") < text.index("## ")
+    assert text.index("pendulum.webp") < text.index("## ")
+    assert (ROOT / "docs" / "images" / "pendulum.webp").exists()
 
 
 def test_the_changed_versions_can_be_recorded_again(drawn):

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from td3 import training
 from td3.cli import main
 from td3.errors import ConfigError
 
@@ -81,7 +80,7 @@ def here(tmp_path, monkeypatch, trained):
     def begin(*arguments, **options):
         raise ConfigError(would)
 
-    monkeypatch.setattr(training, "_train", begin)
+    monkeypatch.setattr("td3.training.api._train", begin)
     for module, name in {
         "td3.tune.search": "_open_study",
         "td3.sweep": "run_sweep",

@@ -32,15 +32,15 @@ from faults.worlds import (
     Terminating,
     Unlucky,
 )
-from td3 import training
 from td3.cli import main
 from td3.collect.collector import Collector
+from td3.engine import EagerEngine
 from td3.environments import InProcessVectorEnv, ProcessVectorEnv, WorkerBackend, check_environment
 from td3.environments.guarded import describe
 from td3.errors import EnvironmentFault
 from td3.evaluate import EvaluationWorkers, Evaluator
 from td3.pixels.wrappers import RepeatAction
-from td3.training import train_run
+from td3.training import train_run, workers
 
 TESTS = str(Path(__file__).parents[1])
 
@@ -234,9 +234,9 @@ def test_a_training_that_cannot_be_begun_leaves_no_process_and_no_thread(tmp_pat
     def collector(*arguments):
         raise EnvironmentFault("not today")
 
-    real = training.EagerEngine.close
-    monkeypatch.setattr(training.EagerEngine, "close", lambda self: (closed.append(1), real(self)))
-    monkeypatch.setattr(training, "Collector", collector)
+    real = EagerEngine.close
+    monkeypatch.setattr(EagerEngine, "close", lambda self: (closed.append(1), real(self)))
+    monkeypatch.setattr("td3.training.trainer.Collector", collector)
     with pytest.raises(EnvironmentFault, match="not today"):
         train_run(config(tmp_path / "run", steps=120, workers="processes"))
     assert multiprocessing.active_children() == []
@@ -326,7 +326,7 @@ def test_with_workers_in_processes_evaluation_is_in_processes_too(tmp_path):
     """Also on a CPU."""
     fields = config(tmp_path / "run", env="Pendulum-v1", workers="processes", seeds=2, eval_episodes=2)
     make = partial(gym.make, "Pendulum-v1")
-    environments, evaluator, _ = training.make_vector_envs(make, fields, 2, torch.device("cpu"))
+    environments, evaluator, _ = workers.make_vector_envs(make, fields, 2, torch.device("cpu"))
     with contextlib.closing(environments), contextlib.closing(evaluator):
         assert isinstance(evaluator, Evaluator)
         assert isinstance(evaluator.environments, ProcessVectorEnv)

@@ -94,10 +94,10 @@ def only_choosing(monkeypatch):
         callbacks[0].warnings += notices
         raise Stop
 
-    monkeypatch.setattr("td3.training._probe_environment", lambda config, env_arguments: None)
-    monkeypatch.setattr("td3.training._require_room", lambda *arguments, **options: False)
-    monkeypatch.setattr("td3.training.write_facts", lambda path, values: None)
-    monkeypatch.setattr("td3.training._train", stop)
+    monkeypatch.setattr("td3.training.api.probe_environment", lambda config, env_arguments: None)
+    monkeypatch.setattr("td3.training.api.require_room", lambda *arguments, **options: False)
+    monkeypatch.setattr("td3.training.api.write_facts", lambda path, values: None)
+    monkeypatch.setattr("td3.training.api._train", stop)
 
 
 def test_every_field_of_a_manifest_may_be_wrong(copy, only_choosing):

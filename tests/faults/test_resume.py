@@ -13,16 +13,18 @@ from scripted import Scripted
 
 import td3
 from faults.fingerprint import fingerprint
-from td3 import training
+from td3.callbacks.agents import AgentCallback, is_milestone
 from td3.callbacks.base import WarningsCallback
+from td3.callbacks.checkpoints import StatusCallback
 from td3.cli import main
 from td3.config import resolve
 from td3.environments import ProcessVectorEnv, WorkerBackend
 from td3.errors import ConfigError, RunError
 from td3.evaluate import EvaluationWorkers
 from td3.run.checkpoints import Checkpoints
-from td3.run.directory import MemberWriter
+from td3.run.directory import MemberWriter, versions
 from td3.training import resume_run, train_run
+from td3.training.state import arrays_of, restore
 
 SMALL = {
     "steps": 600,
@@ -119,7 +121,7 @@ def test_evaluations_that_were_under_way_in_processes_are_not_lost(tmp_path, mon
         workers = Slow(make, config.member_seeds, config.eval_episodes, 1)
         return ProcessVectorEnv(make, config.seeds * config.envs, 1), workers, WorkerBackend("processes", 1)
 
-    monkeypatch.setattr(training, "make_vector_envs", beside)
+    monkeypatch.setattr("td3.training.trainer.make_vector_envs", beside)
     stopped(tmp_path / "cut", 350, seeds=2)
     checkpoint, _ = Checkpoints(tmp_path / "cut").newest()
     assert checkpoint.env_steps == 300
@@ -175,8 +177,8 @@ def test_an_extended_run_keeps_the_snapshots_of_both_lengths(tmp_path, steps):
     resume_run(tmp_path / "run", steps)
     kept = [int(folder.name) for folder in (tmp_path / "run" / "seed_0" / "snapshots").iterdir()]
     before, after = range(0, 201, 20), range(220, steps + 1, 20)
-    expected = [step for step in before if training.is_milestone(step, short)]
-    assert sorted(kept) == expected + [step for step in after if training.is_milestone(step, long)]
+    expected = [step for step in before if is_milestone(step, short)]
+    assert sorted(kept) == expected + [step for step in after if is_milestone(step, long)]
 
 
 def test_config_json_alone_says_what_a_run_is(tmp_path):
@@ -212,7 +214,7 @@ def test_the_seconds_of_saving_are_those_of_the_whole_run(tmp_path, monkeypatch)
 def _rows_often():
     """Rows of metrics.csv that short runs reach."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training, "LOG_EVERY", 100)
+        patch.setattr("td3.callbacks.logs.LOG_EVERY", 100)
         yield
 
 
@@ -258,17 +260,16 @@ def test_no_saved_field_can_be_left_out(interrupted, tmp_path, monkeypatch, fiel
     """Taken from birth instead, each one makes the end another, or is missed at once."""
     cut, expected = interrupted
     shutil.copytree(cut, tmp_path / "cut")
-    real = training.Trainer._restore
 
-    def forgetful(self, checkpoint):
-        birth = {**self._tensors(), "added": 0, "positions": {"0": dict.fromkeys(MemberWriter.FILES, 0)}}
+    def forgetful(trainer, checkpoint):
+        birth = {**arrays_of(trainer), "added": 0, "positions": {"0": dict.fromkeys(MemberWriter.FILES, 0)}}
         birth["positions"]["1"] = birth["positions"]["0"]
         part = "facts" if field in checkpoint.facts else "tensors"
         kept = {name: value for name, value in getattr(checkpoint, part).items() if name != field}
         kept |= {field: birth[field]} if field in birth else {}
-        real(self, checkpoint._replace(**{part: kept}))
+        restore(trainer, checkpoint._replace(**{part: kept}))
 
-    monkeypatch.setattr(training.Trainer, "_restore", forgetful)
+    monkeypatch.setattr("td3.training.trainer.restore", forgetful)
     try:
         resume_run(tmp_path / "cut", callbacks=[Stopping()])
     except RunError:
@@ -331,8 +332,8 @@ def test_an_environment_that_does_not_repeat_itself_is_found_and_said(tmp_path):
 
 def test_other_versions_are_said(tmp_path, monkeypatch):
     cut = stopped(tmp_path / "cut", 250)
-    real = training.versions()
-    monkeypatch.setattr(training, "versions", lambda: {**real, "torch": "99.0"})
+    real = versions()
+    monkeypatch.setattr("td3.training.resuming.versions", lambda: {**real, "torch": "99.0"})
     observer = Stopping()
     resume_run(cut, callbacks=[observer])
     assert observer.warnings == [f"torch {real['torch']} is now 99.0: the run goes on, but not as it would have."]
@@ -386,8 +387,8 @@ def test_a_run_directory_that_cannot_be_written_is_refused(tmp_path, capsys, mon
 
 def test_a_run_killed_after_its_last_checkpoint_is_brought_to_its_end(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(training.Trainer, "_save", lambda *arguments, **options: None)
-        patch.setattr(training.Trainer, "_write_status", lambda *arguments, **options: None)
+        patch.setattr(AgentCallback, "_save", lambda *arguments, **options: None)
+        patch.setattr(StatusCallback, "_write", lambda *arguments, **options: None)
         train_run(config(tmp_path / "cut"))
     assert not (tmp_path / "cut" / "seed_0" / "last").exists()
     resume_run(tmp_path / "cut")

@@ -146,6 +146,6 @@ def test_a_gpu_without_room_is_said_in_a_sentence(tmp_path, monkeypatch):
     def no_room(*arguments, **options):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(training, "make_replay_buffer", no_room)
+    monkeypatch.setattr("td3.training.setup.make_replay_buffer", no_room)
     with pytest.raises(ConfigError, match="the GPU has no memory left: train fewer seeds"):
         train_run(config(tmp_path / "run"))

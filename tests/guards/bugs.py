@@ -134,7 +134,8 @@ def every_member_reads_the_first_members_memory(plant: Plant) -> None:
     right = buffers.ReplayBuffer.gather
 
     def gather(self, indices):
-        return right(self, indices - self.first_rows)
+        first_rows = torch.arange(len(self.rows)).unsqueeze(1) * self.capacity
+        return right(self, indices - first_rows)
 
     plant.method(buffers.ReplayBuffer, "gather", gather)
 
@@ -205,8 +206,8 @@ def the_policy_on_disk_forgets_the_tanh(plant: Plant) -> None:
 def the_actors_target_is_the_actor_itself(plant: Plant) -> None:
     right = actors.make_actor_and_target
 
-    def make_actor_and_target(seeds, state_size, hidden_sizes, action_range):
-        actor, _ = right(seeds, state_size, hidden_sizes, action_range)
+    def make_actor_and_target(seeds, state_size, hidden_sizes, action_range, *kind):
+        actor, _ = right(seeds, state_size, hidden_sizes, action_range, *kind)
         return actor, actors.Actor(StackedMLP(actor.network.sizes, actor.parameters.detach()), action_range)
 
     plant(right, make_actor_and_target)
@@ -216,9 +217,9 @@ def the_actors_target_is_the_actor_itself(plant: Plant) -> None:
 def the_actors_target_is_born_with_weights_of_its_own(plant: Plant) -> None:
     right = actors.make_actor_and_target
 
-    def make_actor_and_target(seeds, state_size, hidden_sizes, action_range):
-        actor, _ = right(seeds, state_size, hidden_sizes, action_range)
-        _, target = right([seed + 1_000 for seed in seeds], state_size, hidden_sizes, action_range)
+    def make_actor_and_target(seeds, *sizes):
+        actor, _ = right(seeds, *sizes)
+        _, target = right([seed + 1_000 for seed in seeds], *sizes)
         return actor, target
 
     plant(right, make_actor_and_target)
@@ -350,12 +351,10 @@ def update_with(
     actor_at_every_update: bool = False,
     targets_at_every_update: bool = False,
     targets_never: bool = False,
-    first_turn: int = 0,
 ) -> Callable[..., updates.Losses]:
     """The update, with faults to choose from."""
 
-    def update(agent, buffer, random, settings):
-        batch = bellman.sample_batch(buffer, random, settings.batch_size)
+    def update(agent, batch, random, settings, move_actor):
         smoothing = (random, settings.target_policy_noise, settings.target_noise_clip, agent.actor.action_range)
         next_action = bellman.target_action(getattr(agent, next_actor), batch.next_state)
         if stored_next_action:
@@ -374,12 +373,10 @@ def update_with(
         loss = critic_update.critic_loss(q, target)
         critic_update.improve_critics_(agent.critics, agent.critics_optimizer, loss)
 
-        agent.updates += 1
-        turn = agent.updates[0] % settings.policy_delay == first_turn
         actor_loss = None
-        if turn or actor_at_every_update:
+        if move_actor or actor_at_every_update:
             actor_loss = actor_update.improve_actor_(agent.actor, agent.critics, agent.actor_optimizer, batch.state)
-        if (turn or targets_at_every_update) and not targets_never:
+        if (move_actor or targets_at_every_update) and not targets_never:
             polyak.polyak_actor_target_(agent.actor_target, agent.actor, settings.tau)
             polyak.polyak_critics_target_(agent.critics_target, agent.critics, settings.tau)
         return updates.Losses(loss.detach(), actor_loss, q.detach().mean((0, 2)))
@@ -817,11 +814,9 @@ def the_critics_climb_with_the_actor(plant: Plant) -> None:
 
 @bug("the_stored_action_has_no_influence_on_the_actor")
 def the_actor_imitates_the_stored_actions(plant: Plant) -> None:
-    def update(agent, buffer, random, settings):
-        position = dict(random._next)
-        losses = update_with()(agent, buffer, random, settings)
-        stored = bellman.sample_batch(buffer, streams.MemberStreams(random.seeds, position=position["sampling"]), 8)
-        slip = (agent.actor(stored.state) - stored.action).square().mean()
+    def update(agent, batch, random, settings, move_actor):
+        losses = update_with()(agent, batch, random, settings, move_actor)
+        slip = (agent.actor(batch.state) - batch.action).square().mean()
         (gradient,) = torch.autograd.grad(slip, agent.actor.parameters)
         agent.actor.parameters.detach().sub_(gradient, alpha=1e-3)
         return losses
@@ -847,7 +842,7 @@ def the_targets_never_move(plant: Plant) -> None:
 
 @bug("the_actor_and_the_targets_move_only_in_their_turn")
 def the_first_update_is_already_the_actors_turn(plant: Plant) -> None:
-    plant(updates.update, update_with(first_turn=1))
+    plant(updates.moves_actor, lambda updates, settings: updates % settings.policy_delay == 0)
 
 
 @bug("targets_move_by_exactly_tau", "tau_0_holds_the_targets_and_tau_1_copies")
@@ -1099,8 +1094,9 @@ def a_run_that_never_updates_says_nothing(plant: Plant) -> None:
 def the_learning_rates_are_exchanged(plant: Plant) -> None:
     right = agents.Agent.create.__func__
 
-    def create(cls, seeds, state_size, low, high, hidden_sizes, actor_rate, critic_rate, *others, **named):
-        return right(cls, seeds, state_size, low, high, hidden_sizes, critic_rate, actor_rate, *others, **named)
+    def create(cls, spec, *others, **named):
+        rates = {"actor_learning_rate": spec.critic_learning_rate, "critic_learning_rate": spec.actor_learning_rate}
+        return right(cls, replace(spec, **rates), *others, **named)
 
     plant.method(agents.Agent, "create", classmethod(create))
 

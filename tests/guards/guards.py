@@ -24,6 +24,7 @@ from jaxtyping import TypeCheckError
 from torch import Tensor
 
 from td3 import config, evaluate, training
+from td3.algorithm import AgentSpec, streams
 from td3.algorithm import agent as agents
 from td3.algorithm import optimizer as optimizers
 from td3.algorithm import step_01_replay_buffer as buffers
@@ -32,9 +33,8 @@ from td3.algorithm import step_04_to_09_bellman_target as bellman
 from td3.algorithm import step_10_to_12_critic_update as critic_update
 from td3.algorithm import step_13_actor_update as actor_update
 from td3.algorithm import step_14_to_15_polyak as polyak
-from td3.algorithm import streams
 from td3.collect import collector as collect
-from td3.engine import live_policy
+from td3.engine import live_policy, update_once
 from td3.environments import check_environment
 from td3.errors import ConfigError
 from td3.run import agent_file
@@ -84,7 +84,7 @@ def moved(before: dict[str, Tensor], agent: agents.Agent) -> set[str]:
 def learn(agent: agents.Agent, count: int, seeds: tuple[int, ...] = (0,), settings: config.TD3Config = SETTINGS):
     """Update an agent on random rows; returns the losses of each update."""
     buffer, random = worlds.filled_buffer(len(seeds), dtype=agent.actor.parameters.dtype), streams.MemberStreams(seeds)
-    return [updates.update(agent, buffer, random, settings) for _ in range(count)]
+    return [update_once(agent, buffer, random, settings) for _ in range(count)]
 
 
 # Step 1: the replay buffer
@@ -365,7 +365,7 @@ def both_twins_score_the_same_smoothed_action() -> None:
     rows, zero = torch.arange(8).unsqueeze(0), torch.zeros(1, 8, 2, dtype=torch.float64)
     # A second draw of noise would give these large numbers to one of the twins.
     numbers = worlds.FixedNumbers(rows, zero, zero + 9)
-    loss = updates.update(agent, buffer, numbers, replace(SETTINGS, policy_delay=2)).critic
+    loss = update_once(agent, buffer, numbers, replace(SETTINGS, policy_delay=2)).critic
     fresh, batch = small_agent(dtype=torch.float64), buffer.gather(rows)
     score = fresh.critics_target(batch.next_state, fresh.actor_target(batch.next_state))[0]
     expected = batch.reward + 0.99 * (1 - batch.terminated) * score
@@ -402,7 +402,7 @@ def the_online_critics_have_no_say_in_the_bellman_target() -> None:
     agent.critics.parameters.detach().zero_()
     rows = torch.arange(8).unsqueeze(0)
     numbers = worlds.FixedNumbers(rows, torch.zeros(1, 8, 2, dtype=torch.float64))
-    loss = updates.update(agent, buffer, numbers, SETTINGS).critic
+    loss = update_once(agent, buffer, numbers, SETTINGS).critic
     batch = buffer.gather(rows)
     score = agent.critics_target(batch.next_state, agent.actor_target(batch.next_state)).amin(0)
     expected = batch.reward + 0.99 * (1 - batch.terminated) * score
@@ -553,8 +553,7 @@ def the_stored_action_is_scored() -> None:
     buffer, changed = worlds.filled_buffer(), worlds.filled_buffer()
     changed.rows[..., STATE_SIZE : STATE_SIZE + ACTION_SIZE] += 1
     means = [
-        updates.update(a, m, streams.MemberStreams((0,)), SETTINGS).mean_q
-        for a, m in ((agent, buffer), (other, changed))
+        update_once(a, m, streams.MemberStreams((0,)), SETTINGS).mean_q for a, m in ((agent, buffer), (other, changed))
     ]
     assert not torch.equal(*means)
 
@@ -608,12 +607,12 @@ def members_learn_as_if_alone() -> None:
     together, buffer = small_agent((3, 4), "sgd", torch.float64), worlds.filled_buffer(2, dtype=torch.float64)
     random = streams.MemberStreams((3, 4), dtype=torch.float64)
     for _ in range(6):
-        updates.update(together, buffer, random, SETTINGS)
+        update_once(together, buffer, random, SETTINGS)
     for member, seed in enumerate((3, 4)):
         alone, own_memory = small_agent((seed,), "sgd", torch.float64), buffer.member(member)
         own_random = streams.MemberStreams((seed,), dtype=torch.float64)
         for _ in range(6):
-            updates.update(alone, own_memory, own_random, SETTINGS)
+            update_once(alone, own_memory, own_random, SETTINGS)
         whole = together.member(member).tensors()
         for name, tensor in alone.tensors().items():
             torch.testing.assert_close(tensor, whole[name], rtol=1e-12, atol=1e-13)
@@ -686,8 +685,8 @@ def the_stored_action_has_no_influence_on_the_actor() -> None:
     # Critics that cannot learn: only the actor's own turn is seen.
     for one in (agent, other):
         one.critics_optimizer = optimizers.SGD(one.critics.parameters, 0.0)
-    updates.update(agent, buffer, streams.MemberStreams((0,)), settings)
-    updates.update(other, changed, streams.MemberStreams((0,)), settings)
+    update_once(agent, buffer, streams.MemberStreams((0,)), settings)
+    update_once(other, changed, streams.MemberStreams((0,)), settings)
     assert torch.equal(agent.actor.parameters, other.actor.parameters)
 
 
@@ -732,7 +731,7 @@ def the_actor_and_the_targets_move_only_in_their_turn() -> None:
         buffer, random = worlds.filled_buffer(), streams.MemberStreams((0,))
         for number in range(1, 7):
             before = snapshot(agent)
-            losses = updates.update(agent, buffer, random, replace(SETTINGS, policy_delay=delay))
+            losses = update_once(agent, buffer, random, replace(SETTINGS, policy_delay=delay))
             turn = number % delay == 0
             everything = {"actor", "actor_target", "critics", "critics_target"}
             assert moved(before, agent) == (everything if turn else {"critics"})
@@ -745,15 +744,15 @@ def a_restored_agent_goes_on_bit_for_bit() -> None:
     buffer, settings = worlds.filled_buffer(2), SETTINGS
     steady, random = small_agent((0, 1)), streams.MemberStreams((0, 1))
     for _ in range(9):
-        updates.update(steady, buffer, random, settings)
+        update_once(steady, buffer, random, settings)
     seek = small_agent((7, 8))
     for name, tensor in seek.tensors().items():
         tensor.copy_(steady.tensors()[name])
     seek.updates[:] = steady.updates
     resumed_random = streams.MemberStreams((0, 1), position=9)
     for _ in range(9):
-        updates.update(steady, buffer, random, settings)
-        updates.update(seek, buffer, resumed_random, settings)
+        update_once(steady, buffer, random, settings)
+        update_once(seek, buffer, resumed_random, settings)
     assert same(steady.tensors(), seek.tensors())
 
 
@@ -763,11 +762,11 @@ def a_copied_agent_goes_on_bit_for_bit_in_memory_of_its_own() -> None:
     learn(agent, 9, (0, 1))
     copy, before = agent.copied(), {name: tensor.clone() for name, tensor in agent.tensors().items()}
     for _ in range(4):
-        updates.update(copy, buffer, streams.MemberStreams((0, 1), position=9), SETTINGS)
+        update_once(copy, buffer, streams.MemberStreams((0, 1), position=9), SETTINGS)
     assert same(agent.tensors(), before)
     assert agent.updates.tolist() == [9, 9]
     for _ in range(4):
-        updates.update(agent, buffer, streams.MemberStreams((0, 1), position=9), SETTINGS)
+        update_once(agent, buffer, streams.MemberStreams((0, 1), position=9), SETTINGS)
     assert same(agent.tensors(), copy.tensors())
 
 
@@ -959,8 +958,12 @@ def the_files_of_a_run_show_its_updates() -> None:
 
 CHANGED: dict[str, Any] = {
     "hidden_sizes": (16, 8),
+    "actor_hidden_sizes": (16, 8),
+    "critic_hidden_sizes": (8, 16),
+    "activation": "tanh",
     "actor_learning_rate": 2e-3,
     "critic_learning_rate": 2e-3,
+    "learning_rate_schedule": "linear",
     "optimizer": "sgd",
     "batch_size": 9,
     "buffer_size": 12,
@@ -996,11 +999,11 @@ for _field in fields(config.TD3Config):
 
 @guard
 def learning_rates_go_to_their_own_networks() -> None:
-    agent = agents.Agent.create((0,), STATE_SIZE, LOW, HIGH, (16, 16), 0.0, 1e-3)
+    agent = agents.Agent.create(AgentSpec(STATE_SIZE, LOW, HIGH, (16, 16), 0.0, 1e-3), (0,))
     before = snapshot(agent)
     learn(agent, 4)
     assert moved(before, agent) == {"critics", "critics_target"}
-    agent = agents.Agent.create((0,), STATE_SIZE, LOW, HIGH, (16, 16), 1e-3, 0.0)
+    agent = agents.Agent.create(AgentSpec(STATE_SIZE, LOW, HIGH, (16, 16), 1e-3, 0.0), (0,))
     before = snapshot(agent)
     learn(agent, 4)
     assert moved(before, agent) == {"actor", "actor_target"}

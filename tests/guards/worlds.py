@@ -12,7 +12,7 @@ import torch
 from gymnasium.spaces import Box
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from td3.algorithm import Agent, make_replay_buffer
+from td3.algorithm import Agent, AgentSpec, make_replay_buffer
 from td3.algorithm.networks import StackedMLP, parameter_count
 from td3.algorithm.step_03_twin_critics import TwinCritics
 from td3.callbacks.base import WarningsCallback
@@ -46,7 +46,7 @@ def small_agent(
 ) -> Agent:
     """Newly initialized learners with two hidden layers of sixteen."""
     rates = (learning_rate, learning_rate)
-    return Agent.create(seeds, STATE_SIZE, LOW, HIGH, (16, 16), *rates, optimizer, dtype=dtype)
+    return Agent.create(AgentSpec(STATE_SIZE, LOW, HIGH, (16, 16), *rates, optimizer), seeds, dtype=dtype)
 
 
 def random_rows(members: int = 1, count: int = 100, dtype: torch.dtype = torch.float32) -> torch.Tensor:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import td3
-from td3.algorithm import Agent
+from td3.algorithm import Agent, AgentSpec
 from td3.run.agent_file import network_tensors
 
 SEEDS = (0, 1, 2)
@@ -49,7 +49,7 @@ def test_pendulum_was_learned_by_updates(run, seed):
     assert metrics["updates"].tolist() == list(range(0, 8_001, 1_000))
     assert np.isfinite(metrics["critic_loss"][1:]).all()
     assert np.isfinite(metrics["actor_loss"][1:]).all()
-    new_learner = Agent.create([seed], 3, (-2.0,), (2.0,), run.config.td3.hidden_sizes, 1e-3, 1e-3)
+    new_learner = Agent.create(AgentSpec(3, (-2.0,), (2.0,), run.config.td3.hidden_sizes, 1e-3, 1e-3), [seed])
     grown = run.agent(seed, "last").policy.layers
     for depth, (weight, _) in enumerate(grown):
         assert np.abs(weight.T - network_tensors(new_learner, 0)[f"actor.{depth}.weight"]).mean() > 1e-3

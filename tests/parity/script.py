@@ -10,7 +10,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from td3.algorithm import Agent, ReplayBuffer, make_replay_buffer
+from td3.algorithm import Agent, AgentSpec, ReplayBuffer, make_replay_buffer
 from td3.algorithm.networks import layer_views
 from td3.config import TD3Config, preset_config
 
@@ -95,8 +95,8 @@ def make_agent(settings: TD3Config, low: Sequence[float], high: Sequence[float],
     """An agent in the middle of its life: targets lag behind, and the actors use the whole range."""
     arguments = (STATE_SIZE, low, high, settings.hidden_sizes)
     rates = (settings.actor_learning_rate, settings.critic_learning_rate, settings.optimizer)
-    agent = Agent.create([7], *arguments, *rates, dtype=dtype)
-    born, lagging = (Agent.create([seed], *arguments, *rates) for seed in (7, 8))
+    agent = Agent.create(AgentSpec(*arguments, *rates), [7], dtype=dtype)
+    born, lagging = (Agent.create(AgentSpec(*arguments, *rates), [seed]) for seed in (7, 8))
     with torch.no_grad():
         # From float32 in either case: a seed does not draw the same numbers in another type.
         agent.actor.parameters.copy_(born.actor.parameters)

@@ -10,8 +10,9 @@ import pytest
 import torch
 
 import td3.training
-from td3.algorithm import Agent, MemberStreams, ReplayBuffer, make_replay_buffer, update
+from td3.algorithm import Agent, AgentSpec, MemberStreams, ReplayBuffer, make_replay_buffer
 from td3.config import TD3Config, resolve
+from td3.engine import update_once
 from td3.run.directory import Run
 from td3.training import Trainer
 
@@ -57,7 +58,7 @@ class Trained:
                 kept.append((self, {name: tensor.clone() for name, tensor in self.agent.tensors().items()}))
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(td3.training, "Trainer", KeptTrainer)
+            patch.setattr("td3.training.api.Trainer", KeptTrainer)
             td3.training.train_run(config)
         ((training, self.born),) = kept
         self.grown, self.rows, self.updates = training.agent.tensors(), training.buffer.rows, training.agent.updates
@@ -107,7 +108,7 @@ def agent_and_memory(seeds: tuple[int, ...], settings: TD3Config) -> tuple[Agent
     """Learners of these seeds, each with the same thousand rows of its own wherever it stands."""
     low, high = (-2.0, 0.5), (1.0, 3.0)
     rates = (settings.actor_learning_rate, settings.critic_learning_rate, settings.optimizer)
-    agent = Agent.create(seeds, 5, low, high, settings.hidden_sizes, *rates)
+    agent = Agent.create(AgentSpec(5, low, high, settings.hidden_sizes, *rates), seeds)
     buffer = make_replay_buffer(len(seeds), 1_000, 5, 2)
     rows = []
     for seed in seeds:
@@ -134,7 +135,7 @@ def test_members_updated_in_one_batch_equal_members_updated_one_by_one(optimizer
     settings = TD3Config(hidden_sizes=(64, 64), batch_size=64, optimizer=optimizer)
     agent, buffer = agent_and_memory(SEEDS, settings)
     streams = MemberStreams(SEEDS)
-    batched = [update(agent, buffer, streams, settings) for _ in range(UPDATES)]
+    batched = [update_once(agent, buffer, streams, settings) for _ in range(UPDATES)]
     assert agent.updates.tolist() == [UPDATES] * len(SEEDS)
 
     for index, seed in enumerate(SEEDS):
@@ -142,7 +143,7 @@ def test_members_updated_in_one_batch_equal_members_updated_one_by_one(optimizer
         assert torch.equal(lone_memory.rows[0], buffer.rows[index])
         lone_streams = MemberStreams((seed,))
         for together in batched:
-            losses = update(lone, lone_memory, lone_streams, settings)
+            losses = update_once(lone, lone_memory, lone_streams, settings)
             assert losses.critic.item() == pytest.approx(together.critic[index].item(), abs=1e-5)
             assert losses.mean_q.item() == pytest.approx(together.mean_q[index].item(), abs=1e-5)
             assert (losses.actor is None) == (together.actor is None)
@@ -157,11 +158,11 @@ def test_slices_of_an_agent_learn_as_the_whole_agent_does():
     sliced, _ = agent_and_memory(SEEDS, settings)
     streams = MemberStreams(SEEDS)
     for _ in range(UPDATES):
-        update(whole, buffer, streams, settings)
+        update_once(whole, buffer, streams, settings)
     for index, seed in enumerate(SEEDS):
         member, own_memory, own_streams = sliced.member(index), buffer.member(index), MemberStreams((seed,))
         for _ in range(UPDATES):
-            update(member, own_memory, own_streams, settings)
+            update_once(member, own_memory, own_streams, settings)
     assert sliced.updates.tolist() == whole.updates.tolist() == [UPDATES] * len(SEEDS)
     assert largest_difference(sliced.tensors(), whole.tensors()) <= 1e-5
 

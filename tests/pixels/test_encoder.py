@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from td3.algorithm import Agent, MemberStreams, make_replay_buffer, update
+from td3.algorithm import Agent, AgentSpec, MemberStreams, make_replay_buffer
+from td3.backends.torch_backend import TORCH
 from td3.config import TD3Config
-from td3.engine import EagerEngine, live_policy
+from td3.engine import EagerEngine, live_policy, update_once
 from td3.environments import TaskSpaces
 from td3.pixels.encoder import shifted
 from td3.pixels.frame_buffer import FrameReplayBuffer
-from td3.training import encoder_plan
+from td3.training.setup import encoder_plan
 
 SETTINGS = TD3Config(hidden_sizes=(8, 8), batch_size=4, learning_starts=0, tau=0.25)
 SHAPES = {
@@ -30,7 +31,7 @@ def spaces_of(shape, frames):
 def new_learner(spaces, seeds=(0,), settings=SETTINGS):
     bounds, rates = (spaces.action_low, spaces.action_high), (1e-3, 1e-3)
     plan = encoder_plan(spaces, settings)
-    return Agent.create(seeds, spaces.state_size, *bounds, settings.hidden_sizes, *rates, encoder_plan=plan)
+    return Agent.create(AgentSpec(spaces.state_size, *bounds, settings.hidden_sizes, *rates, encoder=plan), seeds)
 
 
 def filled_buffer(spaces, members=1, rows=30):
@@ -68,7 +69,7 @@ def test_the_critics_loss_trains_it_and_the_actor_only_reads_it():
     spaces = spaces_of((3, 40, 36), 3)
     agent, buffer, streams = new_learner(spaces), filled_buffer(spaces), MemberStreams([0])
     before = {name: tensor.clone() for name, tensor in agent.tensors().items()}
-    update(agent, buffer, streams, SETTINGS)
+    update_once(agent, buffer, streams, SETTINGS)
     changed = {name for name, tensor in agent.tensors().items() if not torch.equal(tensor, before[name])}
     assert {"critics", "encoder", "critics_optimizer.encoder.first_moment"} <= changed
     assert not changed & {"actor", "actor_target", "critics_target", "encoder_target"}
@@ -76,17 +77,17 @@ def test_the_critics_loss_trains_it_and_the_actor_only_reads_it():
     class Still:
         """Critics and encoder that do not learn: what still changes is the actor's doing."""
 
-        learning_rate, active = 0.0, torch.ones(1, dtype=torch.int32)
+        learning_rate, rate, backend, active = 0.0, torch.tensor(0.0), TORCH, torch.ones(1, dtype=torch.int32)
 
         def step_(self, *gradients): ...
         def state(self): ...
         def member(self, parameters, index): ...
-        def copied(self, parameters): ...
+        def copied(self, parameters, backend): ...
 
     agent.critics_optimizer = Still()
     before = agent.critics.encoder.parameters.clone()
     actor = agent.actor.parameters.clone()
-    update(agent, buffer, streams, SETTINGS)
+    update_once(agent, buffer, streams, SETTINGS)
     assert torch.equal(agent.critics.encoder.parameters, before)
     assert not torch.equal(agent.actor.parameters, actor)
 
@@ -95,8 +96,8 @@ def test_its_target_glides_with_the_critics_target():
     spaces = spaces_of((3, 40, 36), 3)
     agent, buffer, streams = new_learner(spaces), filled_buffer(spaces), MemberStreams([0])
     born = agent.critics_target.encoder.parameters.clone()
-    update(agent, buffer, streams, SETTINGS)
-    update(agent, buffer, streams, SETTINGS)
+    update_once(agent, buffer, streams, SETTINGS)
+    update_once(agent, buffer, streams, SETTINGS)
     online, target = agent.critics.encoder.parameters.detach(), agent.critics_target.encoder.parameters
     torch.testing.assert_close(target, born + 0.25 * (online - born))
 
@@ -129,10 +130,10 @@ def test_members_learn_in_company_as_they_do_alone():
 def test_a_copy_learns_as_the_original_and_apart_from_it():
     spaces = spaces_of((3, 40, 36), 3)
     agent, buffer = new_learner(spaces), filled_buffer(spaces)
-    update(agent, buffer, MemberStreams([0]), SETTINGS)
+    update_once(agent, buffer, MemberStreams([0]), SETTINGS)
     copy = agent.copied()
     for one in (agent, copy):
-        update(one, buffer, MemberStreams([0], position=1), SETTINGS)
+        update_once(one, buffer, MemberStreams([0], position=1), SETTINGS)
     assert all(torch.equal(tensor, copy.tensors()[name]) for name, tensor in agent.tensors().items())
     assert copy.critics.encoder.parameters.data_ptr() != agent.critics.encoder.parameters.data_ptr()
     copy.critics_optimizer.learning_rate = 0.5
@@ -162,7 +163,7 @@ def test_pictures_are_moved_by_the_members_own_numbers_and_frames_together():
 
 
 def test_learning_from_vectors_has_no_trace_of_it():
-    agent = Agent.create([0], 3, (-1.0,), (1.0,), (8, 8), 1e-3, 1e-3)
+    agent = Agent.create(AgentSpec(3, (-1.0,), (1.0,), (8, 8), 1e-3, 1e-3), [0])
     assert agent.critics.encoder is None
     assert agent.critics.learning == (agent.critics.parameters,)
     assert not any("encoder" in name for name in agent.tensors())

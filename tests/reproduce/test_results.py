@@ -12,7 +12,7 @@ from td3.config import resolve
 from td3.errors import ConfigError, RunError
 from td3.reproduce.command import against, config_of, listing, reproduce, verdict_line
 from td3.reproduce.figures import Curve, figures, read_curve
-from td3.reproduce.page import BEGIN, END, tables, until
+from td3.reproduce.page import BEGIN, END, README_BEGIN, README_END, readme_table, tables, until
 from td3.reproduce.rows import ROWS, TABLES, Row, selected
 from td3.reproduce.store import store
 from td3.training import train_run
@@ -39,6 +39,12 @@ def test_a_shorter_curve_ends_at_the_step():
 def test_the_page_prints_what_the_stored_curves_give():
     text = (ROOT / "docs" / "results.md").read_text()
     assert text[text.index(BEGIN) + len(BEGIN) : text.index(END)].strip() == tables(ROOT / "results")
+
+
+def test_the_readme_prints_what_the_stored_curves_give():
+    text = (ROOT / "README.md").read_text()
+    part = text[text.index(README_BEGIN) + len(README_BEGIN) : text.index(README_END)]
+    assert part.strip() == readme_table(ROOT / "results")
 
 
 def test_every_stored_row_has_the_settings_of_its_command():

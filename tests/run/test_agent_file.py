@@ -15,7 +15,7 @@ from safetensors.numpy import load_file, save
 from scripted import HIGH, LOW
 
 import td3
-from td3.algorithm import Agent
+from td3.algorithm import Agent, AgentSpec
 from td3.environments import TaskSpaces
 from td3.errors import AgentFileError
 from td3.run import agent_file
@@ -32,7 +32,7 @@ def folder(tmp_path) -> Path:
 
 
 def new_agent() -> Agent:
-    return Agent.create([0, 1], 3, LOW, HIGH, (8, 6), 1e-3, 1e-3)
+    return Agent.create(AgentSpec(3, LOW, HIGH, (8, 6), 1e-3, 1e-3), [0, 1])
 
 
 def rewrite(folder: Path, facts=None, tensors=None) -> None:

@@ -11,12 +11,15 @@ from torch import Tensor
 from td3.algorithm.networks import StackedMLP
 from td3.algorithm.normalizer import Normalizer
 from td3.algorithm.optimizer import OPTIMIZERS, Optimizer
+from td3.algorithm.spec import AgentSpec
 from td3.algorithm.step_01_replay_buffer import Batch
 from td3.algorithm.step_02_actor import ActionRange, Actor, make_actor_and_target
 from td3.algorithm.step_03_twin_critics import TwinCritics, make_twin_critics_and_targets
 from td3.algorithm.streams import RandomStreams
-from td3.backends import cpu
-from td3.pixels.encoder import EncoderPlan, JointOptimizer, ShiftStreams, encode, make_encoder_and_target
+from td3.backends.base import Backend
+from td3.backends.choose import choose_backend
+from td3.backends.torch_backend import TORCH
+from td3.pixels.encoder import JointOptimizer, ShiftStreams, encode, make_encoder_and_target
 
 
 @dataclass
@@ -32,6 +35,8 @@ class Agent:
     updates: Int64[np.ndarray, " member"]
     normalizer: Normalizer | None = None
     """What the networks read is normalized by it; None where they read observations as they are."""
+    backend: Backend = TORCH
+    """What computes its layers and its optimizer steps, chosen when it was made."""
 
     def __post_init__(self) -> None:
         """Have both optimizers share one flag per member."""
@@ -45,43 +50,36 @@ class Agent:
     @classmethod
     def create(
         cls,
+        spec: AgentSpec,
         seeds: Sequence[int],
-        state_size: int,
-        action_low: Sequence[float],
-        action_high: Sequence[float],
-        hidden_sizes: Sequence[int],
-        actor_learning_rate: float,
-        critic_learning_rate: float,
-        optimizer: str = "adam",
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
-        normalized: bool = False,
-        encoder_plan: EncoderPlan | None = None,
+        backend: Backend | None = None,
     ) -> "Agent":
-        """Newly initialized learners, one per seed (steps 2 and 3); a member's weights depend on its own seed alone.
-
-        With the plan of an encoder, states are images, and the networks read its features.
-        """
-        if encoder_plan is not None:
-            state_size = encoder_plan.features
-        low, high = (torch.tensor(bound, dtype=dtype, device=device) for bound in (action_low, action_high))
-        actor, actor_target = make_actor_and_target(seeds, state_size, hidden_sizes, ActionRange(low, high))
-        critics, critics_target = make_twin_critics_and_targets(
-            seeds, state_size, hidden_sizes, len(action_low), device, dtype
+        """Newly initialized learners, one per seed (steps 2 and 3); a member's weights depend on its own seed alone."""
+        backend = backend or choose_backend(device, dtype, spec.activation)
+        low, high = (torch.tensor(bound, dtype=dtype, device=device) for bound in (spec.action_low, spec.action_high))
+        actor, actor_target = make_actor_and_target(
+            seeds, spec.input_size, spec.actor_hidden_sizes, ActionRange(low, high), spec.activation, backend
         )
-        make_optimizer = OPTIMIZERS[optimizer]
-        if encoder_plan is not None:
-            critics.encoder, critics_target.encoder = make_encoder_and_target(seeds, encoder_plan, device, dtype)
-        optimizers = [make_optimizer(weights, critic_learning_rate) for weights in critics.learning]
+        critic_sizes = spec.critic_hidden_sizes or spec.actor_hidden_sizes
+        critics, critics_target = make_twin_critics_and_targets(
+            seeds, spec.input_size, critic_sizes, len(low), device, dtype, spec.activation, backend
+        )
+        if spec.encoder is not None:
+            critics.encoder, critics_target.encoder = make_encoder_and_target(seeds, spec.encoder, device, dtype)
+        make_optimizer = OPTIMIZERS[spec.optimizer]
+        optimizers = [make_optimizer(weights, spec.critic_learning_rate, backend) for weights in critics.learning]
         return cls(
             actor,
             actor_target,
             critics,
             critics_target,
-            make_optimizer(actor.parameters, actor_learning_rate),
-            JointOptimizer(*optimizers) if encoder_plan else optimizers[0],
+            make_optimizer(actor.parameters, spec.actor_learning_rate, backend),
+            JointOptimizer(*optimizers) if spec.encoder else optimizers[0],
             np.zeros(len(seeds), np.int64),
-            Normalizer(len(seeds), state_size, device, dtype) if normalized else None,
+            Normalizer(len(seeds), spec.input_size, device, dtype) if spec.normalized else None,
+            backend,
         )
 
     @property
@@ -117,7 +115,7 @@ class Agent:
         def slice_of(network: StackedMLP, learns: bool) -> StackedMLP:
             # Not `detach`: members that learn in threads of their own must not share autograd's count of changes.
             parameters = network.parameters.data[..., index : index + 1, :]
-            return StackedMLP(network.sizes, parameters.requires_grad_(learns))
+            return network.with_parameters(parameters.requires_grad_(learns))
 
         action_range = self.actor.action_range
         actor = Actor(slice_of(self.actor.network, learns=True), action_range)
@@ -132,14 +130,21 @@ class Agent:
             _of_critics(critics, self.critics_optimizer, lambda own, weights: own.member(weights, index)),
             self.updates[index : index + 1],
             self.normalizer and self.normalizer.member(index),
+            self.backend,
         )
 
     def copied(self, device: torch.device | str = "cpu") -> "Agent":
         """The same learners again, in memory of their own."""
+        weights, activation = self.actor.parameters, self.actor.network.activation
+        same = torch.device(device).type == weights.device.type
+        backend = self.backend if same else choose_backend(device, weights.dtype, activation)
 
         def copy_of(network: StackedMLP) -> StackedMLP:
-            parameters = network.parameters.detach().to(device, copy=True)
-            return StackedMLP(network.sizes, parameters.requires_grad_(network.parameters.requires_grad))
+            given = network.parameters.detach()
+            # Laid out alike, so that products of matrices round alike: of one member among many, a copy has gaps too.
+            alike = torch.empty_strided(given.shape, given.stride(), dtype=given.dtype, device=device)
+            parameters = alike.copy_(given).requires_grad_(network.parameters.requires_grad)
+            return StackedMLP(network.sizes, parameters, activation, backend)
 
         low, high = (bound.to(device) for bound in (self.actor.action_range.low, self.actor.action_range.high))
         action_range = ActionRange(low, high)
@@ -151,20 +156,21 @@ class Agent:
             Actor(copy_of(self.actor_target.network), action_range),
             critics,
             TwinCritics(copy_of(self.critics_target.network), encoders[1]),
-            self.actor_optimizer.copied(actor.parameters),
-            _of_critics(critics, self.critics_optimizer, lambda own, weights: own.copied(weights)),
+            self.actor_optimizer.copied(actor.parameters, backend),
+            _of_critics(critics, self.critics_optimizer, lambda own, weights: own.copied(weights, backend)),
             self.updates.copy(),
             self.normalizer and self.normalizer.copied(device),
+            backend,
         )
+
+    def share_learning_rates(self, other: "Agent") -> None:
+        """Learn at the rates of another agent, also when they change."""
+        self.actor_optimizer.rate = other.actor_optimizer.rate
+        self.critics_optimizer.rate = other.critics_optimizer.rate
 
     def normalized(self, states: Float[Tensor, "member count state"]) -> Float[Tensor, "member count state"]:
         """States as the networks read them."""
         return states if self.normalizer is None else self.normalizer(states)
-
-    def count_update_(self) -> None:
-        """Count one more update of every member, in recordings too."""
-        self.updates += 1
-        cpu.record_call(self.count_update_)
 
     def of_active(self, tau: float) -> float | Float[Tensor, "member 1"]:
         """The Polyak share of each member: 0 for frozen ones. On a CPU these are not updated, and all have the same."""

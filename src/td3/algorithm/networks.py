@@ -1,13 +1,11 @@
 """Stacked multilayer perceptrons: one small network per member (and twin), computed together.
 
-This is the only place, with the memory's sampler, that knows how members are laid out. All parameters of all layers lie
-in one tensor `[*stack, parameter]`, so that an optimizer step or a Polyak step is a single pass over memory, and one
-member's network is a plain slice of it.
+All parameters of all layers lie in one tensor `[*stack, parameter]`, so that an optimizer step or a Polyak step is a
+single pass over memory, and one member's network is a plain slice of it. How a layer is computed is its backend's work.
 """
 
 import math
-from collections.abc import Callable, Sequence
-from importlib.util import find_spec
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, cast
 
@@ -16,22 +14,33 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from td3.backends import cpu
+from td3.backends.base import Backend
+from td3.backends.torch_backend import TORCH
 
 
 class StackedMLP:
-    """Linear layers with ReLU between them, for each position of the stack (`member`, or `twin member`).
+    """Linear layers with an activation between them, for each position of the stack (`member`, or `twin member`).
 
     Hidden activations and the parameters' gradient live in buffers that the next call writes again: run backward before
     the next forward of the same network (PyTorch refuses it otherwise), and use a gradient before the next backward.
     """
 
-    def __init__(self, sizes: Sequence[int], parameters: Float[Tensor, "*stack parameter"]) -> None:
-        self.sizes = tuple(sizes)
+    def __init__(
+        self,
+        sizes: Sequence[int],
+        parameters: Float[Tensor, "*stack parameter"],
+        activation: str = "relu",
+        backend: Backend = TORCH,
+    ) -> None:
+        self.sizes, self.activation, self.backend = tuple(sizes), activation, backend
         self.parameters = parameters
         self._flat_layers = layer_views(parameters.detach().flatten(0, -2), self.sizes)
         self._buffers: _Buffers | None = None
         self._workspace = Workspace()
+
+    def with_parameters(self, parameters: Float[Tensor, "*stack parameter"]) -> "StackedMLP":
+        """A network of the same kind with other parameters."""
+        return StackedMLP(self.sizes, parameters, self.activation, self.backend)
 
     def share_workspace(self, workspace: "Workspace") -> None:
         """Put there what need not be kept; networks that share it must not run at the same time."""
@@ -49,6 +58,12 @@ class StackedMLP:
                 bias[index].uniform_(-(inputs**-0.5), inputs**-0.5, generator=generator)
         return network
 
+    def with_hidden(self, inputs: Float[Tensor, "*any batch inputs"]) -> tuple[Tensor, list[Tensor]]:
+        """Outputs, and the activations of every hidden layer `[*stack, batch, units]` until the next call."""
+        outputs = self(inputs)
+        assert self._buffers is not None
+        return outputs, [hidden.view(*outputs.shape[:-1], -1) for hidden in self._buffers.latest]
+
     def layers(self) -> list[tuple[Tensor, Tensor]]:
         """Weight `[*stack, inputs, outputs]` and bias `[*stack, outputs]` of each layer, as views."""
         return layer_views(self.parameters, self.sizes)
@@ -60,13 +75,13 @@ class StackedMLP:
             raise ValueError(f"the network reads {wanted[0]} numbers of {wanted[1]}, not {got[0]} of {got[1]}")
         stack, batch = self.parameters.shape[:-1], inputs.shape[-2]
         given = inputs.shape[:-2]
-        ours = serves_kernels(inputs) or cpu.serves(inputs)
-        if not (ours and not inputs.requires_grad and stack[len(stack) - len(given) :] == given):
-            inputs = inputs.expand(*stack, *inputs.shape[-2:])  # our kernels need no copy for the second twin
+        repeated = self.backend.repeats_inputs and stack[len(stack) - len(given) :] == given
+        if inputs.requires_grad or not repeated:
+            inputs = inputs.expand(*stack, *inputs.shape[-2:])
         flat_inputs = inputs.reshape(-1, *inputs.shape[-2:])
         if self._buffers is None or self._buffers.batch != batch:
             self._buffers = _Buffers(self, batch, self._workspace)
-        arguments = (flat_inputs, self.parameters, self._flat_layers, self._buffers)
+        arguments = (flat_inputs, self.parameters, self._flat_layers, self._buffers, self.activation, self.backend)
         outputs = _ForwardBackward.apply(*arguments)  # type: ignore[no-untyped-call]  # torch leaves it untyped
         return cast(Tensor, outputs).view(*stack, batch, self.sizes[-1])
 
@@ -115,11 +130,10 @@ class _Buffers:
 
     def activations(self, keep: bool) -> list[Tensor]:
         """Where hidden activations go: those that a backward pass will ask for must last until then."""
-        if not keep:
-            return self.scratch
-        if self._saved_activations is None:
+        if keep and self._saved_activations is None:
             self._saved_activations = [self._like.new_empty(shape) for shape in self._shapes]
-        return self._saved_activations
+        self.latest = self._saved_activations if keep and self._saved_activations else self.scratch
+        return self.latest
 
 
 class _ForwardBackward(torch.autograd.Function):
@@ -132,136 +146,46 @@ class _ForwardBackward(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, inputs: Tensor, parameters: Tensor, layers: list[tuple[Tensor, Tensor]], buffers: _Buffers
+        ctx: Any,
+        inputs: Tensor,
+        parameters: Tensor,
+        layers: list[tuple[Tensor, Tensor]],
+        buffers: _Buffers,
+        activation: str,
+        backend: Backend,
     ) -> Tensor:
         hidden, learns = inputs, any(ctx.needs_input_grad)
         activations = buffers.activations(keep=learns)
-        for (weight, bias), activation in zip(layers, activations, strict=False):
-            hidden = _layer(hidden, weight, bias, relu=True, out=activation)
+        for (weight, bias), out in zip(layers, activations, strict=False):
+            hidden = backend.linear(hidden, weight, bias, activation, out)
         if learns:
-            ctx.layers, ctx.buffers = layers, buffers
+            ctx.layers, ctx.buffers, ctx.activation, ctx.backend = layers, buffers, activation, backend
             # Saved for autograd's own check that nobody has written to them in between.
             ctx.save_for_backward(inputs, parameters, *activations)
-        return _layer(hidden, *layers[-1], relu=False)
+        weight, bias = layers[-1]
+        return backend.linear(
+            hidden, weight, bias, None, hidden.new_empty(len(weight), hidden.shape[1], weight.shape[2])
+        )
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         inputs, _, *activations = ctx.saved_tensors
         wants_inputs, wants_parameters = ctx.needs_input_grad[:2]
         buffers = ctx.buffers
-        backward_layer = _backward_layer_by_kernels if serves_kernels(gradient) else _backward_layer
         for depth in reversed(range(len(ctx.layers))):
-            below = activations[depth - 1] if depth else inputs
-            gradient = backward_layer(
+            weight, below = ctx.layers[depth][0], activations[depth - 1] if depth else inputs
+            if depth:
+                out = buffers.scratch[depth - 1]
+            else:
+                out = gradient.new_empty(len(weight), *below.shape[1:]) if wants_inputs else None
+            gradient = ctx.backend.linear_backward(
                 gradient,
                 below,
-                ctx.layers[depth][0],
+                weight,
+                ctx.activation if depth else None,
                 buffers.layer_gradients[depth] if wants_parameters else None,
-                buffers.scratch[depth - 1] if depth else None,
-                depth > 0 or wants_inputs,
+                out,
             )
-        return (
-            gradient if wants_inputs else None,
-            buffers.parameters_gradient if wants_parameters else None,
-            None,
-            None,
-        )
-
-
-def serves_kernels(tensor: Tensor) -> bool:
-    """Whether our own GPU kernels can work on this tensor."""
-    return tensor.is_cuda and tensor.dtype == torch.float32 and _HAS_TRITON
-
-
-def _layer(inputs: Tensor, weight: Tensor, bias: Tensor, relu: bool, out: Tensor | None = None) -> Tensor:
-    """`inputs @ weight + bias` for each of the stack, cut below zero where asked for."""
-    out = inputs.new_empty(len(weight), inputs.shape[1], weight.shape[2]) if out is None else out
-    if serves_kernels(inputs):
-        from td3.backends.triton_kernels import product
-
-        return product(inputs, weight, out, bias=bias, relu=relu)
-    return _product_on_cpu(inputs)(inputs, weight, out, bias=bias, relu=relu)
-
-
-def _backward_layer(
-    gradient: Tensor,
-    below: Tensor,
-    weight: Tensor,
-    layer_gradient: tuple[Tensor, Tensor] | None,
-    hidden_gradient: Tensor | None,
-    goes_on: bool,
-) -> Tensor:
-    """From the gradient of a layer's outputs to that of its inputs, the weights' and biases' on the way.
-
-    `hidden_gradient` is the buffer for the inputs' gradient where they are another layer's outputs, cut by a ReLU.
-    """
-    product = _product_on_cpu(gradient)
-    if layer_gradient:
-        product(below.mT, gradient, layer_gradient[0], column_sums=layer_gradient[1])
-    if not goes_on:
-        return gradient
-    if hidden_gradient is None:
-        return product(gradient, weight.mT, gradient.new_empty(len(weight), *below.shape[1:]))
-    return product(gradient, weight.mT, hidden_gradient, active=below)
-
-
-def _backward_layer_by_kernels(
-    gradient: Tensor,
-    below: Tensor,
-    weight: Tensor,
-    layer_gradient: tuple[Tensor, Tensor] | None,
-    hidden_gradient: Tensor | None,
-    goes_on: bool,
-) -> Tensor:
-    """The same on a GPU; gradients of hidden units lie transposed, so that every product reads along memory."""
-    from td3.backends.triton_kernels import product
-
-    if layer_gradient:
-        product(gradient.mT, below, layer_gradient[0].mT, row_sums=layer_gradient[1])
-    if not goes_on:
-        return gradient
-    if hidden_gradient is None:
-        return product(weight, gradient.mT, gradient.new_empty(len(weight), *below.shape[1:]).mT).mT
-    transposed = hidden_gradient.view(len(weight), weight.shape[1], below.shape[1])
-    return product(weight, gradient.mT, transposed, active=below.mT).mT
-
-
-def _product_on_cpu(tensor: Tensor) -> Callable[..., Tensor]:
-    return cpu.product if cpu.serves(tensor) else _product
-
-
-def _product(
-    left: Tensor,
-    right: Tensor,
-    out: Tensor,
-    *,
-    bias: Tensor | None = None,
-    relu: bool = False,
-    active: Tensor | None = None,
-    column_sums: Tensor | None = None,
-) -> Tensor:
-    """What `cpu.product` does, by PyTorch's operations.
-
-    Products with very unequal sides are rearranged: a narrow right factor (a layer of a few outputs) is multiplied as
-    its transpose, and a column times a row element by element. MKL is two to ten times slower on them as they stand.
-    """
-    if column_sums is not None:
-        torch.sum(right, 1, out=column_sums)
-    if right.shape[-2] == 1:
-        torch.mul(left, right, out=out)
-    elif right.is_cuda or right.shape[-1] > _NARROW:
-        torch.bmm(left, right, out=out)
-    else:
-        out.copy_(torch.bmm(right.mT, left.mT).mT)
-    if bias is not None:
-        out += bias.unsqueeze(1)
-    if relu:
-        out.relu_()
-    return out if active is None else _RELU_BACKWARD(out, active, 0, grad_input=out)
-
-
-_RELU_BACKWARD = torch.ops.aten.threshold_backward.grad_input
-_HAS_TRITON = find_spec("triton") is not None
-_NARROW = 32
-"""Columns up to which the transposed product was faster (256 rows, one and two threads)."""
+        parameters_gradient = buffers.parameters_gradient if wants_parameters else None
+        return (gradient if wants_inputs else None, parameters_gradient, *[None] * 4)

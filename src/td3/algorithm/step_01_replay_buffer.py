@@ -8,9 +8,10 @@ import torch
 from jaxtyping import Float, Int, Int64
 from torch import Tensor
 
-from td3.algorithm.networks import serves_kernels
 from td3.algorithm.registry import step
+from td3.backends.base import Backend
 from td3.backends.pinned import empty_in_host_ram
+from td3.backends.torch_backend import TORCH
 
 
 class Batch(NamedTuple):
@@ -31,6 +32,9 @@ class ReplayBuffer:
     them in the host's RAM and has the GPU read them there.
     """
 
+    backend: Backend = TORCH
+    """Gathers the rows; an engine sets its agent's."""
+
     def __init__(
         self,
         members: int,
@@ -47,7 +51,6 @@ class ReplayBuffer:
         self.rows = empty(members, capacity, sum(self.widths), dtype=dtype, device=device)
         self._added = np.zeros(1, np.int64)  # an array, so that views of one member share it
         self.filled = torch.zeros((), dtype=torch.int64, device=device)
-        self.first_rows = torch.arange(members, device=device).unsqueeze(1) * capacity
 
     @property
     def added(self) -> int:
@@ -76,8 +79,8 @@ class ReplayBuffer:
     def member(self, index: int) -> "ReplayBuffer":
         """The buffer of one member only, sharing its rows (to read: only the whole buffer takes new rows)."""
         view = ReplayBuffer.__new__(ReplayBuffer)
-        view.widths, view.rows = self.widths, self.rows[index : index + 1]
-        view._added, view.filled, view.first_rows = self._added, self.filled, self.first_rows[:1]
+        view.widths, view.backend, view.rows = self.widths, self.backend, self.rows[index : index + 1]
+        view._added, view.filled = self._added, self.filled
         return view
 
     def add_(self, rows: Float[Tensor, "member count row"]) -> None:
@@ -132,13 +135,8 @@ class ReplayBuffer:
 
     def gather(self, indices: Int[Tensor, "member batch"]) -> Batch:
         """The transitions at these row numbers, each member's from its own buffer."""
-        if serves_kernels(self.rows):
-            from td3.backends.triton_kernels import gather
-
-            rows = gather(self.rows, indices)
-        else:
-            rows = self.rows.flatten(0, 1).index_select(0, (indices + self.first_rows).flatten())
-        state, action, next_state, reward, terminated = torch.split(rows.view(*indices.shape, -1), self.widths, -1)
+        rows = self.backend.gather(self.rows, indices)
+        state, action, next_state, reward, terminated = torch.split(rows, self.widths, -1)
         return Batch(state, action, reward.squeeze(-1), next_state, terminated.squeeze(-1))
 
 

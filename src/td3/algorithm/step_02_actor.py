@@ -9,6 +9,8 @@ from torch import Tensor
 from td3.algorithm.networks import StackedMLP
 from td3.algorithm.registry import step
 from td3.algorithm.streams import derive_seed
+from td3.backends.base import Backend
+from td3.backends.torch_backend import TORCH
 
 
 class ActionRange:
@@ -37,7 +39,12 @@ class Actor:
 
 @step(2, "Build the actor and its target")
 def make_actor_and_target(
-    seeds: Sequence[int], state_size: int, hidden_sizes: Sequence[int], action_range: ActionRange
+    seeds: Sequence[int],
+    state_size: int,
+    hidden_sizes: Sequence[int],
+    action_range: ActionRange,
+    activation: str = "relu",
+    backend: Backend = TORCH,
 ) -> tuple[Actor, Actor]:
     """An actor per seed, and a target that starts as its exact copy.
 
@@ -49,5 +56,5 @@ def make_actor_and_target(
     sizes = (state_size, *hidden_sizes, low.shape[0])
     generators = [torch.Generator().manual_seed(derive_seed(seed, "actor")) for seed in seeds]
     parameters = StackedMLP.initialized(sizes, generators, low.dtype).parameters.to(low.device)
-    target = Actor(StackedMLP(sizes, parameters.clone()), action_range)
-    return Actor(StackedMLP(sizes, parameters.requires_grad_()), action_range), target
+    network = StackedMLP(sizes, parameters.requires_grad_(), activation, backend)
+    return Actor(network, action_range), Actor(network.with_parameters(parameters.detach().clone()), action_range)

@@ -9,6 +9,8 @@ from torch import Tensor
 from td3.algorithm.networks import StackedMLP
 from td3.algorithm.registry import step
 from td3.algorithm.streams import derive_seed
+from td3.backends.base import Backend
+from td3.backends.torch_backend import TORCH
 from td3.pixels.encoder import Encoder
 
 
@@ -20,7 +22,7 @@ class TwinCritics:
 
     def __init__(self, network: StackedMLP, encoder: Encoder | None = None) -> None:
         self.network, self.encoder = network, encoder
-        self._first_frozen = StackedMLP(network.sizes, network.parameters.detach()[0])
+        self._first_frozen = network.with_parameters(network.parameters.detach()[0])
 
     @property
     def networks(self) -> tuple[StackedMLP, StackedMLP]:
@@ -59,6 +61,8 @@ def make_twin_critics_and_targets(
     action_size: int,
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
+    activation: str = "relu",
+    backend: Backend = TORCH,
 ) -> tuple[TwinCritics, TwinCritics]:
     """Two critics per seed, each with initial weights of its own, and targets that start as exact copies.
 
@@ -74,5 +78,5 @@ def make_twin_critics_and_targets(
         for twin in range(2)
     ]
     parameters = torch.stack(twins).to(device)
-    target = TwinCritics(StackedMLP(sizes, parameters.clone()))
-    return TwinCritics(StackedMLP(sizes, parameters.requires_grad_())), target
+    network = StackedMLP(sizes, parameters.requires_grad_(), activation, backend)
+    return TwinCritics(network), TwinCritics(network.with_parameters(parameters.detach().clone()))

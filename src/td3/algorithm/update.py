@@ -1,4 +1,4 @@
-"""One update of TD3: the steps 4 to 15, called in order."""
+"""One update of TD3: the steps 5 to 15, called in order on a batch that step 4 has sampled."""
 
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -6,12 +6,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from td3.algorithm.agent import Agent
-from td3.algorithm.step_01_replay_buffer import ReplayBuffer
+from td3.algorithm.step_01_replay_buffer import Batch
 from td3.algorithm.step_04_to_09_bellman_target import (
     bellman_target,
     min_q,
     q_values_of_targets,
-    sample_batch,
     smooth_target_action,
     target_action,
 )
@@ -29,9 +28,13 @@ class Losses(NamedTuple):
     mean_q: Float[Tensor, " member"]
 
 
-def update(agent: Agent, buffer: ReplayBuffer, random: RandomStreams, settings: "Settings") -> Losses:
-    """Improve the agent once, in place."""
-    batch = agent.encode_batch(sample_batch(buffer, random, settings.batch_size), random)  # 4
+def update(agent: Agent, batch: Batch, random: RandomStreams, settings: "Settings", move_actor: bool) -> Losses:
+    """Improve the agent once, in place.
+
+    Nothing is counted here: who calls it counts, and has the actor and the targets move in every `policy_delay`-th
+    update (`moves_actor`).
+    """
+    batch = agent.encode_batch(batch, random)  # features in the place of images; else as it is
 
     next_action = target_action(agent.actor_target, batch.next_state)  # 5
     smoothed_action = smooth_target_action(  # 6
@@ -45,15 +48,19 @@ def update(agent: Agent, buffer: ReplayBuffer, random: RandomStreams, settings: 
     loss = critic_loss(q_values, target_q)  # 11
     improve_critics_(agent.critics, agent.critics_optimizer, loss)  # 12
 
-    agent.count_update_()
     actor_loss = None
-    if agent.updates[0] % settings.policy_delay == 0:  # members that are updated together count alike
+    if move_actor:
         actor_loss = improve_actor_(agent.actor, agent.critics, agent.actor_optimizer, batch.state)  # 13
         tau = agent.of_active(settings.tau)
         polyak_actor_target_(agent.actor_target, agent.actor, tau)  # 14
         polyak_critics_target_(agent.critics_target, agent.critics, tau)  # 15
 
     return Losses(loss.detach(), actor_loss, q_values.detach().mean((0, 2)))
+
+
+def moves_actor(updates: int, settings: "Settings") -> bool:
+    """Whether the next update, after so many, moves the actor and the targets too (steps 13 to 15)."""
+    return (updates + 1) % settings.policy_delay == 0
 
 
 @runtime_checkable

@@ -404,8 +404,8 @@ static void product(struct Product *p) {
 struct Adam {
     float *parameters, *first, *second, *steps;
     const float *gradient;
+    const double *learning_rate; // read anew at every step
     long stack, size, parameters_stack, gradient_stack, first_stack, second_stack, steps_stack;
-    double learning_rate;
     long broken; // set by `adam`
 };
 
@@ -427,7 +427,7 @@ static void adam_unit(const void *work, long unit) {
     long network = unit / pieces_of(a->size), start = unit % pieces_of(a->size) * PIECE;
     long count = SMALLER(a->size - start, (long)PIECE);
     double step = a->steps[network * a->steps_stack];
-    float pace = (float)(a->learning_rate / (1 - pow(0.9, step))), scale = (float)(1 / sqrt(1 - pow(0.999, step)));
+    float pace = (float)(*a->learning_rate / (1 - pow(0.9, step))), scale = (float)(1 / sqrt(1 - pow(0.999, step)));
     const float *restrict gradient = a->gradient + network * a->gradient_stack + start;
     float *restrict first = a->first + network * a->first_stack + start;
     float *restrict second = a->second + network * a->second_stack + start;

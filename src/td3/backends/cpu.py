@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Float64
 from torch import Tensor
 
 from td3.backends.compiler import compiled, find_compiler, open_library
@@ -59,17 +59,6 @@ def get_threads() -> int:
     """How many threads do the work that is asked for by this one."""
     library = _library()
     return torch.get_num_threads() if library is None else int(library.get_threads())
-
-
-@contextlib.contextmanager
-def kept_threads() -> Iterator[None]:
-    """Leave the numbers of threads, ours and PyTorch's, as they were before."""
-    before = torch.get_num_threads(), get_threads()
-    try:
-        yield
-    finally:
-        set_threads(before[1])
-        torch.set_num_threads(before[0])
 
 
 class Instruction(NamedTuple):
@@ -170,7 +159,7 @@ def adam_(
     first_moment: Float[Tensor, "stack parameter"],
     second_moment: Float[Tensor, "stack parameter"],
     steps: Float[Tensor, " stack"],
-    learning_rate: float,
+    learning_rate: Float64[Tensor, ""],
     refuse: Callable[[], Any],
 ) -> None:
     """One step of Adam over stacked parameters, in one pass.
@@ -179,10 +168,10 @@ def adam_(
     """
     if gradient.stride(1) != 1:
         gradient = gradient.contiguous()
-    tensors = parameters, first_moment, second_moment, steps, gradient
+    tensors = parameters, first_moment, second_moment, steps, gradient, learning_rate
     assert all(tensor.stride(-1) == 1 or tensor.numel() == 1 for tensor in tensors[:3]), "moments lie side by side"
     strides = parameters.stride(0), gradient.stride(0), first_moment.stride(0), second_moment.stride(0), steps.stride(0)
-    work = _Adam(*map(_address, tensors), *parameters.shape, *strides, learning_rate)
+    work = _Adam(*map(_address, tensors), *parameters.shape, *strides)
     _do(Instruction(ADAM, work, tensors, refuse))
 
 
@@ -226,11 +215,9 @@ class _Adam(ctypes.Structure):
 
     _fields_ = [  # as ctypes wants it
         *_fields(
-            "parameters first second steps gradient",
-            "stack size parameters_stack gradient_stack first_stack second_stack steps_stack",
+            "parameters first second steps gradient learning_rate",
+            "stack size parameters_stack gradient_stack first_stack second_stack steps_stack broken",
         ),
-        ("learning_rate", ctypes.c_double),
-        ("broken", ctypes.c_long),
     ]
 
 
@@ -270,7 +257,7 @@ def _library() -> ctypes.CDLL | None:
 
 def _loaded() -> ctypes.CDLL:
     library = _library()
-    assert library is not None, "ask `serves` first"
+    assert library is not None, "ask `why_not` first"
     return library
 
 

@@ -220,7 +220,7 @@ def _adam_kernel(
     correction2 = 1 - tl.exp2(step * tl.log2(tl.full((), beta2, tl.float32)))
     spread = tl.sqrt(square) / tl.sqrt(correction2) + epsilon
     value = tl.load(parameters + places, inside)
-    tl.store(parameters + places, value - rate / correction1 * mean / spread, inside)
+    tl.store(parameters + places, value - tl.load(rate) / correction1 * mean / spread, inside)
 
 
 def adam_(
@@ -230,7 +230,7 @@ def adam_(
     second_moment: Float[Tensor, "*stack parameter"],
     steps: Float[Tensor, "*stack"],
     active: Int[Tensor, " member"],
-    learning_rate: float,
+    learning_rate: Float[Tensor, ""],
 ) -> None:
     """One step of Adam over contiguous stacked parameters; PyTorch's fused one keeps few multiprocessors busy.
 

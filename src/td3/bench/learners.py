@@ -16,16 +16,15 @@ import torch
 from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
-from td3.algorithm import Agent, ReplayBuffer
-from td3.backends import cpu
+from td3.algorithm import Agent, AgentSpec, ReplayBuffer
 from td3.bench.machine import on_device
 from td3.bench.timing import Case
 from td3.config import TD3Config, TrainConfig
-from td3.engine import MemberUpdate
+from td3.engine import MemberUpdate, make_engine
 from td3.engine.losses import LossSums
 from td3.environments import check_environment, make_environment
 from td3.errors import ConfigError
-from td3.training import Trainer, backend_flags, make_engine
+from td3.training import Trainer, backend_flags
 
 STATE_SIZE, ACTION_SIZE = 17, 6
 """As in HalfCheetah."""
@@ -63,16 +62,8 @@ def td3_updates(buffer: ReplayBuffer, width: int, batch_size: int, threads: int)
     device, members = buffer.rows.device, buffer.rows.shape[0]
     settings = TD3Config(hidden_sizes=(width, width), batch_size=batch_size, buffer_size=max(batch_size, ROWS))
     config = TrainConfig("HalfCheetah-v5", seeds=members, device=_name(device), threads=threads, td3=settings)
-    agent = Agent.create(
-        config.member_seeds,
-        STATE_SIZE,
-        [-1.0] * ACTION_SIZE,
-        [1.0] * ACTION_SIZE,
-        settings.hidden_sizes,
-        settings.actor_learning_rate,
-        settings.critic_learning_rate,
-        device=device,
-    )
+    spec = AgentSpec.from_settings(settings, STATE_SIZE, [-1.0] * ACTION_SIZE, [1.0] * ACTION_SIZE)
+    agent = Agent.create(spec, config.member_seeds, device)
     if device.type == "cpu" and members == 1:
         update_once = one_member_update(agent, buffer, config)
     else:
@@ -86,7 +77,7 @@ def td3_updates(buffer: ReplayBuffer, width: int, batch_size: int, threads: int)
         update_once()
         return float(members)
 
-    return on_device(work, device, threads, cpu.set_threads)
+    return on_device(work, device, threads, agent.backend.set_threads)
 
 
 def one_member_update(agent: Agent, buffer: ReplayBuffer, config: TrainConfig) -> Callable[[], None]:
@@ -230,7 +221,7 @@ class Td3Loop:
         settings = TD3Config(hidden_sizes=(width, width), batch_size=batch_size)
         config = TrainConfig(env, envs=envs, device=_name(device), threads=threads, td3=settings, eval_episodes=1)
         training = self._training = make_training(config, device)
-        self.case = on_device(self._round, device, threads, cpu.set_threads)
+        self.case = on_device(self._round, device, threads, training.agent.backend.set_threads)
         self._update: Callable[[], None] = partial(training.engine.update, [1])
         if device.type == "cpu":
             self._update = one_member_update(training.agent, training.buffer, config)

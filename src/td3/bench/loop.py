@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from td3.backends import cpu
 from td3.bench import learners, machine, timing
 from td3.bench.options import LoopBench
 from td3.callbacks import Callback, CallbackList
+from td3.callbacks.standard import standard_callbacks
 from td3.config import TD3Config, TrainConfig
 from td3.training import Trainer, choose_device
 
@@ -117,13 +117,13 @@ def measure(options: LoopBench) -> tuple[dict[str, Any], str]:
         stopwatch.watch(trainer)
         machine.announce(f"Training {options.env} for {options.seconds:g} s, after a warm-up.")
         with contextlib.closing(trainer):
-            trainer.run(CallbackList([stopwatch]), None)
+            trainer.run(CallbackList(standard_callbacks(trainer, [stopwatch])), None)
     found = {name: timing.summary([window[name] for window in stopwatch.windows]) for name in stopwatch.windows[0]}
     figures = {
         "env": options.env,
         "steps_per_s": found["steps_per_s"]["median"],
         "steps_per_s_spread": found["steps_per_s"],
-        "threads": cpu.get_threads(),
+        "threads": trainer.agent.backend.get_threads(),
         "members": options.members,
         "envs": options.envs,
         "device": options.device,

@@ -1,9 +1,10 @@
-"""`td3 envs`: which environments can be trained here."""
+"""`td3 envs` and `td3 check`: which environments can be trained here, and whether yours can."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from td3.cli.options import Commands
+from td3.cli.options import Commands, EnvKwargs, EnvName
+from td3.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -36,4 +37,50 @@ def envs_command(command: EnvsCommand) -> int:
     return 0
 
 
-COMMANDS: Commands = {"envs": (EnvsCommand, envs_command)}
+@dataclass(frozen=True)
+class CheckCommand:
+    """Check an environment of your own with random actions: `td3 check my_module:MyEnv`."""
+
+    env: EnvName
+    """Name of the environment, as `td3 train` takes it."""
+    env_kwargs: EnvKwargs = field(default_factory=dict)
+    """Arguments of the environment, as KEY=VALUE or one JSON object."""
+    steps: int = 2_000
+    """Random steps to take."""
+    seed: int = 0
+    """Seed of the actions and of the first episode."""
+    json: bool = False
+    """Print what was found as one JSON object instead of text."""
+
+
+def check_command(command: CheckCommand) -> int:
+    """Exit code 0: nothing found; 1: something to look at."""
+    from td3.environments.survey import survey
+
+    if command.steps < 1:
+        raise ConfigError(f"--steps must be at least 1, but {command.steps} was given.")
+    found = survey(command.env, command.env_kwargs, command.steps, command.seed)
+    if command.json:
+        print(json.dumps({**found._asdict(), "spaces": found.spaces._asdict()}))
+        return 1 if found.findings else 0
+    spaces = found.spaces
+    bounds = [f"{low:g}..{high:g}" for low, high in zip(spaces.action_low, spaces.action_high, strict=True)]
+    shown = ", ".join(bounds[:6]) + (", ..." if len(bounds) > 6 else "")
+    print(f"{command.env}: {found.steps:,} random steps, {1e3 * found.seconds_per_step:.3g} ms each")
+    print(
+        f"  observations  {spaces.flattened or spaces.observation_shape}; scale {found.observation_scale:.3g}, ", end=""
+    )
+    print(f"spread {found.observation_spread:.3g}, {len(found.constant_dimensions)} constant dimensions")
+    print(f"  actions       {spaces.action_size} dimensions, {shown}")
+    print(f"  rewards       scale {found.reward_scale:.3g}")
+    print(f"  episodes      {found.episodes} ended: {found.terminated} terminated, {found.truncated} truncated", end="")
+    print(f"; mean return {found.mean_return:,.4g}, mean length {found.mean_length:,.4g}" if found.episodes else "")
+    print(f"  repeatable    {'yes' if found.repeatable else 'no'}")
+    for sentence in found.findings:
+        print(f"- {sentence}")
+    if not found.findings:
+        print("Nothing found: TD3 can be trained on it.")
+    return 1 if found.findings else 0
+
+
+COMMANDS: Commands = {"envs": (EnvsCommand, envs_command), "check": (CheckCommand, check_command)}

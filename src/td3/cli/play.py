@@ -1,6 +1,7 @@
 """`td3 evaluate` and `td3 watch`: a trained agent in its environment."""
 
 import json
+import math
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
@@ -71,7 +72,7 @@ def evaluate_command(command: EvaluateCommand) -> int:
     env_arguments = run.env_arguments(command.trust, f"td3 evaluate {command.run}")
     make = partial(make_environment, **env_arguments)
     batch = in_batch(make, available_threads())
-    means, episodes = {}, {}
+    means, episodes, rates = {}, {}, {}
     for seed in run.seeds:
         agent = run.agent(seed, command.which)
         evaluator = Evaluator(make, [seed], command.episodes, worker_backend=batch, purpose=purpose)
@@ -79,13 +80,16 @@ def evaluate_command(command: EvaluateCommand) -> int:
         evaluator.close()
         returns = evaluation.returns[0]
         means[seed], episodes[seed] = float(returns.mean()), returns.tolist()
+        if not math.isnan(rate := float(evaluation.success_rate[0])):
+            rates[seed] = rate
         if not command.json:
             frozen = f" (frozen at env step {run.frozen[seed]['env_steps']:,})" if seed in run.frozen else ""
             held_out_seed = f"(held-out, --episode-seed {command.episode_seed})"
             print(f"seed {seed}{frozen}: return {describe(evaluation)} {held_out_seed}")
     if command.json:
         facts = {"env": run.config.env, "which": command.which, "episode_seed": command.episode_seed}
-        print(json.dumps({**facts, "mean_return": means, "returns": episodes}))
+        successes = {"success_rate": rates} if rates else {}
+        print(json.dumps({**facts, "mean_return": means, "returns": episodes, **successes}))
     elif len(means) > 1:
         counted = [means[seed] for seed in run.active_seeds]
         some = f"{len(counted)} of {len(means)}" if len(counted) < len(means) else f"all {len(means)}"

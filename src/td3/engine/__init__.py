@@ -3,6 +3,8 @@
 from td3.engine.check import TOLERANCE, TOLERANCE_TF32, max_difference
 from td3.engine.eager import EagerEngine, MemberUpdate, acting_policy, live_policy
 from td3.engine.graph import GraphEngine
+from td3.engine.make import make_engine
+from td3.engine.once import update_once
 
 __all__ = [
     "TOLERANCE",
@@ -12,5 +14,7 @@ __all__ = [
     "MemberUpdate",
     "acting_policy",
     "live_policy",
+    "make_engine",
     "max_difference",
+    "update_once",
 ]

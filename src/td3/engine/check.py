@@ -1,36 +1,41 @@
-"""Does an engine compute what plain execution computes? Asked when a run starts."""
+"""Does an engine compute what eager execution computes? Asked when a run starts, and on a schedule while it runs."""
 
 import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from td3.algorithm import Agent, MemberStreams, NormalizedReplayBuffer, ReplayBuffer, update
+from td3.algorithm import Agent, MemberStreams, NormalizedReplayBuffer, ReplayBuffer
 from td3.algorithm.optimizer import NonFinite
 from td3.algorithm.update import Settings
+from td3.engine.once import update_once
 
 TOLERANCE, TOLERANCE_TF32 = 1e-5, 1e-3
-"""Largest disagreement of a graph with plain execution that a run accepts: the same kernels in the same order."""
+"""Largest difference of a CUDA graph from eager execution that a run accepts: the same kernels in the same order."""
 TWICE, EACH = 2, 3
-"""The check runs a few updates of both kinds, and these again: the first time an engine only records them."""
+"""The check at the start runs a few updates of both kinds, twice: the first time an engine only records them."""
+EVERY, UPDATES = 10_000, 2
+"""While a run goes on, so many updates in so many are compared; the last of them moves the actor."""
 
 
 def max_difference(
     agent: Agent, seeds: Sequence[int], settings: Settings, make_engine: Callable[[Agent, ReplayBuffer], Any]
 ) -> float:
-    """How far a few updates by an engine and by plain execution drift apart, relative to the size of the weights.
+    """How far a few updates by an engine and by eager execution drift apart, relative to the size of the weights.
 
     Both start from copies of the same learners, the same made-up transitions and the same random numbers.
     """
     device, sizes = agent.actor.parameters.device, agent.actor.network.sizes
     first = max(0, settings.policy_delay - 2)  # so that a few updates are of both kinds: the actor waits, and moves
-    results = []
+    learners = []
     for eagerly in (False, True):
         learner = agent.copied(device)
         buffer = ReplayBuffer(len(seeds), 512, sizes[0], sizes[-1], device)
         if learner.normalizer is not None:
             buffer = NormalizedReplayBuffer(buffer, learner.normalizer)
+        buffer.backend = learner.backend
         rows = torch.randn(buffer.rows.shape, generator=torch.Generator().manual_seed(0))
         rows[..., -1] = (rows[..., -1] > 1).float()
         buffer.add_(rows.to(device))
@@ -41,15 +46,25 @@ def max_difference(
             for _ in range(TWICE):
                 learner.updates[:] = first
                 engine.seek()
-                with contextlib.suppress(NonFinite):  # plain execution must break down likewise
+                with contextlib.suppress(NonFinite):  # eager execution must break down likewise
                     engine.update([EACH] * len(seeds))
             engine.close()
-        results.append({name: tensor.double() for name, tensor in learner.tensors().items()})
-    by_engine, plain = results
-    return max(
-        float((by_engine[name] - plain[name]).norm() / plain[name].norm().clamp(min=1e-12))
-        for name in ("actor", "actor_target", "critics", "critics_target")
-    )
+        learners.append(learner)
+    return difference(*learners)
+
+
+def difference(by_engine: Agent, eager: Agent) -> float:
+    """How far the networks of two agents are apart, relative to the size of their weights; 0: bit for bit the same."""
+    return max(_apart(by_engine.tensors()[name], eager.tensors()[name]) for name in NETWORKS)
+
+
+def _apart(one: Tensor, other: Tensor) -> float:
+    if torch.equal(one, other):
+        return 0.0
+    return float((one.double() - other.double()).norm() / other.double().norm().clamp(min=1e-12))
+
+
+NETWORKS = ("actor", "actor_target", "critics", "critics_target")
 
 
 def _update_eagerly(agent: Agent, buffer: ReplayBuffer, seeds: Sequence[int], settings: Settings, first: int) -> None:
@@ -63,4 +78,47 @@ def _update_eagerly(agent: Agent, buffer: ReplayBuffer, seeds: Sequence[int], se
                 if number % EACH == 0:
                     learner.updates[:] = first
                     streams.seek(first)
-                update(learner, rows, streams, settings)
+                update_once(learner, rows, streams, settings)
+
+
+class ScheduledCheck:
+    """Compares an engine's own updates with eager execution on a copy: a few of them, every `EVERY` updates.
+
+    The run's numbers are only read. Call `before_update` and `after_update` around every update.
+    """
+
+    def __init__(
+        self, agent: Agent, buffer: ReplayBuffer, seeds: Sequence[int], settings: Settings, allowed: float
+    ) -> None:
+        self._agent, self._buffer, self._seeds, self._settings = agent, buffer, seeds, settings
+        self._allowed = allowed
+        self.start_after(0)
+
+    def start_after(self, updates: int) -> None:
+        """Have the next comparison follow the next multiple of `EVERY` updates."""
+        self._next = (updates // EVERY + 1) * EVERY
+        self._copy: Agent | None = None
+
+    def before_update(self, done: int) -> None:
+        """Update the copy eagerly where a comparison is due; `done` updates were made before this one."""
+        if self._copy is None:
+            if done < self._next or (done + UPDATES) % self._settings.policy_delay:
+                return
+            weights = self._agent.actor.parameters
+            self._copy, self._left = self._agent.copied(weights.device), UPDATES
+            self._copy.share_learning_rates(self._agent)
+            self._copy.updates[:] = done
+            self._streams = MemberStreams(self._seeds, weights.device, weights.dtype, position=done)
+        with contextlib.suppress(NonFinite):  # the engine's own update must break down likewise
+            update_once(self._copy, self._buffer, self._streams, self._settings)
+
+    def after_update(self, done: int) -> float | None:
+        """How far the engine is from eager execution, where a comparison has ended and found more than is allowed."""
+        if self._copy is None:
+            return None
+        self._left -= 1
+        if self._left:
+            return None
+        found = difference(self._agent, self._copy)
+        self.start_after(done)
+        return None if found <= self._allowed else found

@@ -1,31 +1,34 @@
 """Updates run as they are written, one member after another or, on a CPU with several members, a thread for each.
 
-On a CPU each is recorded while it first runs, and replayed from then on (`recording.py`).
+With `recorded`, on a CPU, each kind of update is recorded while it first runs and replayed from then on
+(`recording.py`), and compared with eager execution on a schedule (`check.py`).
 """
 
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
 
 from td3.algorithm import Agent, MemberStreams, ReplayBuffer, update
-from td3.algorithm.networks import StackedMLP, Workspace
+from td3.algorithm.networks import Workspace
 from td3.algorithm.optimizer import NonFinite
 from td3.algorithm.step_02_actor import ActionRange, Actor
-from td3.algorithm.update import Settings
-from td3.backends import cpu
+from td3.algorithm.step_04_to_09_bellman_target import sample_batch
+from td3.algorithm.update import Settings, moves_actor
 from td3.backends.thread_tuner import ThreadTuner
-from td3.engine.freezing import FrozenMembers
+from td3.engine.base import EngineBase
+from td3.engine.check import EVERY, ScheduledCheck
 from td3.engine.losses import LossSums
 from td3.engine.recording import FixedStreams, Recording
 from td3.pixels.layout import Layout, NumpyEncoder
 from td3.policy import Array, Policy
 
 
-class EagerEngine(FrozenMembers):
+class EagerEngine(EngineBase):
     """Runs a member's updates on a slice of the whole agent, so that members may stand at different counts."""
 
     asynchronous = False
@@ -39,29 +42,34 @@ class EagerEngine(FrozenMembers):
         threads: int,
         recorded: bool = True,
     ) -> None:
-        super().__init__(agent)
-        self.buffer = buffer
-        self._threads_before = torch.get_num_threads(), cpu.get_threads()
+        super().__init__(agent, buffer)
+        backend = agent.backend
+        self._threads_before = torch.get_num_threads(), backend.get_threads()
         self.device = agent.actor.parameters.device
-        self.losses = LossSums(len(seeds), self.device)
+        self.losses = LossSums(len(seeds), self.device, backend)
         recorded = recorded and self.device.type == "cpu" and agent.critics.encoder is None
         self._members = [
             MemberUpdate(agent.member(i), buffer.member(i), seed, settings, self.losses.member(i), recorded)
             for i, seed in enumerate(seeds)
         ]
+        self._checks = [
+            ScheduledCheck(agent.member(i), buffer.member(i), [seed], settings, allowed=0.0)
+            for i, seed in enumerate(seeds if recorded else ())
+        ]
+        self._differing: list[tuple[int, float]] = []
         self._policy = live_policy(agent) if self.device.type == "cpu" else None
         workers = min(threads, len(seeds)) if self.device.type == "cpu" else 1
         self._pool: ThreadPoolExecutor | None = None
         if workers > 1:
             # One thread of arithmetic for each member beats sharing all threads on one member after another.
-            self._pool = ThreadPoolExecutor(workers, initializer=cpu.set_threads, initargs=(1,))
+            self._pool = ThreadPoolExecutor(workers, initializer=backend.set_threads, initargs=(1,))
         if agent.critics.encoder is not None:
             # The gradient of a convolution is another one, in its last digits, on another number of threads.
-            cpu.set_threads(1)
+            backend.set_threads(1)
             threads = 1
         self._encodes = agent.critics.encoder is not None
         on_cpu = self._pool is None and self.device.type == "cpu"
-        self._tuner = ThreadTuner(threads, cpu.set_threads) if on_cpu else None
+        self._tuner = ThreadTuner(threads, backend.set_threads) if on_cpu else None
 
     def update(self, counts: Sequence[int]) -> None:
         """Run so many updates of each member that is not frozen.
@@ -79,25 +87,46 @@ class EagerEngine(FrozenMembers):
                 wait(running)  # after an interrupt too: the agent that is saved next must consist of whole updates
             for one in running:
                 one.result()
+        if self._differing:
+            self._execute_eagerly()
         self.require_active()
 
     def _update_member(self, index: int, count: int) -> None:
         if index in self.frozen:
             return
-        update_once = self._members[index]
+        update_once, check = self._members[index], self._checks[index] if self._checks else None
         try:
             for _ in range(count):
+                if check:
+                    check.before_update(int(self.agent.updates[index]))
                 started = time.perf_counter()
                 update_once()
                 if self._tuner:
                     self._tuner(time.perf_counter() - started)
+                if check and (found := check.after_update(int(self.agent.updates[index]))) is not None:
+                    update_once.execute_eagerly()
+                    check = None
+                    self._differing.append((int(self.agent.updates[index]), found))
         except NonFinite as error:
             self.freeze(index, str(error))
 
-    def set_learning_rate(self, rate: float) -> None:
-        """Learn at this rate from the next update on."""
+    def _execute_eagerly(self) -> None:
+        """Replay nothing from now on: what was recorded has turned out to differ from eager execution."""
         for member in self._members:
-            member.set_learning_rate(rate)
+            member.execute_eagerly()
+        self._checks.clear()
+        self.warn_of_difference("recordings", *max(self._differing))
+        self._differing.clear()
+
+    @property
+    def description(self) -> str:
+        """How updates are executed, in one sentence."""
+        if not self._checks:
+            return "Updates are executed eagerly."
+        return (
+            f"Updates are recorded, replayed, and compared with eager execution every {EVERY:,} updates; "
+            "--engine eager turns that off."
+        )
 
     def act(self, states: Array) -> Array:
         """The actors' actions `[member, count, action]` for states `[member, count, state]`."""
@@ -135,18 +164,20 @@ class EagerEngine(FrozenMembers):
         """The agent stands at another count of updates: so do the random numbers."""
         for member in self._members:
             member.seek()
+        for index, check in enumerate(self._checks):
+            check.start_after(int(self.agent.updates[index]))
 
     def use_threads(self) -> None:
         """Have as many threads as this engine works with: others may have been set since its last update."""
         if self._tuner or self._encodes:
-            cpu.set_threads(self._tuner.threads if self._tuner else 1)
+            self.agent.backend.set_threads(self._tuner.threads if self._tuner else 1)
 
     def close(self) -> None:
         """End the threads, and leave PyTorch's as they were."""
         if self._pool:
             self._pool.shutdown()
         of_pytorch, ours = self._threads_before
-        cpu.set_threads(ours)
+        self.agent.backend.set_threads(ours)
         torch.set_num_threads(of_pytorch)
 
 
@@ -170,26 +201,28 @@ class MemberUpdate:
             network.share_workspace(workspace)
 
     def __call__(self) -> None:
-        """Update once."""
+        """Update once, and count it."""
+        move_actor = moves_actor(int(self._agent.updates[0]), self._settings)
         if not isinstance(self._streams, FixedStreams):
-            self._update()
-            return
-        self._streams.advance()
-        moves_actor = (int(self._agent.updates[0]) + 1) % self._settings.policy_delay == 0
-        if moves_actor in self._recordings:
-            self._recordings[moves_actor].replay()
+            self._update(move_actor)
         else:
-            self._recordings[moves_actor] = Recording(self._update)
+            self._streams.advance()
+            if move_actor in self._recordings:
+                self._recordings[move_actor].replay()
+            else:
+                self._recordings[move_actor] = Recording(partial(self._update, move_actor))
+        self._agent.updates += 1
 
-    def _update(self) -> None:
-        self._losses.add_(update(self._agent, self._buffer, self._streams, self._settings))
+    def _update(self, move_actor: bool) -> None:
+        batch = sample_batch(self._buffer, self._streams, self._settings.batch_size)
+        self._losses.add_(update(self._agent, batch, self._streams, self._settings, move_actor))
 
-    def set_learning_rate(self, rate: float) -> None:
-        """Learn at this rate from now on; it is part of what a recording repeats."""
-        for optimizer in (self._agent.actor_optimizer, self._agent.critics_optimizer):
-            if optimizer.learning_rate != rate:
-                optimizer.learning_rate = rate
-                self._recordings.clear()
+    def execute_eagerly(self) -> None:
+        """Replay nothing from now on."""
+        self._recordings.clear()
+        weights = self._agent.actor.parameters
+        self._streams = MemberStreams(self._streams.seeds, weights.device, weights.dtype)
+        self.seek()
 
     def seek(self) -> None:
         """The agent stands at another count of updates: so do the random numbers."""
@@ -203,7 +236,8 @@ def live_policy(agent: Agent) -> Policy:
     low, high = action_range.low.tolist(), action_range.high.tolist()
     known = agent.normalizer
     normalizer = None if known is None else (known.mean.numpy(), known.scale.numpy())
-    return Policy(layers, low, high, (agent.state_size,), (len(low),), normalizer, numpy_encoder(agent))
+    shapes, activation = ((agent.state_size,), (len(low),)), agent.actor.network.activation
+    return Policy(layers, low, high, *shapes, normalizer, numpy_encoder(agent), activation)
 
 
 def numpy_encoder(agent: Agent) -> NumpyEncoder | None:
@@ -219,6 +253,6 @@ def numpy_encoder(agent: Agent) -> NumpyEncoder | None:
 def acting_policy(agent: Agent) -> Policy:
     """The policy of the actors as they are now, wherever they live; only the actors are copied from a GPU."""
     network, bounds = agent.actor.network, agent.actor.action_range
-    on_host = StackedMLP(network.sizes, network.parameters.detach().cpu())
+    on_host = network.with_parameters(network.parameters.detach().cpu())
     actor = Actor(on_host, ActionRange(bounds.low.cpu(), bounds.high.cpu()))
     return live_policy(replace(agent, actor=actor, normalizer=agent.normalizer and agent.normalizer.copied("cpu")))

@@ -8,6 +8,7 @@ but the recording is tested there.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -15,12 +16,15 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from td3.algorithm import Agent, MemberStreams, ReplayBuffer, update
-from td3.algorithm.networks import StackedMLP, serves_kernels
 from td3.algorithm.step_02_actor import Actor
+from td3.algorithm.step_04_to_09_bellman_target import sample_batch
 from td3.algorithm.streams import BLOCK
-from td3.algorithm.update import Settings
+from td3.algorithm.update import Settings, moves_actor
+from td3.backends.base import Backend
 from td3.backends.pinned import shared_zeros
-from td3.engine.freezing import FrozenMembers
+from td3.backends.torch_backend import TORCH
+from td3.engine.base import EngineBase
+from td3.engine.check import EVERY, TOLERANCE, ScheduledCheck
 from td3.engine.losses import LossSums
 from td3.policy import Array
 
@@ -32,7 +36,7 @@ class Recording:
     """A piece of work recorded as a CUDA graph; on a CPU, the work itself."""
 
     def __init__(
-        self, work: Callable[[], None], device: torch.device, prepare: Callable[[], None] | None = None
+        self, work: Callable[[], None], device: torch.device, prepare: Callable[[], object] | None = None
     ) -> None:
         self._graph: torch.cuda.CUDAGraph | None = None
         self._work = work
@@ -68,8 +72,10 @@ class CursorStreams:
     a block kept the GPU waiting: in `td3 bench loop` an update of 32 members took the host 69 microseconds, of one 19.
     """
 
-    def __init__(self, seeds: Sequence[int], batch_size: int, action_size: int, device: torch.device) -> None:
-        self._source = MemberStreams(seeds, device)
+    def __init__(
+        self, seeds: Sequence[int], batch_size: int, action_size: int, device: torch.device, backend: Backend = TORCH
+    ) -> None:
+        self._source, self._backend = MemberStreams(seeds, device), backend
         shape = (len(seeds), 2 * BLOCK, batch_size)
         self._buffers = {
             "sampling": torch.empty(shape, dtype=torch.int64, device=device),
@@ -110,12 +116,7 @@ class CursorStreams:
 
     def rows(self, filled: Int[Tensor, ""], count: int) -> Int[Tensor, "member {count}"]:
         """Row numbers, uniform in [0, filled), with replacement."""
-        numbers = self._buffers["sampling"]
-        if serves_kernels(self._buffers["smoothing"]):
-            from td3.backends.triton_kernels import rows_at
-
-            return rows_at(numbers, self.cursor, filled)
-        return numbers.index_select(1, self.cursor).squeeze(1).remainder_(filled)
+        return self._backend.indices_at(self._buffers["sampling"], self.cursor, filled)
 
     def normal(self, count: int, size: int) -> Float[Tensor, "member {count} {size}"]:
         """Standard normal numbers."""
@@ -149,24 +150,31 @@ class StagingBuffer:
         torch.bitwise_or(self._sent, 0, out=self._device)
 
 
-class GraphEngine(FrozenMembers):
+class GraphEngine(EngineBase):
     """Runs the same number of updates of every member, and their actions, as graphs on one GPU."""
 
     asynchronous = True
 
     def __init__(
-        self, agent: Agent, buffer: ReplayBuffer, seeds: Sequence[int], settings: Settings, envs_per_member: int
+        self,
+        agent: Agent,
+        buffer: ReplayBuffer,
+        seeds: Sequence[int],
+        settings: Settings,
+        envs_per_member: int,
+        tolerance: float = TOLERANCE,
     ) -> None:
-        super().__init__(agent)
-        self.buffer, self.settings = buffer, settings
+        super().__init__(agent, buffer)
+        self.settings, self._eager = settings, False
         self.device = agent.actor.parameters.device
-        self.losses = LossSums(len(seeds), self.device)
+        self.losses = LossSums(len(seeds), self.device, agent.backend)
+        self._check = ScheduledCheck(agent, buffer, seeds, settings, tolerance)
         actor, members = agent.actor, len(seeds)
         state_size, action_size = actor.network.sizes[0], actor.network.sizes[-1]
-        self._streams = CursorStreams(seeds, settings.batch_size, action_size, self.device)
+        self._streams = CursorStreams(seeds, settings.batch_size, action_size, self.device, agent.backend)
         self._staging = StagingBuffer(buffer, envs_per_member, state_size)
         # A network object of its own: its buffers must not be those that an update is using.
-        self._acting = Actor(StackedMLP(actor.network.sizes, actor.parameters.detach()), actor.action_range)
+        self._acting = Actor(actor.network.with_parameters(actor.parameters.detach()), actor.action_range)
         shape = (members, envs_per_member, action_size)
         self._actions, self._device_actions = shared_zeros(*shape, dtype=torch.float32, device=self.device)
         self._stream = torch.cuda.current_stream(self.device) if self.device.type == "cuda" else None
@@ -186,8 +194,25 @@ class GraphEngine(FrozenMembers):
         for _ in range(counts[self._first]):
             done = int(self.agent.updates[self._first])
             self._streams.follow(done)
-            self._updates[(done + 1) % self.settings.policy_delay == 0].replay()
+            if self._eager:
+                self._do_update(moves_actor(done, self.settings))
+            else:
+                self._check.before_update(done)
+                self._updates[moves_actor(done, self.settings)].replay()
             self.agent.updates[self._updated] = done + 1
+            if not self._eager and (found := self._check.after_update(done + 1)) is not None:
+                self._eager = True
+                self.warn_of_difference("CUDA graphs", done + 1, found)
+
+    @property
+    def description(self) -> str:
+        """How updates are executed, in one sentence."""
+        if self._eager:
+            return "Updates are executed eagerly."
+        return (
+            f"Updates are recorded as CUDA graphs and compared with eager execution every {EVERY:,} updates; "
+            "--engine eager turns that off."
+        )
 
     def freeze(self, member: int, reason: str) -> None:
         """Never update this member again."""
@@ -241,6 +266,7 @@ class GraphEngine(FrozenMembers):
     def seek(self) -> None:
         """The agent stands at another count of updates: so do the random numbers."""
         self._streams.seek(int(self.agent.updates[self._first]))
+        self._check.start_after(int(self.agent.updates[self._first]))
 
     def use_threads(self) -> None:
         """Nothing: the GPU does the work."""
@@ -277,41 +303,33 @@ class GraphEngine(FrozenMembers):
         self._do_store()
         self._do_act()
 
-    def _do_update(self) -> None:
-        self.losses.add_(update(self.agent, self.buffer, self._streams, self.settings))
+    def _do_update(self, move_actor: bool) -> None:
+        batch = sample_batch(self.buffer, self._streams, self.settings.batch_size)
+        self.losses.add_(update(self.agent, batch, self._streams, self.settings, move_actor))
         self._streams.cursor.add_(1)
 
     def _record(self) -> None:
         """Record every graph; afterwards everything stands as if nothing had run."""
-        agent, delay = self.agent, self.settings.policy_delay
+        agent = self.agent
         saved = {name: tensor.clone() for name, tensor in agent.tensors().items()}
-        counts, filled, first_row = agent.updates.copy(), self.buffer.filled.clone(), self.buffer.rows[:, :1].clone()
+        filled, first_row = self.buffer.filled.clone(), self.buffer.rows[:, :1].clone()
         self._staging.host_places[:] = np.repeat(self._first_rows.ravel(), self._staging.host_states.shape[1])
         self._staging.host_filled[...] = 1
         self._staging.upload()
         self.buffer.filled.fill_(1)
 
-        def standing_before(updates: int) -> Callable[[], None]:
-            def stand() -> None:
-                agent.updates[:] = updates
-                self._streams.cursor.zero_()
-
-            return stand
-
         self._streams.seek(0)
         self.buffer.rows[:, :1] = 0
         self._updates = {
-            moves_actor: Recording(self._do_update, self.device, standing_before(before))
-            for moves_actor, before in ((False, 0), (True, delay - 1))
-            if moves_actor or delay > 1
+            move_actor: Recording(partial(self._do_update, move_actor), self.device, self._streams.cursor.zero_)
+            for move_actor in ((False, True) if self.settings.policy_delay > 1 else (True,))
         }
         self._act = Recording(self._do_upload_and_act, self.device)
         self._store = Recording(self._do_store, self.device)
         self._store_and_act = Recording(self._do_store_and_act, self.device)
         for name, tensor in agent.tensors().items():
             tensor.copy_(saved[name])
-        agent.updates[:] = counts
         self.buffer.filled.copy_(filled)
         self.buffer.rows[:, :1] = first_row
         self.losses.sums.zero_()
-        self._streams.seek(int(counts[0]))
+        self.seek()

@@ -3,39 +3,26 @@
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
 
 from td3.algorithm import Losses
-from td3.algorithm.networks import serves_kernels
+from td3.backends.base import Backend
+from td3.backends.torch_backend import TORCH
 
 
 class LossSums:
     """Sums per member of critic loss, mean Q, actor loss, and the number of actor turns."""
 
-    def __init__(self, members: int, device: torch.device | str = "cpu") -> None:
-        self._hold(torch.zeros(4, members, dtype=torch.float64, device=device))
-
-    def _hold(self, sums: Tensor) -> None:
-        self.sums = sums
-        self._critic, self._mean_q, self._actor, self._turns = sums.unbind()
+    def __init__(self, members: int, device: torch.device | str = "cpu", backend: Backend = TORCH) -> None:
+        self.sums, self._backend = torch.zeros(4, members, dtype=torch.float64, device=device), backend
 
     def add_(self, losses: Losses) -> None:
         """Count one update of every member."""
-        if serves_kernels(losses.critic):
-            from td3.backends.triton_kernels import add_losses_
-
-            add_losses_(self.sums, losses.critic, losses.mean_q, losses.actor)
-            return
-        self._critic += losses.critic
-        self._mean_q += losses.mean_q
-        if losses.actor is not None:
-            self._actor += losses.actor
-            self._turns += 1
+        self._backend.accumulate_(self.sums, losses.critic, losses.mean_q, losses.actor)
 
     def member(self, index: int) -> "LossSums":
         """The sums of one member only, sharing memory."""
-        view = LossSums(0)
-        view._hold(self.sums[:, index : index + 1])
+        view = LossSums(0, backend=self._backend)
+        view.sums = self.sums[:, index : index + 1]
         return view
 
     def take(self, updates: Sequence[int]) -> list[dict[str, float]]:

@@ -107,14 +107,14 @@ def _frames(environment: gym.Env[Any, Any], space: Box, name: str) -> int:
 
 
 def _check_reset(environment: gym.Env[Any, Any], space: Box, name: str) -> None:
-    result = _called(f"{name}.reset()", lambda: environment.reset(seed=0))
+    result = guarded_call(f"{name}.reset()", lambda: environment.reset(seed=0))
     if not (isinstance(result, tuple) and len(result) == 2):
         raise EnvironmentFault(f"{name}.reset() must return (observation, info), the Gymnasium way; fix its reset().")
     _check_observation(result[0], space, f"{name}.reset()")
 
 
 def _check_step(environment: gym.Env[Any, Any], space: Box, action: NDArray[Any], name: str) -> None:
-    result = _called(f"{name}.step()", lambda: environment.step(action.astype(np.float32)))
+    result = guarded_call(f"{name}.step()", lambda: environment.step(action.astype(np.float32)))
     if not (isinstance(result, tuple) and len(result) == 5):
         raise EnvironmentFault(
             f"{name}.step() must return (observation, reward, terminated, truncated, info), the Gymnasium way; "
@@ -122,10 +122,10 @@ def _check_step(environment: gym.Env[Any, Any], space: Box, action: NDArray[Any]
         )
     observation, reward, *ends, _ = result
     _check_observation(observation, space, f"{name}.step()")
-    amount = _called(f"{name}.step()", lambda: np.asarray(reward))
+    amount = guarded_call(f"{name}.step()", lambda: np.asarray(reward))
     if amount.shape != () or not np.issubdtype(amount.dtype, np.number):
         raise EnvironmentFault(
-            f"{name}.step() gave the reward {_called(name, lambda: repr(reward))}: return one number."
+            f"{name}.step() gave the reward {guarded_call(name, lambda: repr(reward))}: return one number."
         )
     if not np.isfinite(amount):
         raise EnvironmentFault(f"{name}.step() gave NaN or infinity as its reward: fix the environment.")
@@ -134,7 +134,7 @@ def _check_step(environment: gym.Env[Any, Any], space: Box, action: NDArray[Any]
         raise EnvironmentFault(f"{name}.step() gave terminated and truncated as {kinds}: return True or False.")
 
 
-def _called(source: str, call: Callable[[], Any]) -> Any:
+def guarded_call(source: str, call: Callable[[], Any]) -> Any:
     """The call's result; what it raises, except Ctrl-C, becomes a sentence."""
     try:
         return call()
@@ -145,7 +145,7 @@ def _called(source: str, call: Callable[[], Any]) -> Any:
 
 
 def _check_observation(given: Any, space: Box, source: str) -> None:
-    observation = _called(source, lambda: np.asarray(given))
+    observation = guarded_call(source, lambda: np.asarray(given))
     if observation.shape != space.shape:
         raise EnvironmentFault(
             f"{source} gave an observation of shape {observation.shape}, but its observation_space says "

@@ -52,11 +52,8 @@ HOW_TO_READ = """Above each drawing is the same map: six networks drawn as their
 targets dashed), and what a step reads and makes on its edges. What a step does not use is faded. Below it the chosen
 transition: the cart before, the force, the cart after. This file, the drawings and the film are made by `make steps`; a
 test fails when they differ from the code."""
-IN_README = """*One update of a real run, steps 11 to 15: loss, gradient into both critics, delayed actor, and the
-target networks.* `td3 explain` opens the page it comes from: drive the task, step through an update with the code that
-ran, predict what happens, change it, break it, and train it broken for 5,000 updates. `--run RUN` makes the page from a
-run of your own; networks wider than 24 units are view-only. [docs/fifteen_steps.md](docs/fifteen_steps.md) has all
-drawings and the answers to common questions, [the notebook](notebooks/td3_in_15_steps.ipynb) calls every step."""
+IN_README = """*One update of a real run, steps 11 to 15.* `td3 explain` opens the page it comes from: drive the task,
+step through an update with the code that ran, change it, break it. [All drawings](docs/fifteen_steps.md)."""
 BEGIN, END = "<!-- made by `make steps`: begin -->", "<!-- made by `make steps`: end -->"
 
 

@@ -16,7 +16,8 @@ from gymnasium.wrappers import TransformObservation
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
-from td3.algorithm import Agent, MemberStreams, update
+from td3.algorithm import Agent, MemberStreams
+from td3.engine import update_once
 from td3.environments import InProcessVectorEnv, check_environment, make_environment
 from td3.errors import AgentFileError, RunError, UserError
 from td3.explain.record import Recorder, flat, new_learner, train_on
@@ -68,7 +69,7 @@ def record_run(path: Path, seed: int | None = None, steps: int = 2_000, *, trust
     recorder, kept, streams = Recorder(), {}, MemberStreams([chosen], position=done)
     for number in range(done + 1, done + max(2, settings.policy_delay) + 1):
         with recorder.looking() as calls:
-            update(agent, buffer, streams, settings)
+            update_once(agent, buffer, streams, settings)
         kept[number] = flat(calls)
     kept = {number: kept[number] for number in sorted(kept)[-2:]}
 

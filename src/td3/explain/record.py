@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from td3.algorithm import Agent, MemberStreams, ReplayBuffer, make_replay_buffer, update
+from td3.algorithm import Agent, AgentSpec, MemberStreams, ReplayBuffer, make_replay_buffer
 from td3.algorithm.optimizer import SGD, Adam
 from td3.algorithm.registry import STEPS
 from td3.algorithm.step_04_to_09_bellman_target import (
@@ -30,7 +30,7 @@ from td3.algorithm.step_13_actor_update import improve_actor_
 from td3.algorithm.step_14_to_15_polyak import polyak_actor_target_, polyak_critics_target_
 from td3.collect.collector import Collector
 from td3.config import TD3Config
-from td3.engine import live_policy
+from td3.engine import live_policy, update_once
 from td3.environments import InProcessVectorEnv
 from td3.policy import Array
 
@@ -117,7 +117,7 @@ def train_on(
     settings: TD3Config,
     seed: int,
     steps: int,
-    improve: Updater = update,
+    improve: Updater = update_once,
     around: Callable[[int, Callable[[], Any]], None] = lambda number, one: one(),
     timed_out: Array | None = None,
 ) -> Array:
@@ -165,8 +165,7 @@ def new_learner(
     size = int(np.prod(environments.single_observation_space.shape or ()))
     low, high = (np.asarray(bound, float).ravel().tolist() for bound in (space.low, space.high))  # type: ignore[attr-defined]  # a Box
     buffer = make_replay_buffer(1, min(settings.buffer_size, steps), size, len(low))
-    rates = settings.actor_learning_rate, settings.critic_learning_rate
-    return Agent.create([seed], size, low, high, settings.hidden_sizes, *rates, settings.optimizer), buffer
+    return Agent.create(AgentSpec.from_settings(settings, size, low, high), [seed]), buffer
 
 
 def record_updates(

@@ -22,8 +22,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from td3.algorithm import Agent, MemberStreams, make_replay_buffer, update
+from td3.algorithm import Agent, AgentSpec, MemberStreams, make_replay_buffer
 from td3.config import TD3Config
+from td3.engine import update_once
 from td3.ladder.common import HIDDEN, Array, Task, Transition, Watch
 
 SERVES = ("vectors", "range")
@@ -50,8 +51,7 @@ class Learner:
     def __init__(self, task: Task, seed: int, settings: Settings) -> None:
         self.task, self.settings, self.random = task, settings, np.random.default_rng(seed)
         bounds = task.action_low.tolist(), task.action_high.tolist()
-        rates = settings.actor_learning_rate, settings.critic_learning_rate
-        self.agent = Agent.create([seed], task.state_size, *bounds, settings.hidden_sizes, *rates)
+        self.agent = Agent.create(AgentSpec.from_settings(settings, task.state_size, *bounds), [seed])
         self.buffer = make_replay_buffer(1, settings.buffer_size, task.state_size, len(task.half))
         self.streams = MemberStreams([seed])
 
@@ -72,7 +72,7 @@ class Learner:
 
     def improve(self) -> None:
         """Steps 4 to 15 of the algorithm."""
-        update(self.agent, self.buffer, self.streams, self.settings)
+        update_once(self.agent, self.buffer, self.streams, self.settings)
 
     @torch.no_grad()
     def policy(self, states: Array) -> Array:

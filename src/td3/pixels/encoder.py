@@ -13,7 +13,7 @@ from jaxtyping import Float, Int, Shaped, UInt8
 from torch import Tensor
 from torch.nn import functional
 
-from td3.algorithm.optimizer import Optimizer, check_gradient_
+from td3.algorithm.optimizer import Optimizer
 from td3.algorithm.streams import derive_seed
 
 
@@ -165,7 +165,7 @@ class JointOptimizer:
 
     def __init__(self, critics: Optimizer, encoder: Optimizer) -> None:
         self.critics, self.encoder = critics, encoder
-        encoder.active = critics.active
+        encoder.active, encoder.rate = critics.active, critics.rate
 
     @property
     def learning_rate(self) -> float:
@@ -174,7 +174,16 @@ class JointOptimizer:
 
     @learning_rate.setter
     def learning_rate(self, rate: float) -> None:
-        self.critics.learning_rate = self.encoder.learning_rate = rate
+        self.critics.learning_rate = rate
+
+    @property
+    def rate(self) -> Tensor:
+        """The learning rate of both, where it is read."""
+        return self.critics.rate
+
+    @rate.setter
+    def rate(self, rate: Tensor) -> None:
+        self.critics.rate = self.encoder.rate = rate
 
     @property
     def active(self) -> Tensor:
@@ -183,7 +192,7 @@ class JointOptimizer:
 
     def step_(self, gradient: Tensor, encoder_gradient: Tensor) -> None:
         """One step downhill of both, or of neither where either gradient is refused."""
-        check_gradient_(encoder_gradient, self.active)  # the critics' step checks its own
+        self.encoder.backend.check_gradient_(encoder_gradient, self.active)  # the critics' step checks its own
         self.critics.step_(gradient)
         self.encoder.step_(encoder_gradient)
 

@@ -162,7 +162,7 @@ def slowness(records: RunRecords, seed: SeedRecords) -> float:
     # After a seed is frozen, time is recorded and updates are not.
     if not done >= SETTLED or len(table["update"]) == 0 or seed.frozen:
         return UNKNOWN
-    sizes = config.td3.hidden_sizes
+    sizes = config.td3.critic_sizes
     products = sum(inputs * outputs for inputs, outputs in pairwise(sizes)) + 24 * sizes[0]
     operations = 2 * PASSES * config.td3.batch_size * products * config.seeds
     if records.device.startswith("cuda"):  # where the next action waits for the update

@@ -11,7 +11,7 @@ from safetensors.numpy import load_file
 from td3.environments.make import family_of, make_environment
 from td3.errors import EnvironmentFault
 from td3.pixels import wrappers as pixels
-from td3.policy import Array, Policy
+from td3.policy import Array, Policy, forward
 from td3.report.strip import Strip, short_number
 from td3.run.agent_file import load_agent
 
@@ -116,17 +116,14 @@ def saved_critic(folder: Path) -> Callable[[Array, Array], float] | None:
     layers: list[tuple[Array, Array]] = []
     while f"critic_1.{len(layers)}.weight" in tensors:
         name = f"critic_1.{len(layers)}"
-        layers.append((tensors[f"{name}.weight"], tensors[f"{name}.bias"]))
+        layers.append((tensors[f"{name}.weight"].T, tensors[f"{name}.bias"]))
     if not layers:
         return None
     policy = load_agent(folder).policy
 
     def q_value(state: Array, action: Array) -> float:
         seen = policy.seen(state[None])[0]
-        hidden = np.concatenate((seen, action)).astype(np.float32)
-        for weight, bias in layers[:-1]:
-            hidden = np.maximum(weight @ hidden + bias, 0)
-        weight, bias = layers[-1]
-        return float((weight @ hidden + bias)[0])
+        inputs = np.concatenate((seen, action)).astype(np.float32)
+        return float(forward(layers, inputs, policy.activation)[0])
 
     return q_value

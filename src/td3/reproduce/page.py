@@ -1,4 +1,4 @@
-"""The tables and the plot of docs/results.md, made from the stored curves: `python -m td3.reproduce.page`."""
+"""Write the tables and the plot of docs/results.md and the README's table: `python -m td3.reproduce.page`."""
 
 import re
 import sys
@@ -12,6 +12,7 @@ from td3.reproduce.rows import PUBLISHED, ROWS, TABLES, Row
 from td3.statistics import compare, mean_interval
 
 BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
+README_BEGIN, README_END = "<!-- results: begin -->", "<!-- results: end -->"
 OURS, SEED, PAPER = "#0072B2", "#56B4E9", "#E69F00"
 
 
@@ -23,6 +24,24 @@ def tables(results: Path) -> str:
         body = _settings_table(rows, results) if table in ("table2", "changes") else _task_table(rows)
         parts.append(f"### {title}\n\n{body}\n\n{_provenance(rows)}")
     return "\n\n".join(parts)
+
+
+def readme_table(results: Path) -> str:
+    """The rows of table 1 that were run, one line each."""
+    head = ["task", "env steps", "seeds", "return (95 % interval)", "IQM", "highest mean", "paper", "engine", "commit"]
+    lines = [head, ["---"] * len(head)]
+    for row in (row for row in ROWS if row.table == "table1"):
+        if (curve := read_curve(results / row.name)) is not None:
+            found = figures(curve)
+            interval = f"{_number(found.last_low)} to {_number(found.last_high)}"
+            lines.append(
+                [
+                    *(row.env, f"{row.steps:,}", str(found.seeds), f"{_number(found.last)} ({interval})"),
+                    *(_number(found.iqm), _number(found.highest), PUBLISHED[row.env.partition("-v")[0]][0]),
+                    *(str(curve.made.get("engine", "-")), curve.made.get("commit") or "-"),
+                ]
+            )
+    return _markdown(lines)
 
 
 def _task_table(rows: list[tuple[Row, Curve | None]]) -> str:
@@ -150,11 +169,15 @@ def plot(results: Path, out: Path) -> None:
 
 
 def write(root: Path) -> None:
-    """Put the tables into the page and draw the plot."""
-    page = root / "docs" / "results.md"
-    block = f"{BEGIN}\n{tables(root / 'results')}\n{END}"
-    page.write_text(re.sub(f"{BEGIN}.*?{END}", lambda _: block, page.read_text(), flags=re.DOTALL))
+    """Put the tables into the page and the README, and draw the plot."""
+    _fill(root / "docs" / "results.md", BEGIN, tables(root / "results"), END)
+    _fill(root / "README.md", README_BEGIN, readme_table(root / "results"), README_END)
     plot(root / "results", root / "docs" / "images" / "results.png")
+
+
+def _fill(page: Path, begin: str, text: str, end: str) -> None:
+    block = f"{begin}\n{text}\n{end}"
+    page.write_text(re.sub(f"{begin}.*?{end}", lambda _: block, page.read_text(), flags=re.DOTALL))
 
 
 if __name__ == "__main__":

@@ -11,22 +11,21 @@ import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from gymnasium.spaces import Box
 
-from td3.algorithm import Agent, ReplayBuffer, make_replay_buffer
+from td3.algorithm import Agent, AgentSpec, ReplayBuffer, make_replay_buffer
 from td3.algorithm.networks import parameter_count
 from td3.algorithm.optimizer import OPTIMIZERS
-from td3.algorithm.step_02_actor import ActionRange, make_actor_and_target
-from td3.algorithm.step_03_twin_critics import make_twin_critics_and_targets
 from td3.algorithm.streams import derive_seed
-from td3.backends import cpu
+from td3.backends.choose import keep_threads
 from td3.collect.collector import Collector
 from td3.config import TD3Config, TrainConfig
-from td3.engine import EagerEngine
+from td3.engine import make_engine
 from td3.environments import TaskSpaces
 from td3.errors import AgentFileError, ConfigError
 from td3.files import require_plain
@@ -38,7 +37,7 @@ from td3.sb3.callbacks import Callbacks, check_logging, make_logger
 from td3.sb3.environments import UnitActions, as_vec_env, checked_spaces
 from td3.sb3.noise import StackedNoise, described, from_description
 from td3.sb3.saving import read_model, with_suffix, write_model
-from td3.training import Engine, backend_flags, choose_device, make_engine
+from td3.training import Engine, backend_flags, choose_device
 
 OUR_WORDS = {
     "--td3.buffer-size": "buffer_size",
@@ -240,13 +239,12 @@ class TD3:
             raise ConfigError(f"batch_size is {self.batch_size}: give another one to the constructor, not to train.")
         engine = self._running_engine()
         if callable(self.learning_rate):
-            assert isinstance(engine, EagerEngine)
             rate = float(self.learning_rate(self._progress_remaining))
             if not 0 <= rate <= 100:
                 raise ConfigError(
                     f"learning_rate must give numbers from 0 to 100, but it gave {rate!r}: fix the schedule."
                 )
-            engine.set_learning_rate(rate)
+            engine.set_learning_rates(rate, rate)
         with _settings_of_updates():
             engine.use_threads()
             engine.update([gradient_steps])
@@ -271,11 +269,7 @@ class TD3:
             config = TrainConfig("td3.sb3", seed=seed, td3=self._settings, envs=self.n_envs)
             threads = available_threads()
             with _settings_of_updates():
-                if callable(self.learning_rate):  # a graph or a tape would keep the first rate
-                    buffer = self.replay_buffer
-                    self._engine = EagerEngine(self.agent, buffer, [seed], self._settings, threads, recorded=False)
-                else:
-                    self._engine = make_engine(self.agent, self.replay_buffer, config, threads)
+                self._engine = make_engine(self.agent, self.replay_buffer, config, threads)
         return self._engine
 
     def _note(self, infos: Any) -> None:
@@ -505,7 +499,7 @@ class TD3:
 @contextlib.contextmanager
 def _settings_of_updates() -> Iterator[None]:
     """What an engine needs of the process while it is made or used; others find their own threads and flags again."""
-    with library_variables(), backend_flags(), cpu.kept_threads():
+    with library_variables(), backend_flags(), keep_threads():
         yield
 
 
@@ -516,21 +510,11 @@ def _new_learner(
     settings: TD3Config,
     device: torch.device,
 ) -> Agent:
-    one = torch.ones(spaces.action_size, device=device)
-    actor, actor_target = make_actor_and_target([seed], spaces.state_size, sizes[0], ActionRange(-one, one))
-    critics, critics_target = make_twin_critics_and_targets(
-        [seed], spaces.state_size, sizes[1], spaces.action_size, device
-    )
-    make_optimizer = OPTIMIZERS[settings.optimizer]
-    return Agent(
-        actor,
-        actor_target,
-        critics,
-        critics_target,
-        make_optimizer(actor.parameters, settings.actor_learning_rate),
-        make_optimizer(critics.parameters, settings.critic_learning_rate),
-        np.zeros(1, np.int64),
-    )
+    ones = [1.0] * spaces.action_size
+    actor_sizes, critic_sizes = sizes
+    chosen = replace(settings, actor_hidden_sizes=actor_sizes, critic_hidden_sizes=critic_sizes)
+    spec = AgentSpec.from_settings(chosen, spaces.state_size, [-one for one in ones], ones)
+    return Agent.create(spec, [seed], device)
 
 
 def _require_sizes(

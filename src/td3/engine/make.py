@@ -1,0 +1,58 @@
+"""Which engine a run gets, and whether it computes what eager execution computes."""
+
+import warnings
+
+from td3.algorithm import Agent, ReplayBuffer
+from td3.config import TrainConfig
+from td3.engine.check import TOLERANCE, TOLERANCE_TF32, max_difference
+from td3.engine.eager import EagerEngine
+from td3.engine.graph import GraphEngine
+from td3.errors import ConfigError
+
+
+def make_engine(agent: Agent, buffer: ReplayBuffer, config: TrainConfig, threads: int) -> GraphEngine | EagerEngine:
+    """The engine that a configuration asks for. For `auto`: CUDA graphs on a GPU, recorded updates on a CPU.
+
+    Images, updates at the end of episodes on a GPU, and an engine that fails its check are executed eagerly. Make and
+    use it within `backend_flags`.
+    """
+    seeds, settings = config.member_seeds, config.td3
+    way = _way(agent, buffer, config)
+    allowed = 0.0 if way != "graph" else TOLERANCE_TF32 if config.tf32 else TOLERANCE
+
+    def engine(agent: Agent, buffer: ReplayBuffer) -> GraphEngine | EagerEngine:
+        if way == "graph":
+            return GraphEngine(agent, buffer, seeds, settings, config.envs, allowed)
+        return EagerEngine(agent, buffer, seeds, settings, threads, recorded=way == "recorded")
+
+    if way != "eager":
+        drift = max_difference(agent, seeds, settings, engine)
+        if not drift <= allowed:  # NaN too
+            name = "recordings" if way == "recorded" else "CUDA graphs"
+            warnings.warn(
+                f"updates by {name} differ from eager ones by {drift:.1e} (allowed: {allowed:.0e}); "
+                "this run uses eager execution, which is slower.",
+                stacklevel=2,
+            )
+            way = "eager"
+    return engine(agent, buffer)
+
+
+def _way(agent: Agent, buffer: ReplayBuffer, config: TrainConfig) -> str:
+    """`eager`, `recorded` or `graph`; raises `ConfigError` where what was asked for is not possible."""
+    fitting = "graph" if buffer.rows.is_cuda else "recorded"
+    why_not = ""
+    if agent.critics.encoder is not None:
+        why_not = "observations that are images are encoded eagerly"
+    elif fitting == "graph" and config.td3.train_freq == "episode":
+        why_not = "updates at the end of episodes (train_freq episode) are executed eagerly on a GPU"
+    if config.engine == "auto":
+        return "eager" if why_not else fitting
+    if config.engine == "eager":
+        return "eager"
+    if config.engine != fitting:
+        where = "a GPU" if buffer.rows.is_cuda else "a CPU"
+        why_not = f"this run is on {where}"
+    if why_not:
+        raise ConfigError(f"engine {config.engine} was asked for, but {why_not}: use --engine auto or eager.")
+    return fitting

@@ -1,0 +1,132 @@
+"""What random actions show of an environment before it is trained on: spaces, scales, ends, repeatability, speed."""
+
+import time
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+from td3.environments.check import TaskSpaces, check_environment, guarded_call
+from td3.environments.make import make_environment
+from td3.errors import EnvironmentFault
+
+LARGE_OBSERVATION, SMALL_SPREAD = 1_000.0, 0.01
+LARGE_REWARD, SMALL_REWARD = 100.0, 0.001
+"""Thresholds of the doctor's findings on observations and rewards."""
+
+
+class Survey(NamedTuple):
+    """What was seen, and a sentence for each thing to look at."""
+
+    spaces: TaskSpaces
+    steps: int
+    seconds_per_step: float
+    episodes: int
+    terminated: int
+    truncated: int
+    mean_return: float
+    mean_length: float
+    observation_scale: float
+    observation_spread: float
+    constant_dimensions: tuple[int, ...]
+    reward_scale: float
+    repeatable: bool
+    findings: tuple[str, ...]
+
+
+class _Walk(NamedTuple):
+    observations: NDArray[np.float64]
+    rewards: NDArray[np.float64]
+    ends: list[tuple[int, bool]]
+    seconds: float
+
+
+def survey(env: str, env_kwargs: Mapping[str, Any], steps: int = 2_000, seed: int = 0) -> Survey:
+    """Step the environment with random actions; raises `EnvironmentFault` when TD3 cannot be trained on it."""
+    environment = make_environment(env, env_kwargs)
+    try:
+        spaces = check_environment(environment, env)
+        walk = guarded_call(f"{env} under random actions", lambda: _walk(environment, spaces, steps, seed))
+        again = guarded_call(f"{env} in the same episode again", lambda: _walk(environment, spaces, steps, seed))
+    finally:
+        environment.close()
+    if not np.all(np.isfinite(walk.observations)) or not np.all(np.isfinite(walk.rewards)):
+        raise EnvironmentFault(f"{env} gave NaN or infinity within {steps:,} random steps: fix the environment.")
+    same = np.array_equal(walk.observations, again.observations) and np.array_equal(walk.rewards, again.rewards)
+    observations = walk.observations.reshape(len(walk.observations), -1)
+    scale = float(np.sqrt(np.square(observations).mean(0)).max())
+    spreads = observations.std(0)
+    constant = tuple(int(place) for place in np.flatnonzero(spreads == 0)) if not spaces.frames else ()
+    truncated = sum(cut for _, cut in walk.ends)
+    starts = [0, *(at + 1 for at, _ in walk.ends)]
+    returns = [walk.rewards[a : b + 1].sum() for a, (b, _) in zip(starts, walk.ends, strict=False)]
+    lengths = [b + 1 - a for a, (b, _) in zip(starts, walk.ends, strict=False)]
+    found = Survey(
+        spaces=spaces,
+        steps=steps,
+        seconds_per_step=walk.seconds / steps,
+        episodes=len(walk.ends),
+        terminated=len(walk.ends) - truncated,
+        truncated=truncated,
+        mean_return=float(np.mean(returns)) if returns else float("nan"),
+        mean_length=float(np.mean(lengths)) if lengths else float("nan"),
+        observation_scale=scale,
+        observation_spread=float(spreads.max()),
+        constant_dimensions=constant,
+        reward_scale=float(np.sqrt(np.square(walk.rewards).mean())),
+        repeatable=same,
+        findings=(),
+    )
+    return found._replace(findings=tuple(_findings(found)))
+
+
+def _walk(environment: gym.Env[Any, Any], spaces: TaskSpaces, steps: int, seed: int) -> _Walk:
+    """Random actions from one seed; every episode has a seed of its own, as in training."""
+    random = np.random.default_rng(seed)
+    low, high = (np.asarray(bound, np.float32) for bound in (spaces.action_low, spaces.action_high))
+    observations, rewards, ends = [], np.empty(steps), []
+    observation, _ = environment.reset(seed=seed)
+    began = time.perf_counter()
+    for at in range(steps):
+        observations.append(np.array(observation, np.float64))
+        action = random.uniform(low, high).astype(np.float32).reshape(spaces.action_shape)
+        observation, rewards[at], terminated, truncated, _ = environment.step(action)
+        if terminated or truncated:
+            ends.append((at, bool(truncated and not terminated)))
+            observation, _ = environment.reset(seed=seed + len(ends))
+    return _Walk(np.stack(observations), rewards, ends, time.perf_counter() - began)
+
+
+def _findings(found: Survey) -> list[str]:
+    sentences = []
+    if not found.repeatable:
+        sentences.append(
+            "The same seed and actions gave another episode: take all randomness from self.np_random, or results "
+            "cannot be repeated and resumed exactly."
+        )
+    if not found.episodes:
+        sentences.append(
+            f"No episode ended in {found.steps:,} steps: give a time limit, --env-kwargs max_episode_steps=1000."
+        )
+    if not found.spaces.frames and found.observation_scale > LARGE_OBSERVATION:
+        sentences.append(
+            f"Observations reach a root mean square of {found.observation_scale:,.4g}: divide them by known ranges, or "
+            "train with --normalize-observations."
+        )
+    if not found.spaces.frames and 0 < found.observation_spread < SMALL_SPREAD:
+        sentences.append(
+            f"Observations hardly vary (largest standard deviation {found.observation_spread:.2g}): scale them up, or "
+            "train with --normalize-observations."
+        )
+    if len(found.constant_dimensions) == found.spaces.state_size and not found.spaces.frames:
+        sentences.append("Observations never change: the networks cannot learn from them.")
+    if found.reward_scale > LARGE_REWARD:
+        sentences.append(f"Rewards have a root mean square of {found.reward_scale:,.4g}: divide them.")
+    if found.reward_scale < SMALL_REWARD:
+        sentences.append(
+            f"Rewards have a root mean square of {found.reward_scale:.2g} under random actions: multiply them or, if "
+            "almost all are 0, give a denser reward."
+        )
+    return sentences

@@ -1,0 +1,138 @@
+"""Before anything is trained: the device, the environment's spaces, and whether memory and disk suffice."""
+
+import math
+import shutil
+from collections.abc import Mapping
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from td3.algorithm import Agent, AgentSpec, ReplayBuffer, make_replay_buffer
+from td3.collect import require_cluster
+from td3.config import TD3Config, TrainConfig
+from td3.environments import TaskSpaces, check_environment, make_environment
+from td3.environments.guarded import opened
+from td3.environments.spec import EnvFactory
+from td3.errors import ConfigError
+from td3.pixels.encoder import EncoderPlan
+from td3.pixels.frame_buffer import FrameReplayBuffer, frame_buffer_bytes
+from td3.pixels.layout import convolutions_for, encoder_shapes, layout_of
+from td3.resources import gigabytes, require_memory, require_network_memory
+from td3.run.checkpoints import Checkpoint
+
+
+def arguments_of_env(config: TrainConfig, factory: EnvFactory | None) -> dict[str, Any]:
+    """What `make_environment` is called with."""
+    return config.env_arguments if factory is None else {**config.env_arguments, "env": factory}
+
+
+def probe_environment(config: TrainConfig, env_arguments: Mapping[str, Any]) -> TaskSpaces:
+    """The spaces of the run's environment, from one that is made and closed; refuses what cannot be trained."""
+    if config.workers == "ray":
+        require_cluster(config.ray_address)
+    with opened(partial(make_environment, **env_arguments)) as probe:
+        spaces = check_environment(probe, config.env)
+    if spaces.frames and config.workers == "ray":
+        raise ConfigError(f"{config.env} gives images, and collectors of Ray send numbers: use other --workers.")
+    if spaces.frames and config.normalize_observations:
+        raise ConfigError(
+            f"{config.env} gives images, and --normalize-observations is for numbers: leave it out, the encoder "
+            "brings images to a common scale by itself."
+        )
+    return spaces
+
+
+def require_room(
+    config: TrainConfig, spaces: TaskSpaces, checkpoint: Checkpoint | None = None, *, resumed: bool = False
+) -> bool:
+    """Refuse a run that would fill the memory or the disk; says whether a GPU's replay buffer goes into host RAM."""
+    buffer_size, device = min(config.td3.buffer_size, longest_buffer(config)), choose_device(config.device)
+    needed = config.seeds * buffer_bytes(spaces, buffer_size)
+    networks = config.seeds * network_bytes(spaces, config.td3)
+    advice = "free some, or resume it on a machine that has more." if resumed else ""
+    sizes = config.td3.critic_sizes
+    require_network_memory(networks, sizes, config.td3.batch_size, config.seeds, device, advice)
+    in_host_ram = require_memory(
+        needed, buffer_size, config.seeds, device, config.buffer_device, advice, reserved=networks
+    )
+    out = (config.out or Path("runs")).absolute()
+    try:
+        folder = next(place for place in (*out.parents, out) if place.is_dir())
+        total, _, free = shutil.disk_usage(folder)
+    except OSError as error:
+        raise ConfigError(f"--out cannot be used ({error.strerror}): give another.") from None
+    needed -= sum(shard.bytes for shard in checkpoint.shards) if checkpoint else 0  # they are there already
+    if config.save_every != 0 and needed > 0.9 * free and total > 0:
+        what = "further checkpoints" if resumed else "the checkpoints"
+        room = f"{what} of this run need {gigabytes(needed)}, and {folder} has {gigabytes(free)} free: make room"
+        if resumed:
+            raise ConfigError(f"{room}, or move the run to another disk and resume it there.")
+        raise ConfigError(
+            f"{room}, give another --out, lower --td3.buffer-size, or train without checkpoints by --save-every 0."
+        )
+    return in_host_ram
+
+
+def choose_device(name: str) -> torch.device:
+    """The device of this name; auto takes a GPU if there is one."""
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("device cuda was asked for, but PyTorch finds no GPU here: use --device cpu or auto.")
+    return torch.device("cuda" if name == "cuda" or (name == "auto" and torch.cuda.is_available()) else "cpu")
+
+
+def encoder_plan(spaces: TaskSpaces, settings: TD3Config) -> EncoderPlan | None:
+    """The encoder for a task whose observations are images."""
+    layout = layout_of(spaces.observation_shape, spaces.frames) if spaces.frames else None
+    if layout is None:
+        return None
+    shift = min(settings.random_shift, min(layout.height, layout.width) // 20)
+    layers = convolutions_for(layout)
+    shapes = encoder_shapes(layout, layers, settings.image_features)
+    return EncoderPlan(*layout, shapes, tuple(stride for *_, stride in layers), shift)
+
+
+def make_agent(config: TrainConfig, spaces: TaskSpaces, device: torch.device) -> Agent:
+    """The newly initialized agent of a run."""
+    bounds, encoder = (spaces.action_low, spaces.action_high), encoder_plan(spaces, config.td3)
+    spec = AgentSpec.from_settings(config.td3, spaces.state_size, *bounds, config.normalize_observations, encoder)
+    return Agent.create(spec, config.member_seeds, device)
+
+
+def make_buffer(
+    members: int, buffer_size: int, spaces: TaskSpaces, device: torch.device, in_host_ram: bool
+) -> ReplayBuffer:
+    """The replay buffer of a task: of vectors, or of images, whose frames are kept once."""
+    if spaces.frames:
+        frame = spaces.frames, spaces.state_size // spaces.frames
+        return FrameReplayBuffer(members, buffer_size, *frame, spaces.action_size, device, in_host_ram=in_host_ram)
+    sizes = spaces.state_size, spaces.action_size
+    return make_replay_buffer(members, buffer_size, *sizes, device, in_host_ram=in_host_ram)
+
+
+def buffer_bytes(spaces: TaskSpaces, buffer_size: int) -> int:
+    """What the replay buffer of one seed takes."""
+    if not spaces.frames:
+        return buffer_size * 4 * (2 * spaces.state_size + spaces.action_size + 2)
+    frame_size = spaces.state_size // spaces.frames
+    return frame_buffer_bytes(buffer_size, spaces.frames, frame_size, spaces.action_size)
+
+
+def network_bytes(spaces: TaskSpaces, settings: TD3Config) -> int:
+    """About what the networks of one seed take: weights, targets, gradients, moments, and activations of a batch."""
+    plan = encoder_plan(spaces, settings)
+    inputs = settings.image_features if plan else spaces.state_size
+    actor = (inputs, *settings.actor_sizes, spaces.action_size)
+    critic = (inputs + spaces.action_size, *settings.critic_sizes, 1)
+    weights = sum((a + 1) * b for sizes in (actor, critic, critic) for a, b in pairwise(sizes))
+    weights += sum(math.prod(shape) for shape in plan.shapes) if plan else 0
+    # Of a batch: a row of every layer of the three networks, forward and backward, and the states themselves.
+    batch = settings.batch_size * (2 * (sum(actor) + 2 * sum(critic)) + 2 * spaces.state_size)
+    return 4 * (5 * weights + batch)
+
+
+def longest_buffer(config: TrainConfig) -> int:
+    """No more rows than this can ever be stored."""
+    return -(-config.steps // config.envs) * config.envs

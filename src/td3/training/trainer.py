@@ -1,0 +1,276 @@
+"""The loop: act, update, step, store. Everything else that a run does at its events is a callback.
+
+One order of events, whatever the engine: the action comes from the actor as the last update left it; while the
+environments do it, the update draws from the buffer as it was before that step.
+"""
+
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import torch
+
+from td3.algorithm import NormalizedReplayBuffer
+from td3.callbacks.base import CallbackList
+from td3.collect import RayCollector
+from td3.collect.collector import Collector, Episode
+from td3.config import TrainConfig
+from td3.diagnostics import TimeBudget
+from td3.engine import acting_policy, make_engine
+from td3.environments import TaskSpaces
+from td3.errors import EnvironmentFault
+from td3.policy import Array
+from td3.resources import available_threads
+from td3.run.checkpoints import Checkpoint
+from td3.run.directory import versions
+from td3.signals import StopSignals
+from td3.training.failures import diagnosis, reason_of, with_resume_hint
+from td3.training.setup import make_agent, make_buffer
+from td3.training.state import arrays_of, facts_of, restore
+from td3.training.workers import make_evaluator, make_vector_envs
+
+
+class Trainer:
+    """The loop and everything that it needs; callbacks get it with every event."""
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        spaces: TaskSpaces,
+        make: Callable[[], gym.Env[Any, Any]],
+        device: torch.device,
+        buffer_size: int,
+        in_host_ram: bool = False,
+    ) -> None:
+        self.config, self.spaces = config, spaces
+        self.versions = versions()  # looked up once: it takes milliseconds
+        settings, seeds = config.td3, config.member_seeds
+        self.agent = make_agent(config, spaces, device)
+        self.buffer = make_buffer(len(seeds), buffer_size, spaces, device, in_host_ram)
+        if self.agent.normalizer is not None:
+            self.buffer = NormalizedReplayBuffer(self.buffer, self.agent.normalizer)
+        self.placement = f"{self.buffer.rows.device}" + (", replay buffer in the host's RAM" if in_host_ram else "")
+        threads = config.threads or available_threads()
+        bounds = (spaces.action_low, spaces.action_high)
+        self.remote: RayCollector | None = None
+        with contextlib.ExitStack() as made:  # where a part cannot be had, those before it are closed
+            self.engine = make_engine(self.agent, self.buffer, config, threads)
+            made.enter_context(contextlib.closing(self.engine))
+            if config.workers == "ray":
+                self.evaluator = make_evaluator(make, config, threads, device)
+                made.enter_context(contextlib.closing(self.evaluator))
+                self.remote = made.enter_context(contextlib.closing(RayCollector(config, spaces, make)))
+            else:
+                environments, self.evaluator, worker_backend = make_vector_envs(make, config, threads, device)
+                made.enter_context(contextlib.closing(self.evaluator))
+                made.enter_context(contextlib.closing(environments))
+                if worker_backend.kind != "none":
+                    self.placement += f", {worker_backend}"
+                self.collector = Collector(environments, seeds, *bounds, settings.exploration_noise)
+            self._made = made.pop_all()
+        self.env_steps = self._steps_before = self.first_step = 0
+        self.resumed, self.status, self.reason, self.stop_reason = False, "running", "", ""
+        self.seconds_before, self._begun = 0.0, time.monotonic()
+        self.frozen: dict[int, dict[str, Any]] = {}
+        """Members that stopped before the others, each with its `env_steps` and the `reason`."""
+
+    def stop(self, reason: str) -> None:
+        """End training after this round: pending evaluations are finished, and the run is saved and resumable."""
+        self.stop_reason = reason
+
+    def run(self, callbacks: CallbackList, checkpoint: Checkpoint | None, notices: Sequence[str] = ()) -> None:
+        """Train to the last env step, from the first or from a checkpoint; `notices` are warnings to begin with."""
+        self.callbacks, self.time, self._begun = callbacks, TimeBudget(), time.monotonic()
+        self.resumed, self.first_step = checkpoint is not None, checkpoint.env_steps if checkpoint else 0
+        try:
+            for notice in notices:
+                self.warn(notice)
+            if checkpoint is not None:
+                restore(self, checkpoint)
+            callbacks.on_training_start(self)
+            self.engine.on_warning = self.warn
+            callbacks.on_loop_start(self)
+            self._raise_failure()
+            with StopSignals() as stopped:
+                while self.env_steps < self.config.steps and not self.stop_reason:
+                    self._round()
+                    self._raise_failure()
+                    if stopped.noted:
+                        stopped.deaf = True  # a save that was begun is finished
+                        callbacks.on_interruption(self)
+                        raise KeyboardInterrupt
+            callbacks.on_loop_end(self)
+            self._raise_failure()
+            self.status, self.reason = ("stopped", self.stop_reason) if self.stop_reason else ("finished", "")
+        except KeyboardInterrupt:
+            self.status = "interrupted"
+            raise
+        except Exception as error:
+            self.reason = reason_of(error, self)
+            if hinted := with_resume_hint(error, self):
+                raise hinted from error.__cause__ or error
+            raise
+        finally:
+            self.status = "failed" if self.status == "running" else self.status
+            callbacks.on_training_end(self)
+
+    def _raise_failure(self) -> None:
+        """End the run if a callback has failed, with a checkpoint of the round that is complete now."""
+        if self.callbacks.failure:
+            self.callbacks.on_interruption(self)
+            raise self.callbacks.failure
+
+    def _round(self) -> None:
+        """One env step of every environment, and the updates that belong to it."""
+        self._steps_before, lap = self.env_steps, self.time.lap
+        if self.config.td3.learning_rate_schedule != "constant":
+            self.engine.set_learning_rates(*self.config.td3.learning_rates(self.env_steps / self.config.steps))
+        found = self._collect_from_afar(self.remote) if self.remote else self._collect_here()
+        if found is None:
+            return  # no collector has sent enough yet
+        rows, episodes = found
+        lap("env")
+        self._freeze_failed()
+        self.engine.store(rows)
+        lap("store")
+        self.env_steps += rows.shape[1]
+        self.engine.update(self._updates_due_for_episodes(episodes))
+        self._freeze_failed()
+        lap("update")
+        for episode in episodes:
+            if episode.member not in self.frozen:
+                self.callbacks.on_episode_end(self, episode)
+        if self.collecting.faults:
+            self._tell_faults()
+        self.callbacks.on_env_step(self)
+        lap("other")
+
+    def _collect_here(self) -> tuple[Array, list[Episode]]:
+        """Act, update, step: rows of every environment once, and the episodes that ended."""
+        before, lap = self.env_steps, self.time.lap
+        warm_up = before < self.config.td3.learning_starts
+        if not warm_up:
+            self.engine.act_async(self.collector.member_states)
+        lap("act")
+        owed = self._updates_due_for_steps(before + self.collector.envs_per_member)
+        if self.engine.asynchronous:
+            # A GPU's update begins when the actions are on their way, and runs on while the environments step.
+            self.engine.update(owed)
+            lap("update")
+        actions = self.collector.act(None) if warm_up else self.collector.explore(self.engine.act_wait())
+        lap("act")
+        self.collector.begin(actions)
+        lap("env")
+        if not self.engine.asynchronous:
+            # Environments in threads or processes step meanwhile.
+            self.engine.update(owed)
+            lap("update")
+        self.engine.prepare()
+        return self.collector.finish()
+
+    def _collect_from_afar(self, remote: RayCollector) -> tuple[Array, list[Episode]] | None:
+        """The same with collectors on a cluster: they act and step while this process updates."""
+        lap = self.time.lap
+        remote.send(int(self.agent.updates.max()), lambda: acting_policy(self.agent))
+        lap("act")
+        self.engine.update(self._updates_due_for_steps(self.env_steps + remote.envs_per_member))
+        lap("update")
+        found = remote.take(int(self.agent.updates.max()))
+        for sentence in remote.said:
+            self.warn(f"env step {self.env_steps:,}: {sentence}")
+        remote.said.clear()
+        return found
+
+    def _updates_due_for_steps(self, env_steps: int) -> list[int]:
+        """Updates due when so many env steps have been begun, less those done; none from an empty buffer."""
+        settings = self.config.td3
+        if settings.train_freq != "step" or len(self.buffer) == 0:
+            return [0] * self.agent.members
+        due = int(max(0, env_steps - settings.learning_starts) * settings.utd_ratio)
+        owed: list[int] = (due - self.agent.updates).tolist()
+        return owed
+
+    def _updates_due_for_episodes(self, episodes: Sequence[Episode]) -> list[int]:
+        """As many updates as the ended episodes had steps."""
+        owed = [0] * self.agent.members
+        if self.config.td3.train_freq == "episode":
+            for episode in episodes:
+                owed[episode.member] += round(episode.length * self.config.td3.utd_ratio)
+        return owed
+
+    def _freeze_failed(self) -> None:
+        """Leave seeds where they are whose numbers broke down or whose environments failed for good: others go on."""
+        failed = {} if self.remote else self.collector.failed
+        if len(self.engine.frozen) == len(self.frozen) == len(self.frozen.keys() | failed.keys()):
+            return
+        for member, reason in failed.items():
+            self.engine.freeze(member, reason)
+        if len(self.engine.frozen) == self.agent.members:
+            raise EnvironmentFault(list(failed.values())[-1])  # where it was the numbers, the engine has raised
+        for member in sorted(self.engine.frozen.keys() - self.frozen.keys()):
+            reason = failed.get(member) or diagnosis(self, self.engine.frozen[member], [member])
+            self.frozen[member] = {"env_steps": self.env_steps, "reason": reason}
+            if not self.remote:
+                self.collector.deactivate(member)
+            self.callbacks.on_seed_frozen(self, member, reason)
+            seed = self.config.member_seeds[member]
+            self.warn(f"seed {seed} is frozen, and the other seeds go on: {reason}")
+
+    def _tell_faults(self) -> None:
+        for fault in self.collector.faults:
+            seed = self.config.member_seeds[fault.member]
+            self.warn(f"seed {seed}, env step {self.env_steps:,}: {fault.reason}; a new episode was begun.")
+        self.collector.faults.clear()
+
+    def check_finite(self) -> None:
+        """Find out whether an update on a GPU has frozen a member."""
+        self.engine.check()
+        self._freeze_failed()
+
+    def warn(self, text: str) -> None:
+        """Tell the callbacks of something that training survives."""
+        self.callbacks.on_warning(self, text)
+
+    def info(self, text: str) -> None:
+        """Tell the callbacks how this run is executed."""
+        self.callbacks.on_info(self, text)
+
+    def is_due(self, every: int) -> bool:
+        """Whether this round reached a multiple of so many env steps."""
+        return self._steps_before // every < self.env_steps // every
+
+    @property
+    def path(self) -> Path:
+        """The run directory."""
+        assert self.config.out is not None
+        return self.config.out
+
+    @property
+    def collecting(self) -> Collector | RayCollector:
+        """What steps the environments, here or on a cluster."""
+        return self.remote or self.collector
+
+    @property
+    def active_members(self) -> list[int]:
+        """Members that are not frozen."""
+        return [member for member in range(self.agent.members) if member not in self.frozen]
+
+    def frozen_seeds(self) -> dict[str, dict[str, Any]]:
+        """Frozen members by their seeds, as status.json and checkpoints have them."""
+        return {str(self.config.member_seeds[member]): dict(facts) for member, facts in sorted(self.frozen.items())}
+
+    @property
+    def seconds(self) -> float:
+        """How long the run has trained, before it was resumed too."""
+        return round(self.seconds_before + time.monotonic() - self._begun, 3)
+
+    def state(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        """Everything that the run is, except its transitions: facts and arrays of a checkpoint."""
+        return facts_of(self), arrays_of(self)
+
+    def close(self) -> None:
+        """Let go of environments and threads."""
+        self._made.close()

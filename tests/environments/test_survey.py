@@ -1,0 +1,100 @@
+"""`td3 check`: what random actions show of an environment before training."""
+
+import json
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from td3.cli import main
+from td3.environments.survey import survey
+from td3.errors import EnvironmentFault
+
+
+class Task(gym.Env):
+    """Well-behaved; tests change one thing at a time."""
+
+    observation_space = gym.spaces.Box(-np.inf, np.inf, (2,), np.float32)
+    action_space = gym.spaces.Box(-1.0, 1.0, (1,), np.float32)
+    scale, reward, fails, seeded = 1.0, 1.0, 20, True
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.age, self.random = 0, self.np_random if self.seeded else np.random.default_rng()
+        return self.observe(), {}
+
+    def step(self, action):
+        self.age += 1
+        return self.observe(), self.reward, self.age == self.fails, False, {}
+
+    def observe(self):
+        return (self.scale * self.random.normal(size=2)).astype(np.float32)
+
+
+def findings_of(monkeypatch, **changes):
+    for name, value in changes.items():
+        monkeypatch.setattr(Task, name, value)
+    return survey(f"{__name__}:Task", {}, 100)
+
+
+def test_a_sound_environment_has_no_finding_and_its_figures_are_counted(monkeypatch):
+    found = findings_of(monkeypatch)
+    assert found.findings == ()
+    assert (found.episodes, found.terminated, found.truncated) == (5, 5, 0)
+    assert (found.mean_return, found.mean_length, found.reward_scale) == (20.0, 20.0, 1.0)
+    assert found.repeatable
+
+
+def test_a_time_limit_truncates(monkeypatch):
+    monkeypatch.setattr(Task, "fails", -1)
+    found = survey(f"{__name__}:Task", {"max_episode_steps": 10}, 100)
+    assert (found.terminated, found.truncated, found.findings) == (0, 10, ())
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"seeded": False}, "The same seed and actions gave another episode"),
+        ({"fails": -1}, "No episode ended in 100 steps"),
+        ({"scale": 1e5}, "Observations reach a root mean square"),
+        ({"scale": 1e-4}, "Observations hardly vary"),
+        ({"scale": 0.0}, "Observations never change"),
+        ({"reward": 1e4}, "Rewards have a root mean square of 1e+04: divide them"),
+        ({"reward": 0.0}, "Rewards have a root mean square of 0 under random actions"),
+    ],
+)
+def test_each_fault_has_its_sentence_and_no_other(monkeypatch, changes, said):
+    (sentence,) = findings_of(monkeypatch, **changes).findings
+    assert sentence.startswith(said)
+
+
+def test_an_environment_that_fails_later_is_refused(monkeypatch):
+    def step(self, action):
+        self.age += 1
+        if self.age == 7:
+            raise RuntimeError("the motor is hot")
+        return self.observe(), np.nan if self.age == 9 else 1.0, False, False, {}
+
+    monkeypatch.setattr(Task, "step", step)
+    with pytest.raises(EnvironmentFault, match="the motor is hot"):
+        survey(f"{__name__}:Task", {}, 100)
+
+
+def test_numbers_that_are_none_are_refused(monkeypatch):
+    real = Task.step
+    monkeypatch.setattr(
+        Task, "step", lambda self, a: (real(self, a)[0], np.inf if self.age == 9 else 1.0, False, False, {})
+    )
+    with pytest.raises(EnvironmentFault, match="NaN or infinity within 100 random steps"):
+        survey(f"{__name__}:Task", {}, 100)
+
+
+def test_the_command_prints_figures_and_its_exit_code_says_whether_something_was_found(capsys):
+    assert main(["check", "Pendulum-v1", "--steps", "400"]) == 0
+    assert "2 ended: 0 terminated, 2 truncated" in capsys.readouterr().out
+    assert main(["check", "Pendulum-v1", "--steps", "100", "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert found["episodes"] == 0
+    assert len(found["findings"]) == 1
+    assert main(["check", "CartPole-v1"]) == 2
+    assert main(["check", "Pendulum-v1", "--steps", "0"]) == 2
