@@ -286,7 +286,7 @@ def test_ctrl_c_and_a_polite_kill_save_and_end_without_a_traceback(tmp_path, num
         process.kill()
     assert process.returncode == 130
     assert errors == ""
-    assert "what was learned is saved" in rest
+    assert "the agents are saved" in rest
     status = json.loads((tmp_path / "run" / "status.json").read_text())
     assert status["status"] == "interrupted"
     assert td3.load(tmp_path / "run", which="last").facts["env_steps"] == status["env_steps"] >= 300

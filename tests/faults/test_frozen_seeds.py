@@ -211,7 +211,7 @@ def test_readers_name_the_frozen_seed_and_leave_it_out_of_what_they_average(froz
     records = read_run(path)
     assert [seed.seed for seed in records.whole_seeds] == [0, 2]
     assert "frozen_seed" in [finding.name for finding in examine_run(records)]
-    named = f"Seed 1 is frozen since env step {frozen_at(path):,} and is not counted: Learning broke down"
+    named = f"Seed 1 has been frozen since env step {frozen_at(path):,} and is not counted: Learning broke down"
     assert named in page([records])
     (row,) = figures([records])["runs"]
     assert [*row["frozen"]] == ["1"]
