@@ -81,13 +81,7 @@ def export_run(
     source, folder = run.folder(chosen) / which, out or run.path / "export"
     _prepare(folder)
     observations = random_observations(agent)
-    actor, example = ExportedActor(agent.policy), torch.from_numpy(observations[:2])
-    write_pt2(actor, example, folder / "actor.pt2")
-    write_onnx(actor, example, folder / "actor.onnx")
-    answers = {
-        "actor.onnx": actions_by_onnx(folder / "actor.onnx", observations),
-        "actor.pt2": actions_by_pt2(folder / "actor.pt2", observations),
-    }
+    answers = _write_actor(agent, observations, folder)
     if sb3:
         tensors = load_file(source / "agent.safetensors")
         write_sb3(folder / "sb3.zip", tensors, agent.policy, run.config, agent.facts)
@@ -102,14 +96,48 @@ def export_run(
     for file in (source / "agent.safetensors", source / "agent.json"):
         shutil.copyfile(file, folder / file.name)
     write_json(folder / "config.json", run.config.to_json() | {"out": None})
-    shape = (1, *agent.policy.observation_shape)
-    example_of = {"shape": shape, "env": run.config.env, "kind": observation_type(agent)}
-    write_atomically(folder / "infer.py", EXAMPLE.format(**example_of).encode())
-    write_json(folder / "export.json", _facts(run, agent, chosen, which, files))
+    _write_example(agent, run.config.env, folder)
+    write_json(
+        folder / "export.json", {"seed": chosen, "which": which} | _facts(agent, run.config.env, observations, files)
+    )
     if (run.path / "video.mp4").is_file():
         shutil.copyfile(run.path / "video.mp4", folder / "replay.mp4")
     write_atomically(folder / "README.md", model_card(run, agent, chosen, which, folder).encode())
     return Export(folder, files, agent.policy.normalizer is not None)
+
+
+def export_agent(agent: SavedAgent, env: str, sb3_zip: bytes, out: Path) -> Export:
+    """Export an agent that was trained by `td3.sb3`: it has no run directory, and a model of its own."""
+    require_onnx()
+    _prepare(out)
+    observations = random_observations(agent)
+    answers = _write_actor(agent, observations, out)
+    write_atomically(out / "sb3.zip", sb3_zip)
+    files = {name: _difference(agent, observations, actions) for name, actions in answers.items()}
+    unclipped = random_observations(agent, within=CLIP)
+    if agent.policy.normalizer is None:  # otherwise it is VecNormalize that normalizes, and not the model
+        files["sb3.zip"] = _difference(agent, unclipped, actions_by_sb3(out / "sb3.zip", unclipped))
+    _refuse_wrong(out, files)
+    _write_example(agent, env, out)
+    write_json(out / "export.json", _facts(agent, env, observations, files))
+    return Export(out, files, agent.policy.normalizer is not None)
+
+
+def _write_actor(agent: SavedAgent, observations: Array, folder: Path) -> dict[str, Array]:
+    """Write the actor in both formats, and return what each file answers."""
+    actor, example = ExportedActor(agent.policy), torch.from_numpy(observations[:2])
+    write_pt2(actor, example, folder / "actor.pt2")
+    write_onnx(actor, example, folder / "actor.onnx")
+    return {
+        "actor.onnx": actions_by_onnx(folder / "actor.onnx", observations),
+        "actor.pt2": actions_by_pt2(folder / "actor.pt2", observations),
+    }
+
+
+def _write_example(agent: SavedAgent, env: str, folder: Path) -> None:
+    shape = (1, *agent.policy.observation_shape)
+    text = EXAMPLE.format(shape=shape, env=env, kind=observation_type(agent))
+    write_atomically(folder / "infer.py", text.encode())
 
 
 def random_observations(agent: SavedAgent, within: float = np.inf) -> Array:
@@ -166,19 +194,17 @@ def _refuse_wrong(folder: Path, files: dict[str, float]) -> None:
             )
 
 
-def _facts(run: Run, agent: SavedAgent, seed: int, which: str, files: dict[str, float]) -> dict[str, Any]:
+def _facts(agent: SavedAgent, env: str, observations: Array, files: dict[str, float]) -> dict[str, Any]:
     policy = agent.policy
     return {
-        "env": run.config.env,
-        "seed": seed,
-        "which": which,
+        "env": env,
         "env_steps": agent.facts.get("env_steps"),
         "input": {"name": INPUT, "shape": ["batch", *policy.observation_shape], "type": observation_type(agent)},
         "output": {"name": "action", "shape": ["batch", *policy.action_shape], "type": "float32"},
         "normalizes_observations": policy.normalizer is not None,
         "action_low": policy.low.tolist(),
         "action_high": policy.high.tolist(),
-        "checked_on": f"{len(random_observations(agent))} random observations",
+        "checked_on": f"{len(observations)} random observations",
         "difference": files,
         "difference_is": "the largest of an action, as a share of half the action range",
         "versions": agent.facts.get("versions", {}),
