@@ -158,7 +158,7 @@ def test_stable_baselines3_has_all_six_networks_and_the_settings(exported, train
     np.testing.assert_allclose(model.actor_target(states).detach().numpy(), np.tanh(expected), atol=1e-5)
 
     settings, facts = trained.config.td3, td3.load(exported.path).facts
-    assert model.policy.net_arch == [8, 8]
+    assert model.policy.net_arch == {"pi": [8, 8], "qf": [8, 8]}
     assert (model.learning_starts, model.buffer_size, model.batch_size) == (20, 1000, 8)
     assert (model.tau, model.gamma, model.policy_delay) == (settings.tau, settings.gamma, settings.policy_delay)
     assert (model.num_timesteps, model._n_updates) == (facts["env_steps"], facts["updates"])
@@ -199,7 +199,7 @@ def test_the_schedule_of_updates_is_told_in_their_words(settings, schedule):
 
 def test_a_file_that_answers_otherwise_is_refused(trained, tmp_path, no_writing, monkeypatch):
     monkeypatch.setattr(folder, "actions_by_onnx", lambda path, observations: np.zeros((1000, 2)))
-    with pytest.raises(RunError, match=r"actor\.onnx answered otherwise than the agent, by .* it was removed"):
+    with pytest.raises(RunError, match=r"actor\.onnx differs from the agent by .* it was removed"):
         export.export_run(trained, tmp_path / "out")
     assert not (tmp_path / "out" / "actor.onnx").exists()
 

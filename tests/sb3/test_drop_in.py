@@ -869,7 +869,7 @@ def test_attributes_that_are_set_later_count(name, value):
     changed.learn(60)
     assert largest_difference(changed.policy.state_dict(), at_once.policy.state_dict()) == 0
     changed.learn(20)
-    settings = changed._shared._key
+    settings = changed._shared._settings
     assert getattr(settings, name) == value
 
 

@@ -1,4 +1,4 @@
-"""Write everything about one agent into one folder, and compare every file with the agent it came from."""
+"""Export one agent into a folder, and compare every file with the agent."""
 
 import shutil
 from pathlib import Path
@@ -26,13 +26,13 @@ from td3.run.agent_file import SavedAgent
 from td3.run.directory import Run, write_json
 
 CHECKED = 1_000
-"""Random observations on which every file must answer as the agent does."""
-CHECKED_PICTURES = 50
+"""Random observations on which every file is compared with the agent."""
+CHECKED_IMAGES = 50
 """The same for images, which are a thousand times as large."""
 TOLERANCE = 1e-4
 """Largest accepted difference, as a share of half the action range: rounding is a hundred times smaller."""
 EXAMPLE = '''\
-"""Ask the exported actor for an action. Needs onnxruntime and numpy, nothing else."""
+"""Get an action from the exported actor. Needs onnxruntime and numpy only."""
 
 from pathlib import Path
 
@@ -47,7 +47,7 @@ print(action[0])  # in the environment's own units: env.step(action[0])
 
 
 class Export(NamedTuple):
-    """Where the files are, and how far each of them is from the agent."""
+    """The exported files, and how much each differs from the agent."""
 
     path: Path
     files: dict[str, float]
@@ -64,9 +64,9 @@ def export_run(
     sb3: bool = False,
     trust: bool = False,
 ) -> Export:
-    """Export one agent of a run; nothing is written before it is known that everything needed is there.
+    """Export one agent of a run; missing packages are reported before anything is written.
 
-    With `sb3` the environment is made, and `trust` lets a module that it names be imported.
+    With `sb3` the environment is created, and `trust` allows importing the module in its name.
     """
     require_onnx()
     if sb3:
@@ -85,7 +85,7 @@ def export_run(
     if sb3:
         tensors = load_file(source / "agent.safetensors")
         write_sb3(folder / "sb3.zip", tensors, agent.policy, run.config, agent.facts)
-        # Their networks have no place for a clip, so that they are compared where it does nothing.
+        # SB3's networks cannot clip, so they are compared within the clipping range.
         unclipped = random_observations(agent, within=CLIP)
         answers["sb3.zip"] = actions_by_sb3(folder / "sb3.zip", unclipped)
     files = {
@@ -150,7 +150,7 @@ def random_observations(agent: SavedAgent, within: float = np.inf) -> Array:
     policy = agent.policy
     shape = policy.observation_shape
     if policy.encoder is not None:
-        return generator.integers(0, 256, (CHECKED_PICTURES, *shape), np.uint8)
+        return generator.integers(0, 256, (CHECKED_IMAGES, *shape), np.uint8)
     sizes = 10 ** generator.uniform(-1, 1, (CHECKED, *(1 for _ in shape)))
     numbers = sizes * generator.standard_normal((CHECKED, *shape))
     if policy.normalizer is not None:
@@ -166,12 +166,12 @@ OURS = (
 
 
 def _prepare(folder: Path) -> None:
-    """An empty folder, or one that an export may write again; what is not ours is never touched."""
+    """An empty folder, or one of an earlier export; other files are never touched."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()) and not (folder / "export.json").exists():
             raise RunError(f"{folder} holds other files: give another --out.")
-        for name in OURS:  # a file of an earlier export must not be taken for one of this
+        for name in OURS:  # files of an earlier export must not be mistaken for new ones
             (folder / name).unlink(missing_ok=True)
         write_json(folder / "export.json", {})
     except OSError as error:
@@ -186,10 +186,10 @@ def _difference(agent: SavedAgent, observations: Array, actions: Array) -> float
 
 def _refuse_wrong(folder: Path, files: dict[str, float]) -> None:
     for name, difference in files.items():
-        if not difference <= TOLERANCE:  # NaN is wrong as well
+        if not difference <= TOLERANCE:  # NaN is refused too
             (folder / name).unlink()
             raise RunError(
-                f"{folder / name} answered otherwise than the agent, by {difference:.1e} of half the action range, so "
+                f"{folder / name} differs from the agent by {difference:.1e} of half the action range, so "
                 "it was removed: try the versions of torch, onnx and onnxruntime that constraints.txt names."
             )
 

@@ -25,7 +25,7 @@ from td3.libraries import library_variables
 from td3.resources import available_threads
 from td3.sb3.buffer import RowReplayBuffer
 from td3.sb3.errors import DivergedError
-from td3.training import backend_flags
+from td3.training.engines import backend_flags
 
 USUAL: dict[Any, dict[str, Any]] = {
     torch.optim.Adam: {"betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0, "amsgrad": False, "maximize": False},
@@ -99,7 +99,7 @@ class SharedUpdates:
         pairs = chain.from_iterable(_pairs(*network) for network in self._networks)
         self._weights = [(weight, view, view.data_ptr()) for weight, view in pairs]
         self._engine: Any = None
-        self._key: Any = None
+        self._settings: TD3Config | None = None
         self.counted = 0
         self.seed = int(torch.randint(2**31 - 1, ()))  # PyTorch's own, which `set_random_seed` has set
 
@@ -137,8 +137,8 @@ class SharedUpdates:
         rates = [float(shared.optimizer.param_groups[0]["lr"]) for shared in self._optimizers]
         self.share()
         with process_settings():
-            if self._key != settings:
-                self._engine, self._key = self._make_engine(settings, model._n_updates), settings
+            if self._settings != settings:
+                self._engine, self._settings = self._make_engine(settings, model._n_updates), settings
             engine = self._engine
             engine.set_learning_rates(*rates)
             self._send_rows()
@@ -260,19 +260,19 @@ def _pairs(network: Any, flat: Tensor) -> list[tuple[Any, Tensor]]:
     ]
 
 
-def _agent_like(policy: TD3Policy, optimizer: str, device: torch.device) -> Agent:
-    """An agent of the policy's sizes; its actions lie within [-1, 1], as theirs do. Its weights are replaced."""
-    actor, critic = (linears(network) for network in (policy.actor.mu, policy.critic.q_networks[0]))
-    ones = [1.0] * actor[-1].out_features
+def _agent_like(policy: TD3Policy, optimizer: Any, device: torch.device) -> Agent:
+    """An agent of the policy's sizes, whose weights are written later; its actions lie in [-1, 1], as theirs do."""
+    actor, critic = linears(policy.actor.mu), linears(policy.critic.q_networks[0])
+    ones = (1.0,) * actor[-1].out_features
     spec = AgentSpec(
-        actor[0].in_features,
-        [-one for one in ones],
-        ones,
-        [layer.out_features for layer in actor[:-1]],
-        1e-3,
-        1e-3,
-        optimizer,
-        [layer.out_features for layer in critic[:-1]],
+        state_size=actor[0].in_features,
+        action_low=tuple(-one for one in ones),
+        action_high=ones,
+        actor_hidden_sizes=tuple(layer.out_features for layer in actor[:-1]),
+        actor_learning_rate=1.0,  # set before every update
+        critic_learning_rate=1.0,
+        critic_hidden_sizes=tuple(layer.out_features for layer in critic[:-1]),
+        optimizer=optimizer,
     )
     return Agent.create(spec, [0], device)
 
