@@ -158,7 +158,7 @@ def test_stable_baselines3_has_all_six_networks_and_the_settings(exported, train
     np.testing.assert_allclose(model.actor_target(states).detach().numpy(), np.tanh(expected), atol=1e-5)
 
     settings, facts = trained.config.td3, td3.load(exported.path).facts
-    assert model.policy.net_arch == {"pi": [8, 8], "qf": [8, 8]}
+    assert model.policy.net_arch == [8, 8]
     assert (model.learning_starts, model.buffer_size, model.batch_size) == (20, 1000, 8)
     assert (model.tau, model.gamma, model.policy_delay) == (settings.tau, settings.gamma, settings.policy_delay)
     assert (model.num_timesteps, model._n_updates) == (facts["env_steps"], facts["updates"])

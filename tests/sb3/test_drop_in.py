@@ -32,9 +32,8 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.noise import ActionNoise, NormalActionNoise
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
-from td3.algorithm import update
 from td3.backends import cpu
-from td3.engine import EagerEngine, GraphEngine
+from td3.engine import EagerEngine, GraphEngine, update_once
 from td3.errors import AgentFileError, ConfigError, UserError
 from td3.sb3 import TD3, updates
 from td3.sb3.buffer import RowReplayBuffer
@@ -771,7 +770,7 @@ def scripted_engine(agent, buffer, config, threads, indices, noise):
     class Scripted(EagerEngine):
         def update(self, counts):
             for batch, numbers in zip(indices, noise, strict=True):
-                update(agent, buffer, Numbers(batch, numbers), config.td3)
+                update_once(agent, buffer, Numbers(batch, numbers), config.td3)
 
     return Scripted(agent, buffer, config.member_seeds, config.td3, threads, recorded=False)
 
@@ -866,7 +865,7 @@ def test_attributes_that_are_set_later_count(name, value):
     changed.learn(60)
     assert largest_difference(changed.policy.state_dict(), at_once.policy.state_dict()) == 0
     changed.learn(20)
-    settings = changed._shared._key[0]
+    settings = changed._shared._settings
     assert getattr(settings, name) == value
 
 
