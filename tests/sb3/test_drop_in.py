@@ -32,14 +32,12 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.noise import ActionNoise, NormalActionNoise
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
-from td3.algorithm import update
-from td3.backends.choose import choose_backend
-from td3.engine import EagerEngine, GraphEngine
+from td3.backends import cpu
+from td3.engine import EagerEngine, GraphEngine, update_once
 from td3.errors import AgentFileError, ConfigError, UserError
 from td3.sb3 import TD3, updates
 from td3.sb3.buffer import RowReplayBuffer
 
-BACKEND = choose_backend("cpu")
 SMALL = {"policy_kwargs": {"net_arch": [8, 8]}, "batch_size": 8, "buffer_size": 1000, "device": "cpu", "seed": 0}
 
 
@@ -325,21 +323,21 @@ def test_learning_goes_on_where_it_stopped():
 def test_learning_leaves_the_threads_of_others_alone_and_finds_its_own_again(monkeypatch):
     monkeypatch.setattr(updates, "available_threads", lambda: 2)
     torch.set_num_threads(3)
-    BACKEND.set_threads(4)
+    cpu.set_threads(4)
     torch.set_num_threads(3)
     try:
         model = make(learning_starts=10).learn(60)
-        assert (torch.get_num_threads(), BACKEND.get_threads()) == (3, 4)
+        assert (torch.get_num_threads(), cpu.get_threads()) == (3, 4)
         used = []
         engine = model._shared._engine
         update = engine.update
         engine._tuner._try(1)  # it chooses two threads
-        BACKEND.set_threads(1)  # and somebody else has set another number since
-        monkeypatch.setattr(engine, "update", lambda counts: used.append(BACKEND.get_threads()) or update(counts))
+        cpu.set_threads(1)  # and somebody else has set another number since
+        monkeypatch.setattr(engine, "update", lambda counts: used.append(cpu.get_threads()) or update(counts))
         model.train(1, batch_size=8)
         assert used == [engine._tuner.threads] == [2]
     finally:
-        BACKEND.set_threads(1)
+        cpu.set_threads(1)
         torch.set_num_threads(1)
 
 
@@ -772,9 +770,7 @@ def scripted_engine(agent, buffer, config, threads, indices, noise):
     class Scripted(EagerEngine):
         def update(self, counts):
             for batch, numbers in zip(indices, noise, strict=True):
-                moves = (int(agent.updates[0]) + 1) % config.td3.policy_delay == 0
-                update(agent, buffer.gather(torch.from_numpy(batch)[None]), Numbers(numbers), config.td3, moves)
-                agent.updates += 1
+                update_once(agent, buffer, Numbers(batch, numbers), config.td3)
 
     return Scripted(agent, buffer, config.member_seeds, config.td3, threads, recorded=False)
 
@@ -782,11 +778,11 @@ def scripted_engine(agent, buffer, config, threads, indices, noise):
 class Numbers:
     """The random numbers of one update, given."""
 
-    def __init__(self, noise):
-        self._noise = torch.from_numpy(noise)[None]
+    def __init__(self, batch, noise):
+        self._batch, self._noise = torch.from_numpy(batch)[None], torch.from_numpy(noise)[None]
 
     def rows(self, filled, count):
-        raise AssertionError("the batch is given")
+        return self._batch
 
     def normal(self, count, size):
         return self._noise
