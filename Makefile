@@ -1,15 +1,20 @@
-# make train: set up what training needs and train a cheetah.   make test: set up and check everything.
+# make train: install and train HalfCheetah.   make quick: the inner loop.   make test: everything but long tests.
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: train test test-long lint docs steps results clean
+.PHONY: train test quick test-long lint docs steps results clean
 
 train: .venv/train
 	$(BIN)/td3 train HalfCheetah-v5 --steps 50000 --td3.learning-starts 10000
 
 test: .venv/test .venv/system lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not long"
+
+# The inner loop: steps, planted bugs, parity, engines, configuration.
+quick: .venv/test
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not long" tests/algorithm tests/guards tests/parity/test_reference.py \
+		tests/engine/test_recording.py tests/collect/test_collector.py tests/environments/test_check.py tests/test_config.py
 
 test-long: .venv/test .venv/system lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal

@@ -55,6 +55,22 @@ class Scripted(gym.Env):
         return np.array([self.seed_number, self.episode, self.step_number + 0.01 * moved], np.float32)
 
 
+class Told(Scripted):
+    """The scripted environment with an info of many kinds; every third episode has no `is_success`."""
+
+    def step(self, action):
+        *result, _ = super().step(action)
+        info = {"steps": self.step_number, "share": np.float32(0.5), "array": np.ones(2), "text": "x", 3: 4.0}
+        info |= {"nan": np.nan, "nested": {"a": 1}, "one": np.array(2), "nothing": None}
+        if self.episode_kind < 2:
+            info["is_success"] = bool(self.episode_kind)
+        return *result, info
+
+    @property
+    def episode_kind(self) -> int:
+        return (self.episode + self.seed_number) % 3
+
+
 class Changed(Scripted):
     """The scripted environment with something of it replaced."""
 
@@ -97,6 +113,7 @@ FAULTY: dict[str, dict[str, Any]] = {
 
 def register() -> None:
     gym.register("Scripted-v0", entry_point=Scripted)
+    gym.register("Told-v0", entry_point=Told)
     gym.register("Steady-v0", entry_point=Scripted, kwargs={"lengths": (10,), "endings": ((False, True),)})
     gym.register("NanReward-v0", entry_point=Scripted, kwargs={"fault": "reward"})
     gym.register("NanObservation-v0", entry_point=Scripted, kwargs={"fault": "observation"})

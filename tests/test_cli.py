@@ -157,11 +157,11 @@ def test_an_unknown_option_is_told_the_nearest(capsys, typed, meant):
         (["--td3.hidden-sizes", "64", "x"], "--td3.hidden-sizes: "),
         (["--td3.tau", "small"], "--td3.tau: 'small' is not a number"),
         (["--save-every", "often"], "--save-every: "),
-        (["--td3.tau", "2"], "tau must be within [0, 1], but 2.0 was given."),
-        (["--td3.batch-size", "0"], "batch_size must be a whole number of at least 1, but 0 was given."),
+        (["--td3.tau", "2"], "--td3.tau must be within [0, 1], but 2.0 was given."),
+        (["--td3.batch-size", "0"], "--td3.batch-size must be a whole number of at least 1, but 0 was given."),
         (["--td3.buffer-size", "100"], "batch_size (256) must not exceed buffer_size (100)"),
-        (["--seeds", "0"], "seeds must be a whole number from 1 to 10,000, but 0 was given."),
-        (["--steps", "-5"], "steps must be a whole number of at least 1, but -5 was given."),
+        (["--seeds", "0"], "--seeds must be a whole number from 1 to 10,000, but 0 was given."),
+        (["--steps", "-5"], "--steps must be a whole number of at least 1, but -5 was given."),
         (["another"], "`td3 train` takes no argument 'another' here"),
     ],
     ids=lambda words: " ".join(words) if isinstance(words, list) else "",
@@ -237,7 +237,7 @@ def test_a_huge_memory_is_no_trouble_for_a_short_run(monkeypatch, tmp_path):
 @pytest.mark.parametrize("words", [["evaluate", "RUN", "--episodes", "0"], ["watch", "RUN", "--episodes", "-1"]])
 def test_no_episodes_are_refused(capsys, trained, words):
     sentence = refused(capsys, *(str(trained.path) if word == "RUN" else word for word in words))
-    assert sentence == f"episodes must be a whole number of at least 1, but {words[-1]} was given."
+    assert sentence == f"--episodes must be a whole number of at least 1, but {words[-1]} was given."
 
 
 def test_a_seed_that_was_not_trained_is_refused(capsys, trained):
@@ -478,7 +478,7 @@ def test_a_task_of_ones_own_is_trained_evaluated_and_filmed(tmp_path):
 
 
 def test_a_video_that_cannot_be_made_is_refused_before_the_training(capsys, monkeypatch, tmp_path):
-    monkeypatch.setattr("td3.report.video.importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     sentence = refused(capsys, "train", "Scripted-v0", "--capture-video", "--out", str(tmp_path / "run"))
     assert sentence.startswith("writing a video needs the extra 'video'")
     assert not (tmp_path / "run").exists()

@@ -1,5 +1,6 @@
 import json
 import math
+import pickle
 from dataclasses import replace
 from pathlib import Path
 
@@ -321,3 +322,17 @@ def test_a_damaged_configuration_is_refused(change, said):
 
 def test_the_seeds_of_the_members_follow_one_another():
     assert resolve("Ant-v5", seed=5, seeds=3).member_seeds == (5, 6, 7)
+
+
+def test_an_error_carries_the_name_of_its_field():
+    with pytest.raises(ConfigError) as raised:
+        resolve("Ant-v5", batch_size=0)
+    error = raised.value
+    assert (error.field, str(error)) == (
+        "batch_size",
+        "batch_size must be a whole number of at least 1, but 0 was given.",
+    )
+    assert error.with_name("n_batch") == "n_batch must be a whole number of at least 1, but 0 was given."
+    copied = pickle.loads(pickle.dumps(error))  # a worker's errors travel
+    assert (copied.field, str(copied)) == (error.field, str(error))
+    assert ConfigError("there is no preset 'x'.").with_name("y") == "there is no preset 'x'."

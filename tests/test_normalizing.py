@@ -16,18 +16,18 @@ from safetensors.numpy import load_file
 from scripted import SMALL, SMALL_OPTIONS
 
 import td3
-from td3 import training
 from td3.cli import main
 from td3.config import resolve
 from td3.environments import make_environment
 from td3.errors import AgentFileError, RunError
 from td3.evaluate import Evaluator, held_out
 from td3.export.module import actions_by_onnx
-from td3.report import video
-from td3.report.video import saved_critic
+from td3.report import stage
+from td3.report.stage import saved_critic
 from td3.run.agent_file import SavedAgent, load_agent
 from td3.run.checkpoints import Checkpoints
 from td3.training import resume_run, train_run
+from td3.training.state import restore
 
 FACTORS, OFFSETS = np.array([1e-3, 5e3], np.float32), np.array([1.0, -2e4], np.float32)
 
@@ -109,7 +109,7 @@ def test_every_reader_of_a_run_normalizes(normalized, tmp_path, capsys):
     policy = normalized.agent(0, "last").policy
     score, plain = saved_critic(folder / "last"), copy(policy)
     plain.normalizer = None
-    with mock.patch.object(video, "load_agent", return_value=SavedAgent(plain, {})):
+    with mock.patch.object(stage, "load_agent", return_value=SavedAgent(plain, {})):
         raw = saved_critic(folder / "last")
     state, action = np.array([0.1, 0.2, 3.0], np.float32), np.zeros(1, np.float32)
     assert score(state, action) == raw(policy.seen(state[None])[0], action)
@@ -169,15 +169,14 @@ def interrupted(tmp_path_factory):
 def test_a_stopped_run_goes_on_exactly_and_needs_everything_it_saved(interrupted, forgotten, tmp_path, monkeypatch):
     cut, expected = interrupted
     shutil.copytree(cut, tmp_path / "cut")
-    real = training.Trainer._restore
 
-    def forgetful(self, checkpoint):
+    def forgetful(trainer, checkpoint):
         name = f"agent.observations.{forgotten}"
         tensors = {key: value for key, value in checkpoint.tensors.items() if key != name}
         assert (len(tensors) < len(checkpoint.tensors)) == (forgotten is not None)
-        real(self, checkpoint._replace(tensors=tensors))
+        restore(trainer, checkpoint._replace(tensors=tensors))
 
-    monkeypatch.setattr(training.Trainer, "_restore", forgetful)
+    monkeypatch.setattr("td3.training.trainer.restore", forgetful)
     if forgotten is not None:
         with pytest.raises(RunError, match=f"does not fit its run .*observations.{forgotten}"):
             resume_run(tmp_path / "cut", callbacks=[Stopping()])

@@ -13,6 +13,7 @@ from scripted import SMALL
 from stable_baselines3.common.monitor import Monitor, get_monitor_files
 
 import td3
+from td3.callbacks.agents import is_milestone
 from td3.callbacks.base import WarningsCallback
 from td3.config import preset_config, resolve
 from td3.environments import make_environment
@@ -20,7 +21,6 @@ from td3.errors import ConfigError, EnvironmentFault
 from td3.run.checkpoints import Checkpoints
 from td3.signals import StopSignals
 from td3.training import train_run
-from td3.training.trainer import is_milestone
 
 
 def trained_with(tmp_path: Path, env: str = "Scripted-v0", **fields) -> td3.Run:

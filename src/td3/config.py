@@ -311,7 +311,7 @@ def resolve(env: str, preset: str = "author", **given: Any) -> TrainConfig:
     """A full configuration from a preset and the fields that were given, of the run or of the algorithm."""
     for name, text in (("env", env), ("preset", preset)):
         if not isinstance(text, str):
-            raise ConfigError(f"{name} must be a name, but {text!r} was given.")
+            raise ConfigError(f"must be a name, but {text!r} was given.", name)
     own = {f.name for f in fields(TrainConfig)} - {"env", "preset", "td3"}
     known = own | {f.name for f in fields(TD3Config)}
     for name in given:
@@ -396,9 +396,9 @@ def _require(config: Any, rules: Sequence[Rule]) -> None:
         given = getattr(config, name)
         numbers = given if isinstance(given, tuple | list) else (given,)
         if any(isinstance(number, int) and number > LARGEST for number in numbers):
-            raise ConfigError(f"{name} must be at most {LARGEST:,}, but {given!r} was given.")
+            raise ConfigError(f"must be at most {LARGEST:,}, but {given!r} was given.", name)
         if not _holds(holds, given):
-            raise ConfigError(f"{name} must be {rule}, but {given!r} was given.")
+            raise ConfigError(f"must be {rule}, but {given!r} was given.", name)
 
 
 def _holds(rule: Callable[[Any], bool], given: Any) -> bool:

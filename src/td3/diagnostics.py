@@ -107,19 +107,13 @@ def _forward(
     parameters: Tensor, network: StackedMLP, inputs: Tensor, ending: Callable[[Tensor], Tensor] | None = None
 ) -> tuple[Tensor, list[Tensor]]:
     """Outputs and hidden activations, in memory of their own: the network's buffers belong to the updates."""
-    hidden: list[Tensor] = []
-    flow = inputs
-    *inner, (last_weight, last_bias) = layer_views(parameters, network.sizes)
-    for weight, bias in inner:
-        flow = torch.relu(flow @ weight + bias.unsqueeze(-2))
-        hidden.append(flow)
-    outputs = flow @ last_weight + last_bias.unsqueeze(-2)
+    outputs, hidden = network.with_parameters(parameters).with_hidden(inputs)
     return outputs if ending is None else ending(outputs), hidden
 
 
 def _silent(hidden: list[Tensor]) -> Tensor:
     """The share of hidden units that are 0 whatever the state."""
-    return torch.cat([(layer <= 0).all(-2) for layer in hidden], -1).double().mean(-1)
+    return torch.cat([(layer == 0).all(-2) for layer in hidden], -1).double().mean(-1)
 
 
 def _root_mean_square(gradient: Tensor, sizes: Sequence[int]) -> Tensor:
@@ -158,6 +152,14 @@ def value_against_return(agent: Agent, visits: Array) -> list[dict[str, float]]:
         came = visit[:, 0] + visit[:, 1] * last
         rows.append({"q_start": float(first.mean()), "return_start": float(came.mean())})
     return rows
+
+
+def largest_rewards(buffer: ReplayBuffer) -> list[float]:
+    """Each seed's reward in the buffer that is farthest from 0."""
+    if not len(buffer):
+        return [0.0] * len(buffer.rows)
+    largest: list[float] = buffer.rows[:, : len(buffer), -2].abs().amax(1).tolist()
+    return largest
 
 
 class TimeBudget:

@@ -6,7 +6,15 @@ class UserError(Exception):
 
 
 class ConfigError(UserError):
-    """A setting that cannot be used."""
+    """A setting that cannot be used; `field` is its name, with which the sentence begins."""
+
+    def __init__(self, problem: str, field: str = "") -> None:
+        self.problem, self.field = problem, field
+        super().__init__(self.with_name(field))
+
+    def with_name(self, name: str) -> str:
+        """The sentence with another name of the field: an option of the command line, or another library's."""
+        return f"{name} {self.problem}" if self.field else self.problem
 
 
 class EnvironmentFault(UserError):

@@ -16,7 +16,7 @@ import numpy as np
 
 from td3.config import MOST_ENVIRONMENTS
 from td3.environments import InProcessVectorEnv, ProcessVectorEnv, WorkerBackend, place, single_threaded_children
-from td3.environments.processes import belong_to, parents_signals_blocked
+from td3.environments.child_processes import belong_to, parents_signals_blocked
 from td3.errors import ConfigError, EnvironmentFault
 from td3.policy import Array, Policy
 
@@ -35,11 +35,28 @@ class Evaluation(NamedTuple):
     visits: Array | None = None
     env_steps: int = 0
     """When the policy was taken: evaluations beside training end later."""
+    agent: Any = None
+    """What was evaluated, as it was then; None outside training."""
+    successes: Array | None = None
+    """`is_success` of each episode's last info, `[member, episode]`; NaN where there was none."""
 
     @property
     def mean_return(self) -> Array:
         """The mean over episodes, `[seed]`."""
         return np.asarray(self.returns.mean(1))
+
+    @property
+    def success_rate(self) -> Array:
+        """The share of episodes whose `is_success` was true, of those that had one, `[seed]`; NaN where none had."""
+        if self.successes is None:
+            return np.full(len(self.returns), np.nan)
+        known = ~np.isnan(self.successes)
+        return np.asarray(np.where(known, self.successes, 0).sum(1) / np.where(known.any(1), known.sum(1), np.nan))
+
+    @property
+    def members(self) -> list[int]:
+        """Those that were evaluated: all that were not frozen."""
+        return np.flatnonzero(~np.isnan(self.returns).any(1)).tolist()
 
 
 class Evaluator:
@@ -158,8 +175,9 @@ class EvaluationWorkers:
             self._deaths = 0
             for index in sorted(skipped):
                 parts.insert(index, _not_played(parts[0]))
-            returns, lengths, visits = (np.concatenate(arrays) for arrays in zip(*(p[:3] for p in parts), strict=True))
-            yield env_steps, Evaluation(returns, lengths, visits, env_steps)
+            each = zip(*((p.returns, p.lengths, p.visits, p.successes) for p in parts), strict=True)
+            returns, lengths, visits, successes = (np.concatenate(arrays) for arrays in each)
+            yield env_steps, Evaluation(returns, lengths, visits, env_steps, successes=successes)
 
     def _begin_again(self) -> None:
         """A process died: new ones play the same episodes, which give the same numbers."""
@@ -184,7 +202,7 @@ class EvaluationWorkers:
 def held_out(episode_seed: int) -> str:
     """The purpose of episodes that no agent was selected on: those of training's evaluations choose `best`."""
     if episode_seed < 0:
-        raise ConfigError(f"--episode-seed must be a whole number of at least 0, but {episode_seed} was given.")
+        raise ConfigError(f"must be a whole number of at least 0, but {episode_seed} was given.", "episode_seed")
     return f"held-out evaluation {episode_seed}"
 
 
@@ -193,7 +211,7 @@ def evaluation_seeds(seeds: Sequence[int], episodes: int, purpose: str = "evalua
     from td3.algorithm.streams import derive_seed  # here, so that workers need not load PyTorch
 
     if episodes < 1:
-        raise ConfigError(f"episodes must be a whole number of at least 1, but {episodes!r} was given.")
+        raise ConfigError(f"must be a whole number of at least 1, but {episodes!r} was given.", "episodes")
     if len(seeds) * episodes > MOST_ENVIRONMENTS:
         raise ConfigError(
             f"{episodes:,} episodes of {len(seeds):,} seeds need as many environments, and at most "
@@ -237,13 +255,13 @@ def play(
     states, _ = environments.reset(seed=each, options={"reset_mask": played})
     states[~played] = 0
     first_states, discounted, discount = states, np.zeros(count), np.ones(count)
-    returns, lengths = np.zeros(count), np.zeros(count, np.int64)
+    returns, lengths, successes = np.zeros(count), np.zeros(count, np.int64), np.full(count, np.nan)
     playing = np.flatnonzero(played).tolist()
     while playing:
         _watch()
         # Rounding may carry the edge of the range out by an ulp; some environments refuse that.
         actions = np.clip(policy(states.reshape(*shape, -1)), policy.low, policy.high).reshape(count, -1)
-        states, rewards, terminated, truncated, _ = environments.step_some(actions, playing)
+        states, rewards, terminated, truncated, infos = environments.step_some(actions, playing)
         if environments.faults:
             raise EnvironmentFault(f"{next(iter(environments.faults.values()))}, in an evaluation.")
         with np.errstate(invalid="ignore"):
@@ -255,17 +273,20 @@ def play(
         discounted += discount * rewards
         discount[playing] *= gamma
         discount[terminated] = 0
+        for index, info in infos.items():
+            successes[index] = bool(info["is_success"]) if "is_success" in info else np.nan
         over = terminated | truncated | (lengths >= LONGEST_EPISODE)
         playing = [index for index in playing if not over[index]]
     visits = np.concatenate((discounted[:, None], discount[:, None], first_states, states), 1)
     returns[~played] = visits[~played] = np.nan
-    return Evaluation(returns.reshape(shape), lengths.reshape(shape), visits.reshape(*shape, -1))
+    in_members = returns.reshape(shape), lengths.reshape(shape), visits.reshape(*shape, -1)
+    return Evaluation(*in_members, successes=successes.reshape(shape))
 
 
 def _not_played(like: Evaluation) -> Evaluation:
     assert like.visits is not None
     nothing = (np.full_like(like.returns, np.nan), np.zeros_like(like.lengths), np.full_like(like.visits, np.nan))
-    return Evaluation(*nothing)
+    return Evaluation(*nothing, successes=np.full_like(like.returns, np.nan))
 
 
 class _Process(SpawnProcess):

@@ -1,6 +1,6 @@
 """A trained actor in numpy: no PyTorch is needed to act, and a small network answers in microseconds."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,24 @@ from td3.pixels.layout import NumpyEncoder
 Array = NDArray[Any]
 CLIP = 10.0
 """Normalized observations stay within this many standard deviations (as in `td3.algorithm.normalizer`)."""
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    "relu": lambda values: np.maximum(values, 0, out=values),
+    "tanh": lambda values: np.tanh(values, out=values),
+    "elu": lambda values: np.where(values > 0, values, np.expm1(np.minimum(values, 0))),
+    "leaky_relu": lambda values: np.where(values > 0, values, 0.01 * values),
+}
+"""Between the layers of a network, by name, some of them in place; `td3.backends` has the same in PyTorch."""
+
+
+def forward(layers: Sequence[tuple[Array, Array]], inputs: Array, activation: str) -> Array:
+    """Outputs of linear layers `inputs @ weight + bias` with an activation between them."""
+    hidden, activate = inputs, ACTIVATIONS[activation]
+    for weight, bias in layers[:-1]:
+        hidden = hidden @ weight
+        hidden += bias
+        hidden = activate(hidden)
+    weight, bias = layers[-1]
+    return np.asarray(hidden @ weight + bias)
 
 
 class Policy:
@@ -30,22 +48,18 @@ class Policy:
         action_shape: Sequence[int],
         normalizer: tuple[Array, Array] | None = None,
         encoder: NumpyEncoder | None = None,
+        activation: str = "relu",
     ) -> None:
         self.layers = [(weight, bias[..., None, :]) for weight, bias in layers]
         self.low, self.high = (np.asarray(bound, np.float32) for bound in (action_low, action_high))
         self._middle, self._half = (self.low + self.high) / 2, (self.high - self.low) / 2
         self.observation_shape, self.action_shape = tuple(observation_shape), tuple(action_shape)
-        self.normalizer, self.encoder = normalizer, encoder
+        self.normalizer, self.encoder, self.activation = normalizer, encoder, activation
 
     def __call__(self, states: Array) -> Array:
         """Actions `[*members, count, action]` for states `[*members, count, state]`."""
-        hidden = self.seen(states)
-        for weight, bias in self.layers[:-1]:
-            hidden = hidden @ weight
-            hidden += bias
-            np.maximum(hidden, 0, out=hidden)
-        weight, bias = self.layers[-1]
-        return np.asarray(self._middle + self._half * np.tanh(hidden @ weight + bias))
+        outputs = forward(self.layers, self.seen(states), self.activation)
+        return np.asarray(self._middle + self._half * np.tanh(outputs))
 
     def seen(self, states: Array) -> Array:
         """What the networks read of states `[*members, count, state]`: these, normalized, or an image's features."""
@@ -62,7 +76,8 @@ class Policy:
         mean_and_scale = None if self.normalizer is None else (self.normalizer[0][index], self.normalizer[1][index])
         encoder = self.encoder and self.encoder.member(index)
         bounds = self.low.tolist(), self.high.tolist()
-        return Policy(layers, *bounds, self.observation_shape, self.action_shape, mean_and_scale, encoder)
+        shapes = self.observation_shape, self.action_shape
+        return Policy(layers, *bounds, *shapes, mean_and_scale, encoder, self.activation)
 
     def act(self, observation: Any) -> Array:
         """The action for one observation, or the actions for a batch of them."""

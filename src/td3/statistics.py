@@ -31,29 +31,29 @@ def at_the_end(steps: Array) -> Array:
     return np.asarray((steps > (1 - LAST_SHARE) * steps[-1]) | (steps == steps[-1]))
 
 
-def mean(q_values: Array) -> Array:
+def mean(values: Array) -> Array:
     """The mean over the first axis."""
-    return np.asarray(np.mean(q_values, 0))
+    return np.asarray(np.mean(values, 0))
 
 
-def interquartile_mean(q_values: Array) -> Array:
+def interquartile_mean(values: Array) -> Array:
     """The mean over the first axis without the lowest and the highest quarter (rounded down) of the values."""
-    q_values = np.asarray(q_values, np.float64)
-    if np.isnan(q_values).any():
+    values = np.asarray(values, np.float64)
+    if np.isnan(values).any():
         # Sorted last, it would count as the best seed.
         raise ValueError("the interquartile mean is of numbers, but a score is NaN: leave that seed out, and say so.")
-    cut = len(q_values) // 4
-    return np.asarray(np.sort(q_values, 0)[cut : len(q_values) - cut].mean(0))
+    cut = len(values) // 4
+    return np.asarray(np.sort(values, 0)[cut : len(values) - cut].mean(0))
 
 
-def mean_interval(q_values: Array, confidence: float = 0.95) -> tuple[Array, Array]:
+def mean_interval(values: Array, confidence: float = 0.95) -> tuple[Array, Array]:
     """The t interval of the mean over seeds, `[seed, ...]`; NaN for one seed, which says nothing about others."""
-    return _interval([_Side.of(q_values, 0)], confidence)
+    return _interval([_Side.of(values, 0)], confidence)
 
 
-def iqm_interval(q_values: Array, confidence: float = 0.95) -> tuple[Array, Array]:
+def iqm_interval(values: Array, confidence: float = 0.95) -> tuple[Array, Array]:
     """The t interval of the interquartile mean over seeds, `[seed, ...]`; NaN for one seed."""
-    return _interval([_Side.of(q_values, len(q_values) // 4)], confidence)
+    return _interval([_Side.of(values, len(values) // 4)], confidence)
 
 
 def difference_interval(ours: Array, theirs: Array, confidence: float = 0.95) -> tuple[Array, Array]:
@@ -62,7 +62,7 @@ def difference_interval(ours: Array, theirs: Array, confidence: float = 0.95) ->
     Neither the spread of the seeds nor their number need be alike. Of the means: the same of two IQMs (Yuen 1974) is
     wrong in up to 8 % of cases at five seeds, where the spreads differ, and sees less.
     """
-    return _interval([_Side.of(q_values, 0) for q_values in (ours, theirs)], confidence)
+    return _interval([_Side.of(values, 0) for values in (ours, theirs)], confidence)
 
 
 class _Side(NamedTuple):
@@ -73,8 +73,8 @@ class _Side(NamedTuple):
     freedom: int
 
     @classmethod
-    def of(cls, q_values: Array, cut: int) -> "_Side":
-        ordered, count = np.sort(np.asarray(q_values, np.float64), 0), len(q_values)
+    def of(cls, values: Array, cut: int) -> "_Side":
+        ordered, count = np.sort(np.asarray(values, np.float64), 0), len(values)
         kept = count - 2 * cut
         # Winsorized: what is left out is moved to the nearest value that is kept, so that the tails still count.
         winsorized = np.clip(ordered, ordered[cut], ordered[count - 1 - cut])
@@ -117,8 +117,8 @@ def resampled(tasks: Sequence[Array], statistic: Statistic, draws: int = DRAWS, 
     random = np.random.default_rng(stream)
     # [seed, draw, ...]: a statistic reduces the first axis, here of all resamples at once.
     picked = [
-        np.moveaxis(np.asarray(q_values)[random.integers(len(q_values), size=(draws, len(q_values)))], 0, 1)
-        for q_values in tasks
+        np.moveaxis(np.asarray(values)[random.integers(len(values), size=(draws, len(values)))], 0, 1)
+        for values in tasks
     ]
     return statistic(np.concatenate(picked))
 

@@ -225,7 +225,9 @@ def test_a_checkout_that_is_none_is_refused(capsys, tmp_path, bench):
 def test_a_device_that_is_not_there_is_refused(capsys, monkeypatch, bench):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     assert "PyTorch finds no GPU here" in refused(capsys, "bench", bench, "--device", "cuda")
-    assert "invalid choice 'tpu'" in refused(capsys, "bench", bench, "--device", "tpu")
+    assert "--device must be one of cpu, cuda, but 'tpu' was given" in refused(
+        capsys, "bench", bench, "--device", "tpu"
+    )
 
 
 @pytest.mark.parametrize(

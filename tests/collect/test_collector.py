@@ -117,7 +117,7 @@ def test_episodes_have_their_true_return_length_and_kind_of_end(mode):
     for number in range(len(episodes)):
         rewards = rows[rows[:, 1] == number, REWARD]
         timed_out = ENDINGS[number % 3] == (False, True)
-        expected.append((0, pytest.approx(rewards.sum(), abs=1e-4), len(rewards), timed_out))
+        expected.append((0, pytest.approx(rewards.sum(), abs=1e-4), len(rewards), timed_out, {}))
     assert [tuple(episode) for episode in episodes] == expected
     seed = int(rows[0, 0])
     assert [episode.length for episode in episodes] == [(3, 5, 2, 4)[(n + seed) % 4] for n in range(len(episodes))]
@@ -283,7 +283,7 @@ def row_of(*lengths: int) -> InProcessVectorEnv:
 
 
 def test_the_actions_of_an_endless_episode_are_not_kept_forever(monkeypatch):
-    monkeypatch.setattr("td3.collect.collector.LONGEST_REPLAY", 100)
+    monkeypatch.setattr("td3.collect.recovery.LONGEST_REPLAY", 100)
     steps = Collector(row_of(ENDLESS, 9), [0], LOW, HIGH, 0.0)
     collected(steps, 2_000)
     assert len(steps.state()["actions"]) == 2_000 % 9
@@ -296,7 +296,7 @@ def test_the_actions_of_an_endless_episode_are_not_kept_forever(monkeypatch):
 
 
 def test_after_an_endless_episode_a_resumed_run_begins_a_new_one_and_says_so(monkeypatch):
-    monkeypatch.setattr("td3.collect.collector.LONGEST_REPLAY", 100)
+    monkeypatch.setattr("td3.collect.recovery.LONGEST_REPLAY", 100)
     before, after = (Collector(row_of(ENDLESS, 70), [3], LOW, HIGH, 0.0) for _ in range(2))
     collected(before, 200)
     assert after.restore(before.state()) == []
@@ -311,7 +311,7 @@ def test_after_an_endless_episode_a_resumed_run_begins_a_new_one_and_says_so(mon
 
 
 def test_a_long_episode_that_lost_its_process_is_begun_again_and_told(monkeypatch):
-    monkeypatch.setattr("td3.collect.collector.LONGEST_REPLAY", 100)
+    monkeypatch.setattr("td3.collect.recovery.LONGEST_REPLAY", 100)
 
     class OneProcess(InProcessVectorEnv):
         """Where the first environment's process dies, the second is new too."""

@@ -89,7 +89,7 @@ ANSWERS = {"td3 doctor": (0, 1)}
 """Commands that may exit with another code than 0: a doctor finds something in so small a run."""
 TRAINING = ("td3 train", "td3 resume", "td3 sweep")
 """Commands after which there must be an agent that was updated; a study may have its trials already."""
-LONG = ("docs/cluster.md", "docs/ladder.md", "docs/performance.md", "docs/tune.md")
+LONG = ("docs/cluster.md", "docs/images.md", "docs/ladder.md", "docs/performance.md", "docs/tune.md")
 """Files whose commands take long; the README has one of each kind."""
 
 

@@ -65,6 +65,7 @@ def episodes_played_side_by_side(ordinary, batch, rounds: int) -> int:
         actions = np.asarray(ordinary.action_space.sample())
         found, expected = batch.step(actions), ordinary.step(actions)
         assert_equal(found[:4], expected[:4])
+        assert found[4] == expected[4]
         assert batch.faults == ordinary.faults == {}
         ended = expected[2] | expected[3]
         if ended.any():

@@ -222,7 +222,7 @@ def test_a_search_keeps_its_arguments_in_its_result(tmp_path):
         (["g"], "'g' is neither KEY=VALUE nor a JSON object"),
         (["=3"], "'=3' is neither KEY=VALUE"),
         (['{"g": }'], '{"g": } is not JSON'),
-        (["render_mode=human"], "env_kwargs must be plain values by name, and not render_mode"),
+        (["render_mode=human"], "--env-kwargs must be plain values by name, and not render_mode"),
         (["wings=2"], "Pendulum-v1 cannot be made: .*unexpected keyword argument 'wings'"),
     ],
 )

@@ -70,7 +70,7 @@ def test_a_run_without_its_networks_is_refused_in_a_sentence(small_run, tmp_path
     assert not (tmp_path / "p.html").exists()
 
 
-@pytest.mark.parametrize("which", ["small_run", "large_run"])
+@pytest.mark.parametrize("which", ["small_run", pytest.param("large_run", marks=pytest.mark.long)])
 def test_a_readers_own_run_becomes_a_page_that_works(which, request, open_tab, tmp_path):
     run = request.getfixturevalue(which)
     out = tmp_path / "own.html"
@@ -128,7 +128,7 @@ def test_states_and_actions_have_the_environments_own_names(small_run, large_run
     assert len(large["state_names"]) == 17
 
 
-@pytest.mark.parametrize("which", ["small_run", "large_run"])
+@pytest.mark.parametrize("which", ["small_run", pytest.param("large_run", marks=pytest.mark.long)])
 def test_the_shown_transitions_come_with_frames_before_and_after(which, request, open_tab, tmp_path):
     run = request.getfixturevalue(which)
     facts = record_run(run.path).facts

@@ -256,6 +256,17 @@ def test_the_model_card_is_in_the_layout_of_the_hub(exported, trained):
         assert told in card.text
 
 
+def test_the_card_has_the_same_metadata_without_the_hub(copied, no_writing, monkeypatch):
+    cards = [huggingface_hub.ModelCard.load(export.export_run(copied).path / "README.md")]
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    text = (export.export_run(copied).path / "README.md").read_text()
+    monkeypatch.undo()
+    cards.append(huggingface_hub.ModelCard(text))
+    assert cards[0].data.to_dict() == cards[1].data.to_dict()
+    assert cards[0].text == cards[1].text
+    assert cards[0].data.eval_results[0].metric_type == "mean_reward"
+
+
 def test_the_card_shows_the_video_if_there_is_one(copied, no_writing):
     assert "replay.mp4" not in (export.export_run(copied).path / "README.md").read_text()
     (copied.path / "video.mp4").write_bytes(b"film")

@@ -62,8 +62,8 @@ def _die_in_save(checkpoints: Any, plan: Plan) -> None:
     checkpoints.save = save
 
 
-def killed_often(fields: dict[str, Any], generator: random.Random) -> dict[str, int]:
-    """Kill a run again and again, every other time inside a save, until it ends; counts the kills.
+def killed_often(fields: dict[str, Any], generator: random.Random, most: int) -> dict[str, int]:
+    """Kill a run again and again, every other time inside a save, until it ends or was killed so often; counts kills.
 
     A kill may come when the run has written its last word and only its process has not yet ended: it is done then,
     and there is nothing to resume.
@@ -73,7 +73,9 @@ def killed_often(fields: dict[str, Any], generator: random.Random) -> dict[str, 
     kills = {"in a save": 0, "at any moment": 0}
     while True:
         kind = min(kills, key=lambda name: kills[name])
-        if kind == "in a save":
+        if sum(kills.values()) >= most:
+            plan = None
+        elif kind == "in a save":
             plan = Plan(save=generator.choice((1, 2, 2)), operation=generator.randrange(36))
         else:
             plan = Plan(seconds=generator.uniform(0.05, 0.6))

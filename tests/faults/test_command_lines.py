@@ -88,7 +88,7 @@ def here(tmp_path, monkeypatch, trained):
         "td3.bench": "run",
         "td3.explain": "explain",
         "td3.export": "export_run",
-        "td3.report.video": "film_run",
+        "td3.report.video": "record_run",
     }.items():
         monkeypatch.setattr(f"{module}.{name}", begin)
     monkeypatch.setattr("td3.ladder.report.climb_all", begin)
@@ -108,7 +108,7 @@ def test_a_mangled_command_line_gives_one_sentence_and_no_traceback(here, capsys
 WORDS = {
     "a root folder": (["--out", "/"], "/ is no folder for a run: give a folder of its own as --out."),
     "a long path": (["--out", "a" * 6000], "(File name too long): give another --out."),
-    "deep arguments": (["--env-kwargs", '{"a":' * 100 + "1" + "}" * 100], "env_kwargs must be plain values by name"),
+    "deep arguments": (["--env-kwargs", '{"a":' * 100 + "1" + "}" * 100], "--env-kwargs must be plain values by name"),
     "deeper arguments": (["--env-kwargs", '{"a":' * 9000], "nested too deeply"),
     "wide networks": (
         ["--td3.hidden-sizes", "100000", "100000"],
@@ -127,10 +127,13 @@ WORDS = {
     "many threads": (["--threads", "9" * 20], "threads must be at most 9,223,372,036,854,775,807, but"),
     "a large rate": (
         ["--td3.actor-learning-rate", "1e308"],
-        "actor_learning_rate must be above 0 and at most 100",
+        "--td3.actor-learning-rate must be above 0 and at most 100",
     ),
-    "a large number of updates": (["--td3.utd-ratio", "1e308"], "utd_ratio must be above 0 and at most 1,000"),
-    "a long delay": (["--td3.policy-delay", "9" * 30], "policy_delay must be at most 9,223,372,036,854,775,807, but"),
+    "a large number of updates": (["--td3.utd-ratio", "1e308"], "--td3.utd-ratio must be above 0 and at most 1,000"),
+    "a long delay": (
+        ["--td3.policy-delay", "9" * 30],
+        "--td3.policy-delay must be at most 9,223,372,036,854,775,807, but",
+    ),
 }
 
 

@@ -13,8 +13,9 @@ from scripted import Scripted
 
 import td3
 from faults.fingerprint import fingerprint
-from td3 import training
+from td3.callbacks.agents import AgentCallback, is_milestone
 from td3.callbacks.base import WarningsCallback
+from td3.callbacks.checkpoints import StatusCallback
 from td3.cli import main
 from td3.config import resolve
 from td3.environments import ProcessVectorEnv, WorkerBackend
@@ -23,7 +24,7 @@ from td3.evaluate import EvaluationWorkers
 from td3.run.checkpoints import Checkpoints
 from td3.run.directory import MemberWriter, versions
 from td3.training import resume_run, train_run
-from td3.training.trainer import is_milestone
+from td3.training.state import arrays_of, restore
 
 SMALL = {
     "steps": 600,
@@ -213,7 +214,7 @@ def test_the_seconds_of_saving_are_those_of_the_whole_run(tmp_path, monkeypatch)
 def _rows_often():
     """Rows of metrics.csv that short runs reach."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("td3.training.trainer.LOG_EVERY", 100)
+        patch.setattr("td3.callbacks.logs.LOG_EVERY", 100)
         yield
 
 
@@ -259,17 +260,16 @@ def test_no_saved_field_can_be_left_out(interrupted, tmp_path, monkeypatch, fiel
     """Taken from birth instead, each one makes the end another, or is missed at once."""
     cut, expected = interrupted
     shutil.copytree(cut, tmp_path / "cut")
-    real = training.Trainer._restore
 
-    def forgetful(self, checkpoint):
-        birth = {**self._tensors(), "added": 0, "positions": {"0": dict.fromkeys(MemberWriter.FILES, 0)}}
+    def forgetful(trainer, checkpoint):
+        birth = {**arrays_of(trainer), "added": 0, "positions": {"0": dict.fromkeys(MemberWriter.FILES, 0)}}
         birth["positions"]["1"] = birth["positions"]["0"]
         part = "facts" if field in checkpoint.facts else "tensors"
         kept = {name: value for name, value in getattr(checkpoint, part).items() if name != field}
         kept |= {field: birth[field]} if field in birth else {}
-        real(self, checkpoint._replace(**{part: kept}))
+        restore(trainer, checkpoint._replace(**{part: kept}))
 
-    monkeypatch.setattr(training.Trainer, "_restore", forgetful)
+    monkeypatch.setattr("td3.training.trainer.restore", forgetful)
     try:
         resume_run(tmp_path / "cut", callbacks=[Stopping()])
     except RunError:
@@ -387,8 +387,8 @@ def test_a_run_directory_that_cannot_be_written_is_refused(tmp_path, capsys, mon
 
 def test_a_run_killed_after_its_last_checkpoint_is_brought_to_its_end(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(training.Trainer, "_save", lambda *arguments, **options: None)
-        patch.setattr(training.Trainer, "_write_status", lambda *arguments, **options: None)
+        patch.setattr(AgentCallback, "_save", lambda *arguments, **options: None)
+        patch.setattr(StatusCallback, "_write", lambda *arguments, **options: None)
         train_run(config(tmp_path / "cut"))
     assert not (tmp_path / "cut" / "seed_0" / "last").exists()
     resume_run(tmp_path / "cut")

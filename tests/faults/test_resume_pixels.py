@@ -9,12 +9,12 @@ import torch
 from faults.fingerprint import fingerprint
 from faults.killing import CONTEXT, Plan, preload, train_until_killed
 from faults.test_resume import Stop, Stopping, differences
-from td3 import training
 from td3.config import resolve
 from td3.errors import ConfigError, RunError
 from td3.run.checkpoints import Checkpoints
 from td3.training import resume_run, train_run
 from td3.training.setup import probe_environment, require_room
+from td3.training.state import arrays_of, restore
 
 FIELDS = {
     "env": "Rail-v0",
@@ -87,16 +87,20 @@ def test_the_list_of_saved_fields_is_complete(interrupted):
     assert checkpoint.tensors["buffer.oldest"][0] > checkpoint.facts["added"] - FIELDS["buffer_size"]
 
 
-@pytest.mark.parametrize("field", OF_PICTURES)
+QUICK = ("agent.encoder", "buffer.frames_added")
+
+
+@pytest.mark.parametrize(
+    "field", [pytest.param(name, marks=[pytest.mark.long] * (name not in QUICK)) for name in OF_PICTURES]
+)
 def test_no_saved_field_can_be_left_out(interrupted, tmp_path, monkeypatch, field):
     cut, expected = interrupted
     shutil.copytree(cut, tmp_path / "cut")
-    real = training.Trainer._restore
 
-    def forgetful(self, checkpoint):
-        real(self, checkpoint._replace(tensors=checkpoint.tensors | {field: self._tensors()[field].copy()}))
+    def forgetful(trainer, checkpoint):
+        restore(trainer, checkpoint._replace(tensors=checkpoint.tensors | {field: arrays_of(trainer)[field].copy()}))
 
-    monkeypatch.setattr(training.Trainer, "_restore", forgetful)
+    monkeypatch.setattr("td3.training.trainer.restore", forgetful)
     try:
         resume_run(tmp_path / "cut", callbacks=[Stopping()])
     except RunError:

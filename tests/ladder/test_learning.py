@@ -103,12 +103,14 @@ def test_on_its_trajectory_the_table_learns_the_exact_q_of_a_frozen_lake():
     assert exact[0].max() == pytest.approx(0.9**5)
 
 
+@pytest.mark.long
 def test_a_frozen_lake_is_learned_by_rung_1():
     result = run_rung(1, "FrozenLake-v1", seed=0, steps=20_000, evaluations=5)
     assert result.returns[0] <= 0.3
     assert result.returns.max() >= 0.6
 
 
+@pytest.mark.long
 def test_a_cart_pole_is_learned_by_rung_2():
     result = run_rung(2, "CartPole-v1", seed=0, steps=8_000, evaluations=5)
     assert result.returns[0] < 100

@@ -80,6 +80,7 @@ def test_one_frame_alone_does_not_show_it(tmp_path):
     assert last_return(tmp_path, "MovingBlockOneFrame-v0") < 0.85
 
 
+@pytest.mark.long
 def test_an_encoder_that_does_not_learn_is_noticed(tmp_path, monkeypatch):
     monkeypatch.setattr(JointOptimizer, "step_", lambda self, gradient, encoder_gradient: self.critics.step_(gradient))
     assert last_return(tmp_path) < ENOUGH

@@ -54,7 +54,7 @@ def test_several_runs_go_to_a_page_where_one_is(capsys, tmp_path, monkeypatch):
         (["report"], "needs a run directory"),
         (["report", "nowhere"], "nowhere is not a run"),
         (["report", "RUN", "--out", "x.pdf"], "a report is written as .html"),
-        (["report", "RUN", "--margin", "2"], "margin must be within"),
+        (["report", "RUN", "--margin", "2"], "--margin must be within"),
         (["doctor", "nowhere"], "nowhere is not a run"),
         (["doctor"], "RUN"),
     ],

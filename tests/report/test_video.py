@@ -14,7 +14,7 @@ from scripted import SMALL, Scripted, linear_policy
 import td3
 from td3.errors import ConfigError, EnvironmentFault, MissingExtra, RunError
 from td3.policy import Policy
-from td3.report import video
+from td3.report.stage import Player, saved_critic
 from td3.report.strip import (
     GAP,
     LABEL,
@@ -27,7 +27,8 @@ from td3.report.strip import (
     short_number,
     tiled,
 )
-from td3.report.video import Player, film_run, record, record_grid, record_learning, saved_critic
+from td3.report.video import record, record_grid, record_learning, record_run
+from td3.report.video_file import to_gif
 
 
 def frames_in(path: Path, width: int, height: int) -> list[np.ndarray]:
@@ -142,7 +143,7 @@ def test_a_missing_drawing_library_gets_a_sentence(monkeypatch, tmp_path):
 
 
 def test_a_missing_writer_names_its_extra(monkeypatch, tmp_path):
-    monkeypatch.setattr(video.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match=r"writing a video needs the extra 'video': .* pip install 'td3\[video\]'"):
         record(linear_policy(), "Pendulum-v1", tmp_path / "film.mp4")
 
@@ -341,9 +342,9 @@ def test_a_run_is_filmed_with_its_own_critic(rail_run, tmp_path):
         flow = tensors[f"critic_1.{depth}.weight"] @ flow + tensors[f"critic_1.{depth}.bias"]
         flow = np.maximum(flow, 0) if depth < 2 else flow
     assert score(np.array([0.5, -0.2]), np.array([0.1])) == pytest.approx(float(flow[0]), rel=1e-5)
-    film = film_run(rail_run.path, tmp_path / "film.mp4", max_steps=5)
+    film = record_run(rail_run.path, tmp_path / "film.mp4", max_steps=5)
     assert film.frames == 5
-    assert film_run(rail_run.path, tmp_path / "plain.mp4", max_steps=5, plain=True).frames == 5
+    assert record_run(rail_run.path, tmp_path / "plain.mp4", max_steps=5, plain=True).frames == 5
     assert frames_in(tmp_path / "plain.mp4", 320, 160)[0].shape == (160, 320, 3)
 
 
@@ -352,13 +353,13 @@ def test_a_runs_learning_is_filmed_from_its_snapshots(rail_run, tmp_path):
     assert saved_critic(snapshots / "000000020") is None
     weights = [load_file(folder / "agent.safetensors")["actor.0.weight"] for folder in sorted(snapshots.iterdir())]
     assert [np.array_equal(weights[0], other) for other in weights] == [True, True, False, False]  # 20 random steps
-    film = film_run(rail_run.path, tmp_path / "film.mp4", learning=True)
+    film = record_run(rail_run.path, tmp_path / "film.mp4", learning=True)
     assert film.frames == 200  # ten seconds at Rail's twenty steps a second
     assert len(film.returns) == 4  # 0, 20, 40 and 60 env steps
 
 
 def test_all_seeds_of_a_run_are_filmed_at_once(rail_run):
-    film = film_run(rail_run.path, grid=True, max_steps=3)
+    film = record_run(rail_run.path, grid=True, max_steps=3)
     assert film.path == rail_run.path / "grid.mp4"
     assert len(film.returns) == 2
     film.path.unlink()
@@ -366,21 +367,21 @@ def test_all_seeds_of_a_run_are_filmed_at_once(rail_run):
 
 def test_a_grid_of_learning_is_refused(rail_run):
     with pytest.raises(ConfigError, match="give one of the two"):
-        film_run(rail_run.path, grid=True, learning=True)
+        record_run(rail_run.path, grid=True, learning=True)
 
 
 def test_a_run_without_snapshots_gets_a_sentence(rail_run, tmp_path):
     shutil.copytree(rail_run.path, tmp_path / "old")
     shutil.rmtree(tmp_path / "old" / "seed_0" / "snapshots")
     with pytest.raises(RunError, match="has no snapshots"):
-        film_run(tmp_path / "old", learning=True, seed=0)
+        record_run(tmp_path / "old", learning=True, seed=0)
     with pytest.raises(RunError, match="has no seed 7"):
-        film_run(tmp_path / "old", learning=True, seed=7)
+        record_run(tmp_path / "old", learning=True, seed=7)
 
 
 def test_a_run_on_a_class_of_the_users_own_is_filmed(tmp_path):
     run = td3.train("report.test_video:Drawn", steps=30, eval_every=0, out=tmp_path / "run", **SMALL)
-    film = film_run(run.path, max_steps=3, plain=True, trust=True)  # such an environment has no spec
+    film = record_run(run.path, max_steps=3, plain=True, trust=True)  # such an environment has no spec
     assert film.path == run.path / "video.mp4"
     assert film.frames == 2
 
@@ -423,7 +424,7 @@ def test_a_film_that_does_not_fit_on_the_disk_leaves_the_earlier_one_and_a_sente
 def test_a_gif_that_does_not_fit_beside_its_film_gets_a_sentence(failing_ffmpeg, tmp_path):
     (tmp_path / "film.mp4").write_bytes(b"a film")
     with pytest.raises(RunError, match=r"the video .*film.gif could not be written"):
-        video.to_gif(tmp_path / "film.mp4", tmp_path / "film.gif")
+        to_gif(tmp_path / "film.mp4", tmp_path / "film.gif")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["film.mp4", "tools"]
 
 

@@ -200,7 +200,7 @@ def test_the_same_study_is_not_used_for_another_question(training, tmp_path):
 def test_what_cannot_be_searched_is_refused_before_a_study_is_made(tmp_path, change, said):
     with pytest.raises(ConfigError, match=said):
         tune(OPTIONS._replace(**change), tmp_path / "study", 2)
-    with pytest.raises(ConfigError, match="--trials must be"):
+    with pytest.raises(ConfigError, match="trials must be"):
         tune(OPTIONS, tmp_path / "study", 0)
     assert not (tmp_path / "study").exists()
 

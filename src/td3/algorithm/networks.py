@@ -58,6 +58,12 @@ class StackedMLP:
                 bias[index].uniform_(-(inputs**-0.5), inputs**-0.5, generator=generator)
         return network
 
+    def with_hidden(self, inputs: Float[Tensor, "*any batch inputs"]) -> tuple[Tensor, list[Tensor]]:
+        """Outputs, and the activations of every hidden layer `[*stack, batch, units]` until the next call."""
+        outputs = self(inputs)
+        assert self._buffers is not None
+        return outputs, [hidden.view(*outputs.shape[:-1], -1) for hidden in self._buffers.latest]
+
     def layers(self) -> list[tuple[Tensor, Tensor]]:
         """Weight `[*stack, inputs, outputs]` and bias `[*stack, outputs]` of each layer, as views."""
         return layer_views(self.parameters, self.sizes)
@@ -124,11 +130,10 @@ class _Buffers:
 
     def activations(self, keep: bool) -> list[Tensor]:
         """Where hidden activations go: those that a backward pass will ask for must last until then."""
-        if not keep:
-            return self.scratch
-        if self._saved_activations is None:
+        if keep and self._saved_activations is None:
             self._saved_activations = [self._like.new_empty(shape) for shape in self._shapes]
-        return self._saved_activations
+        self.latest = self._saved_activations if keep and self._saved_activations else self.scratch
+        return self.latest
 
 
 class _ForwardBackward(torch.autograd.Function):

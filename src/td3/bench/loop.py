@@ -11,6 +11,7 @@ from typing import Any
 from td3.bench import learners, machine, timing
 from td3.bench.options import LoopBench
 from td3.callbacks import Callback, CallbackList
+from td3.callbacks.standard import standard_callbacks
 from td3.config import TD3Config, TrainConfig
 from td3.training import Trainer, choose_device
 
@@ -116,7 +117,7 @@ def measure(options: LoopBench) -> tuple[dict[str, Any], str]:
         stopwatch.watch(trainer)
         machine.announce(f"Training {options.env} for {options.seconds:g} s, after a warm-up.")
         with contextlib.closing(trainer):
-            trainer.run(CallbackList([stopwatch]), None)
+            trainer.run(CallbackList(standard_callbacks(trainer, [stopwatch])), None)
     found = {name: timing.summary([window[name] for window in stopwatch.windows]) for name in stopwatch.windows[0]}
     figures = {
         "env": options.env,

@@ -179,7 +179,7 @@ _RULES: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
 def _check(options: Any) -> None:
     for name, rule, holds in _RULES:
         if hasattr(options, name) and not holds(getattr(options, name)):
-            raise ConfigError(f"{name} must be {rule}, but {getattr(options, name)!r} was given.")
+            raise ConfigError(f"must be {rule}, but {getattr(options, name)!r} was given.", name)
     if getattr(options, "author", None) is not None and options.width != AUTHOR_WIDTH:
         raise ConfigError(
             f"the author's networks are {AUTHOR_WIDTH} wide, but width {options.width} was given: "

@@ -3,15 +3,19 @@
 import json
 import logging
 import warnings
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from td3.errors import CallbackError
+from td3.policy import Array
 
 if TYPE_CHECKING:
     from td3.collect.collector import Episode
     from td3.evaluate import Evaluation
+    from td3.run.checkpoints import Checkpoint
     from td3.training import Trainer
+
+Kind = TypeVar("Kind", bound="Callback")
 
 
 class Callback:
@@ -23,6 +27,8 @@ class Callback:
 
     optional = False
     """Whether training continues without this callback when it raises, as it does without a tracker; else it ends."""
+    essential = False
+    """Whether what it raises ends the run at once, as it is: for parts of the run itself, such as evaluation."""
 
     @property
     def name(self) -> str:
@@ -32,14 +38,17 @@ class Callback:
     def on_training_start(self, trainer: "Trainer") -> None:
         """The run directory exists, a resumed run is restored, and training is about to begin."""
 
+    def on_loop_start(self, trainer: "Trainer") -> None:
+        """The first env step comes next; a new run is evaluated and saved now, as it is before training."""
+
     def on_env_step(self, trainer: "Trainer") -> None:
         """Another round of env steps, one of every environment, is done: keep it cheap."""
 
     def on_episode_end(self, trainer: "Trainer", episode: "Episode") -> None:
-        """An episode of training has ended: its member, return, length, and whether it was truncated."""
+        """An episode of training has ended: its member, return, length, whether it was truncated, its last `info`."""
 
     def on_log(self, trainer: "Trainer", rows: Sequence[dict[str, Any]]) -> None:
-        """A row of metrics.csv per seed was written."""
+        """A row of metrics.csv per seed was written; `row["info"]` has the means of the episodes' infos."""
 
     def on_evaluation(self, trainer: "Trainer", evaluation: "Evaluation") -> None:
         """All seeds were evaluated as they were at `evaluation.env_steps`; frozen ones have NaN."""
@@ -53,6 +62,12 @@ class Callback:
     def on_checkpoint(self, trainer: "Trainer") -> None:
         """A checkpoint is about to be written; `state` is asked for next."""
 
+    def on_checkpoint_saved(self, trainer: "Trainer") -> None:
+        """The checkpoint is on disk."""
+
+    def on_seed_frozen(self, trainer: "Trainer", member: int, reason: str) -> None:
+        """A member diverged, or its environments failed for good: it stays as it is, and the others go on."""
+
     def on_warning(self, trainer: "Trainer", text: str) -> None:
         """Something went wrong that training survives."""
 
@@ -61,6 +76,12 @@ class Callback:
 
     def on_info(self, trainer: "Trainer", text: str) -> None:
         """Something worth knowing about how this run is executed, as it starts."""
+
+    def on_interruption(self, trainer: "Trainer") -> None:
+        """The round is complete and the last: Ctrl-C, SIGTERM, or a callback that failed. The run is saved now."""
+
+    def on_loop_end(self, trainer: "Trainer") -> None:
+        """The last env step is done, or `stop` was called: pending evaluations are finished and the run is saved."""
 
     def on_training_end(self, trainer: "Trainer") -> None:
         """Training has ended, however: `trainer.status` is finished, stopped, interrupted or failed."""
@@ -79,23 +100,34 @@ EVENTS = tuple(name for name in vars(Callback) if name.startswith("on_"))
 class CallbackList(Callback):
     """Passes every event on to the callbacks that override it, in order.
 
-    A callback that raises gets no more events. If it is not optional, `failure` says so, and the trainer ends the run
-    when the round is complete, with a whole checkpoint.
+    A callback that raises gets no more events. If it is neither optional nor essential, `failure` says so, and the
+    trainer ends the run when the round is complete, with a whole checkpoint.
     """
 
     def __init__(self, callbacks: Sequence[Callback]) -> None:
         self.callbacks = list(callbacks)
         self.failure: CallbackError | None = None
-        self._overriding = {
-            event: [c for c in self.callbacks if getattr(type(c), event) is not getattr(Callback, event)]
+        self._handlers: dict[str, tuple[tuple[Callback, Callable[..., None]], ...]] = {
+            event: tuple(
+                (c, getattr(c, event))
+                for c in self.callbacks
+                if getattr(type(c), event) is not getattr(Callback, event)
+            )
             for event in EVENTS
         }
+
+    def all_of(self, kind: type[Kind]) -> list[Kind]:
+        """The callbacks of this class, in order."""
+        return [callback for callback in self.callbacks if isinstance(callback, kind)]
 
     def state(self) -> dict[str, Any]:
         """What the callbacks want to have back, by name."""
         found: dict[str, Any] = {}
         for callback in self.callbacks:
-            state = dict(callback.state())
+            try:
+                state = dict(callback.state())
+            except Exception as error:
+                raise _failed(callback, "state", error) from error
             if state and callback.name in found:
                 raise CallbackError(f"two callbacks are called {callback.name}: give each a name of its own.")
             if state:
@@ -106,24 +138,35 @@ class CallbackList(Callback):
         """Hand each callback what it returned; one that was not there then gets nothing."""
         for callback in self.callbacks:
             if callback.name in state:
-                callback.load_state(state[callback.name])
+                try:
+                    callback.load_state(state[callback.name])
+                except Exception as error:
+                    raise _failed(callback, "load_state", error) from error
 
     def _call(self, event: str, *arguments: Any) -> None:
-        for callback in list(self._overriding[event]):
+        for callback, handler in self._handlers[event]:
             try:
-                getattr(callback, event)(*arguments)
+                handler(*arguments)
             except Exception as error:
-                for others in self._overriding.values():
-                    if callback in others:
-                        others.remove(callback)
-                fault = f"{type(error).__name__}: {error}"
+                if callback.essential:
+                    raise
+                self._leave_out(callback)
                 if callback.optional:
                     # Hours of training are worth more than a curve in a browser.
+                    fault = f"{type(error).__name__}: {error}"
                     logging.getLogger("td3").warning("%s failed and is left out (%s)", callback.name, fault)
-                else:
-                    failure = CallbackError(f"callback {callback.name} failed in {event}: {fault}.")
-                    failure.__cause__ = error
-                    self.failure = self.failure or failure
+                elif self.failure is None:
+                    self.failure = _failed(callback, event, error)
+
+    def _leave_out(self, failed: Callback) -> None:
+        for event, handlers in self._handlers.items():
+            self._handlers[event] = tuple(one for one in handlers if one[0] is not failed)
+
+
+def _failed(callback: Callback, event: str, error: Exception) -> CallbackError:
+    failure = CallbackError(f"callback {callback.name} failed in {event}: {type(error).__name__}: {error}.")
+    failure.__cause__ = error
+    return failure
 
 
 def _passes_on(event: str) -> Any:
@@ -143,6 +186,23 @@ def _plain(name: str, state: Mapping[str, Any]) -> Any:
         return json.loads(json.dumps(state))
     except (TypeError, ValueError) as error:
         raise CallbackError(f"callback {name} has a state that is not JSON ({error}): return plain values.") from None
+
+
+class RunCallback(Callback):
+    """A part of every run: its errors are the run's own, and it may keep arrays in the checkpoint."""
+
+    essential = True
+
+    def facts(self) -> dict[str, Any]:
+        """JSON values for the checkpoint's manifest, by the name that they have there."""
+        return {}
+
+    def arrays(self) -> dict[str, Array]:
+        """Arrays for the checkpoint, by the name that they have there."""
+        return {}
+
+    def restore(self, trainer: "Trainer", checkpoint: "Checkpoint") -> None:
+        """Take back facts and arrays; agent, buffer, engine and collector have theirs already."""
 
 
 class WarningsCallback(Callback):

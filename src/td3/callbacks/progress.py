@@ -135,19 +135,23 @@ class ProgressDisplay(Callback):
                 parts.append(f"ETA {_clock((self._steps - last) / rate)}")
         if with_evaluation and self.last:
             parts.append(f"last evaluation {np.nanmean(self.last.returns):,.1f}")
+            if not np.isnan(self.last.success_rate).all():
+                parts.append(f"success rate {np.nanmean(self.last.success_rate):.0%}")
         return "  ".join([*parts, self._losses]).rstrip()
 
 
 def describe(evaluation: Evaluation) -> str:
     """Mean and spread in words: over episodes for one seed, over seeds for several, without frozen ones (NaN)."""
     seeds, episodes = evaluation.returns.shape
+    rate = evaluation.success_rate[~np.isnan(evaluation.success_rate)]
+    success = f", success rate {rate.mean():.0%}" if rate.size else ""
     known = evaluation.returns[~np.isnan(evaluation.returns).any(1)]
     some = f"{len(known)} of {seeds} seeds" if len(known) < seeds else f"{seeds} seeds"
     if len(known) == 1:
         counted = "1 episode" if episodes == 1 else f"{episodes} episodes"
-        return f"{known.mean():,.1f} +- {known.std():,.1f} over {counted}{f', {some}' if seeds > 1 else ''}"
+        return f"{known.mean():,.1f} +- {known.std():,.1f} over {counted}{f', {some}' if seeds > 1 else ''}{success}"
     means = known.mean(1)
-    return f"{means.mean():,.1f} +- {means.std(ddof=1):,.1f} over {some}"
+    return f"{means.mean():,.1f} +- {means.std(ddof=1):,.1f} over {some}{success}"
 
 
 def sweep_lines(table: Sequence[dict[str, Any]]) -> list[str]:

@@ -1,4 +1,4 @@
-"""What every run writes beside its results: times.csv, TensorBoard events, hints and report.html."""
+"""The callbacks that every run has, and two of them: times.csv, and the report with the doctor's hints."""
 
 import contextlib
 import csv
@@ -7,7 +7,12 @@ import time
 from collections.abc import Callable, Sequence
 from typing import IO, TYPE_CHECKING, Any
 
+from td3.callbacks.agents import AgentCallback
 from td3.callbacks.base import Callback
+from td3.callbacks.checkpoints import CheckpointCallback, StatusCallback
+from td3.callbacks.evaluation import EvaluationCallback
+from td3.callbacks.logs import LogCallback
+from td3.callbacks.notes import DivergenceCallback, NotesCallback
 from td3.callbacks.tracking import TensorBoard, tensorboard_installed
 from td3.errors import RunError
 from td3.files import open_plain, read_regular_file
@@ -20,10 +25,26 @@ REFRESH_SECONDS = 60.0
 """The report is written, and the doctor asked, at the first evaluation after so long, and at the end."""
 
 
-def standard_callbacks() -> list[Callback]:
-    """What every run has, after the callbacks that it was given."""
+def standard_callbacks(trainer: "Trainer", given: Sequence[Callback] = ()) -> list[Callback]:
+    """All callbacks of a run, in the order in which events reach them.
+
+    Tables, agents and status are on disk before the given callbacks are told; checkpoints are written when all are.
+    """
+    config, checkpoints = trainer.config, CheckpointCallback(trainer.path)
     trackers: list[Callback] = [TensorBoard()] if tensorboard_installed() else []
-    return [TimesCallback(), ReportCallback(), *trackers]
+    return [
+        LogCallback(config),
+        AgentCallback(config),
+        StatusCallback(checkpoints),
+        NotesCallback(),
+        EvaluationCallback(trainer.evaluator),
+        *given,
+        TimesCallback(),
+        ReportCallback(),
+        *trackers,
+        DivergenceCallback(),
+        checkpoints,
+    ]
 
 
 class TimesCallback(Callback):

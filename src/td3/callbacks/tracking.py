@@ -41,7 +41,10 @@ class Tracker(Callback):
     def on_log(self, trainer: "Trainer", rows: Sequence[dict[str, Any]]) -> None:
         """Losses and returns of training."""
         for seed, row in enumerate(rows):
-            self._scalars(seed, trainer.env_steps, {name: row[column] for column, name in METRIC_NAMES.items()})
+            values = {name: row[column] for column, name in METRIC_NAMES.items()}
+            for name, value in row.get("info", {}).items():
+                values["rollout/success_rate" if name == "is_success" else f"rollout/info/{name}"] = value
+            self._scalars(seed, trainer.env_steps, values)
 
     def on_evaluation(self, trainer: "Trainer", evaluation: Evaluation) -> None:
         """Returns without noise."""
@@ -49,6 +52,7 @@ class Tracker(Callback):
             if np.isnan(returns).any():  # frozen
                 continue
             means = {"eval/mean_reward": float(returns.mean()), "eval/mean_ep_length": float(lengths.mean())}
+            means["eval/success_rate"] = float(evaluation.success_rate[seed])
             self._scalars(seed, evaluation.env_steps, means)
 
     def on_diagnostics(self, trainer: "Trainer", env_steps: int, rows: Sequence[dict[str, Any]]) -> None:

@@ -12,7 +12,7 @@ import tyro
 
 from td3.cli import bench, environments, export, learn, play, reports, search, train
 from td3.cli.options import Commands, own_names
-from td3.cli.parsing import option_names, parse_arguments
+from td3.cli.parsing import option_names, option_of, parse_arguments
 from td3.errors import ConfigError, UserError
 from td3.libraries import library_variables
 from td3.signals import sigterm_as_interrupt
@@ -78,8 +78,11 @@ def _run(words: Sequence[str]) -> int:
         tyro.cli(_subcommands(), prog="td3", args=words)  # exits
     if words[0] == "bench" and words[1:2] in (["-h"], ["--help"]):
         return _overview(sys.stdout)
-    _, run = COMMANDS[_command_name(words)]
-    return run(parse(words))
+    kind, run = COMMANDS[_command_name(words)]
+    try:
+        return run(parse(words))
+    except ConfigError as error:  # the user knows a setting by its option
+        raise ConfigError(error.with_name(option_of(kind, error.field))) from None
 
 
 def parse(words: Sequence[str]) -> Any:

@@ -57,6 +57,12 @@ def option_names(kind: Any, prefix: str = "--") -> list[str]:
     return options
 
 
+def option_of(kind: Any, field: str) -> str:
+    """The option of a setting, such as --td3.batch-size of batch_size; the name itself if the command has none."""
+    ends = (f"--{field.replace('_', '-')}", f".{field.replace('_', '-')}")
+    return next((option for option in option_names(kind) if option.endswith(ends)), field)
+
+
 def _is_flag(kind: Any) -> bool:
     return kind is bool or getattr(kind, "__origin__", None) is bool
 

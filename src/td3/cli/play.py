@@ -1,6 +1,7 @@
 """`td3 evaluate` and `td3 watch`: a trained agent in its environment."""
 
 import json
+import math
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
@@ -10,7 +11,7 @@ from td3.cli.options import Commands, RunPath, Trust
 from td3.errors import ConfigError
 
 if TYPE_CHECKING:
-    from td3.report.video import Film
+    from td3.report.video import Video
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ def evaluate_command(command: EvaluateCommand) -> int:
     env_arguments = run.env_arguments(command.trust, f"td3 evaluate {command.run}")
     make = partial(make_environment, **env_arguments)
     batch = in_batch(make, available_threads())
-    means, episodes = {}, {}
+    means, episodes, rates = {}, {}, {}
     for seed in run.seeds:
         agent = run.agent(seed, command.which)
         evaluator = Evaluator(make, [seed], command.episodes, worker_backend=batch, purpose=purpose)
@@ -79,13 +80,16 @@ def evaluate_command(command: EvaluateCommand) -> int:
         evaluator.close()
         returns = evaluation.returns[0]
         means[seed], episodes[seed] = float(returns.mean()), returns.tolist()
+        if not math.isnan(rate := float(evaluation.success_rate[0])):
+            rates[seed] = rate
         if not command.json:
             frozen = f" (frozen at env step {run.frozen[seed]['env_steps']:,})" if seed in run.frozen else ""
             held_out_seed = f"(held-out, --episode-seed {command.episode_seed})"
             print(f"seed {seed}{frozen}: return {describe(evaluation)} {held_out_seed}")
     if command.json:
         facts = {"env": run.config.env, "which": command.which, "episode_seed": command.episode_seed}
-        print(json.dumps({**facts, "mean_return": means, "returns": episodes}))
+        successes = {"success_rate": rates} if rates else {}
+        print(json.dumps({**facts, "mean_return": means, "returns": episodes, **successes}))
     elif len(means) > 1:
         counted = [means[seed] for seed in run.active_seeds]
         some = f"{len(counted)} of {len(means)}" if len(counted) < len(means) else f"all {len(means)}"
@@ -95,27 +99,28 @@ def evaluate_command(command: EvaluateCommand) -> int:
 
 def watch_command(command: WatchCommand) -> int:
     """Write a video of a trained agent."""
-    film = record_video(command)
+    video = record_video(command)
     if command.json:
-        print(json.dumps({"video": str(film.path), "frames": film.frames, "returns": film.returns}))
+        print(json.dumps({"video": str(video.path), "frames": video.frames, "returns": video.returns}))
     else:
-        returns = ", ".join(f"{value:,.1f}" for value in film.returns)
-        print(f"{film.path}: {film.frames} frames, return {returns}")
-        if command.gif and film.path.suffix == ".mp4":
-            print(film.path.with_suffix(".gif"))
+        returns = ", ".join(f"{value:,.1f}" for value in video.returns)
+        print(f"{video.path}: {video.frames} frames, return {returns}")
+        if command.gif and video.path.suffix == ".mp4":
+            print(video.path.with_suffix(".gif"))
     return 0
 
 
-def record_video(command: WatchCommand) -> "Film":
+def record_video(command: WatchCommand) -> "Video":
     """The video of a trained agent, and a GIF of it if asked for."""
-    from td3.report.video import film_run, to_gif
+    from td3.report.video import record_run
+    from td3.report.video_file import to_gif
 
     if command.grid and command.seed is not None:
         raise ConfigError("--grid shows all seeds and --seed chooses one: give one of the two.")
-    film = film_run(**{f.name: getattr(command, f.name) for f in fields(command) if f.name not in ("json", "gif")})
-    if command.gif and film.path.suffix == ".mp4":
-        to_gif(film.path, film.path.with_suffix(".gif"))
-    return film
+    video = record_run(**{f.name: getattr(command, f.name) for f in fields(command) if f.name not in ("json", "gif")})
+    if command.gif and video.path.suffix == ".mp4":
+        to_gif(video.path, video.path.with_suffix(".gif"))
+    return video
 
 
 COMMANDS: Commands = {"evaluate": (EvaluateCommand, evaluate_command), "watch": (WatchCommand, watch_command)}

@@ -122,9 +122,9 @@ def train_command(command: TrainCommand) -> int:
 
     config = train_config(command)
     if command.capture_video:
-        from td3.report.video import prepare_film
+        from td3.report.video_file import prepare_video
 
-        prepare_film(config.env)
+        prepare_video(config.env)
     return _trained(command, partial(train_run, config), capture_video=command.capture_video)
 
 

@@ -20,8 +20,9 @@ import gymnasium as gym
 import numpy as np
 
 from td3.algorithm.streams import derive_seed
-from td3.collect.collector import MOST_FAULTS, Collector, Episode
+from td3.collect.collector import Collector, Episode
 from td3.collect.ray_connection import connected, look_also_in, module_folders
+from td3.collect.recovery import MOST_FAULTS
 from td3.config import TrainConfig
 from td3.environments import InProcessVectorEnv, TaskSpaces, make_environment
 from td3.errors import ConfigError, EnvironmentFault, UserError

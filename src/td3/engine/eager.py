@@ -237,7 +237,8 @@ def live_policy(agent: Agent) -> Policy:
     low, high = action_range.low.tolist(), action_range.high.tolist()
     known = agent.normalizer
     normalizer = None if known is None else (known.mean.numpy(), known.scale.numpy())
-    return Policy(layers, low, high, (agent.state_size,), (len(low),), normalizer, numpy_encoder(agent))
+    shapes, activation = ((agent.state_size,), (len(low),)), agent.actor.network.activation
+    return Policy(layers, low, high, *shapes, normalizer, numpy_encoder(agent), activation)
 
 
 def numpy_encoder(agent: Agent) -> NumpyEncoder | None:

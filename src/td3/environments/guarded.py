@@ -14,11 +14,13 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
+from td3.environments.infos import numbers_of
 from td3.environments.observations import holds_image
 from td3.errors import EnvironmentFault, UserError
 
 Array = NDArray[Any]
 Make = Callable[[], gym.Env[Any, Any]]
+Step = tuple[Array, float, bool, bool, dict[str, float]]
 UNSTABLE = "MuJoCo found its simulation unstable and reset it inside a step"
 LONGEST_TEXT = 300
 """Characters of an exception that are kept; an environment may raise megabytes."""
@@ -83,12 +85,18 @@ def reset(environment: gym.Env[Any, Any], seed: int | None, shapes: Shapes) -> A
         raise failed_in("reset", error) from error
 
 
-def step(environment: gym.Env[Any, Any], action: Array, shapes: Shapes) -> tuple[Array, float, bool, bool]:
-    """One step: observation, reward, terminated, truncated."""
+def step(environment: gym.Env[Any, Any], action: Array, shapes: Shapes) -> Step:
+    """One step: observation, reward, terminated, truncated, and at the end of an episode the numbers in its info."""
     try:
         # A copy of the action: the environment may keep or change the one that it is given.
-        observation, reward, terminated, truncated, _ = environment.step(action.reshape(shapes.action).copy())
-        result = as_vector(observation, shapes, environment), float(reward), bool(terminated), bool(truncated)
+        observation, reward, terminated, truncated, info = environment.step(action.reshape(shapes.action).copy())
+        ended = bool(terminated), bool(truncated)
+        result = (
+            as_vector(observation, shapes, environment),
+            float(reward),
+            *ended,
+            numbers_of(info) if any(ended) else {},
+        )
     except KeyboardInterrupt:
         raise
     except BaseException as error:

@@ -20,7 +20,8 @@ from td3.environments import guarded
 from td3.environments.guarded import Array, Make, Shapes
 from td3.errors import EnvironmentFault, UserError
 
-StepResult = tuple[Array, Array, Array, Array, dict[str, Any]]
+StepResult = tuple[Array, Array, Array, Array, dict[Any, Any]]
+"""Observations, rewards, terminated, truncated, and of episodes that ended the numbers in their info, by index."""
 CLOSE_SECONDS = 5.0
 """How long workers may take to close their environments before they are left behind or killed."""
 
@@ -103,14 +104,16 @@ class InProcessVectorEnv(VectorEnv[Array, Array, Array]):
         observations = self._observations.copy()
         rewards = np.zeros(self.num_envs, np.float64)
         terminated, truncated = np.zeros(self.num_envs, bool), np.zeros(self.num_envs, bool)
-        self.faults = {}
+        self.faults, infos = {}, {}
         for index, result in self._begun:
             try:
-                observations[index], rewards[index], terminated[index], truncated[index] = result()
+                observations[index], rewards[index], terminated[index], truncated[index], info = result()
+                if info:
+                    infos[index] = info
             except EnvironmentFault as fault:
                 self.faults[index] = str(fault)
         self._observations = observations
-        return observations, rewards, terminated, truncated, {}
+        return observations, rewards, terminated, truncated, infos
 
     def replace(self, index: int) -> list[int]:
         """A new environment in the place of a faulty one; returns which others lost their episode by it: none.

@@ -20,6 +20,7 @@ from td3.backends.thread_tuner import ThreadTuner
 from td3.environments import guarded
 from td3.environments.guarded import UNSTABLE, Array, Make
 from td3.environments.in_process import InProcessVectorEnv, StepResult
+from td3.environments.infos import numbers_of
 from td3.environments.make import make_environment
 from td3.environments.mujoco_library import Batch, physics, stepper
 from td3.environments.mujoco_tasks import TASKS
@@ -78,7 +79,7 @@ class MujocoBatch(InProcessVectorEnv):
         self._addresses = {
             name: np.zeros((self.num_envs, width), np.uintp) for name, width in {**widths, "warnings": 1}.items()
         }
-        self._state = np.zeros((self.num_envs, sum(lengths)))
+        self._state, self._state_before = (np.zeros((self.num_envs, sum(lengths))) for _ in range(2))
         ends = np.cumsum([0, *lengths]).tolist()
         self._task = self._task_class(env, self._v4, *(self._state[:, start:end] for start, end in pairwise(ends)))
         inputs = *self._addresses.values(), self._lengths, self._bounds, self._actions
@@ -111,7 +112,7 @@ class MujocoBatch(InProcessVectorEnv):
             if index not in self.faults:
                 self._library.read_state(self._batch, index)
                 self._elapsed[index], self._current[index] = 0, observations[index]
-        self._progress = self._task.progress()
+        self._progress, self._state_before[:] = self._task.progress(), self._state
         return observations
 
     def begin_step(self, actions: Array, indices: Sequence[int] | None = None) -> None:
@@ -135,15 +136,31 @@ class MujocoBatch(InProcessVectorEnv):
             rewards, terminated = self._task.outcome(self._progress, progress, self._actions, self._squared_actions)
             self._task.write_observations(self._current)
         self._progress, truncated = progress, self._truncated.copy()
+        ended = terminated | truncated
         self.faults = self._failed(stepped) if failed else {}
         if self.faults or stepped is not self._all:
             others = np.ones(self.num_envs, bool)
             others[stepped] = False
             others[list(self.faults)] = True
             self._current[others], rewards[others] = self._observations[others], 0
-            terminated[others] = truncated[others] = False
+            terminated[others] = truncated[others] = ended[others] = False
         self._observations = self._current.copy()
-        return self._observations, rewards, terminated, truncated, {}
+        last = {index: self._info(index) for index in np.flatnonzero(ended).tolist()} if ended.any() else {}
+        infos = {index: info for index, info in last.items() if info}
+        self._state_before[:] = self._state
+        return self._observations, rewards, terminated, truncated, infos
+
+    def _info(self, index: int) -> dict[str, float]:
+        """The numbers in the info of the latest step: Gymnasium's own step, with the physics that was already done."""
+        env: Any = self.environments[index].unwrapped
+        arrays, after = self._task_class.state_arrays(env), self._state[index].copy()
+        _write(arrays, self._state_before[index])
+        env.do_simulation = lambda action, frames: _write(arrays, after)
+        try:
+            return numbers_of(env.step(self._actions[index].copy())[4])
+        finally:
+            del env.do_simulation
+            _write(arrays, after)
 
     def _failed(self, stepped: Array) -> dict[int, str]:
         texts = {index: " ".join(self._failures[index].decode(errors="replace").split()) for index in stepped.tolist()}
@@ -166,6 +183,14 @@ class MujocoBatch(InProcessVectorEnv):
         """End the threads and close every environment."""
         self._library.destroy(self._pool)
         super().close_extras(**kwargs)
+
+
+def _write(arrays: Sequence[Array], numbers: Array) -> None:
+    """Put numbers into the arrays of a simulation, one after another."""
+    start = 0
+    for array in arrays:
+        array.reshape(-1)[:] = numbers[start : start + array.size]
+        start += array.size
 
 
 def why_not(make: Make) -> str | None:

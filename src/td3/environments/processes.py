@@ -1,51 +1,46 @@
 """Environments in worker processes: numbers pass through shared memory, nothing is pickled per step.
 
-Nobody is woken up, which at thousands of rounds a second would cost more than the step itself: who waits looks again.
-This process spins, for the GPU waits for it; workers take short naps, so that waiting does not keep a core busy. What
-they look at are semaphores, which also order memory: who sees a command sees all that was written before it, on every
-processor. A worker that dies or hangs is replaced, and the others never wait for it longer than the time limit.
+No process is woken up, which at thousands of rounds a second would cost more than the step itself: both sides poll.
+This process spins, because the GPU waits for it; workers poll with short sleeps, so that waiting does not keep a core
+busy. What they poll are semaphores, which also order memory: a process that sees a command sees all that was written
+before it, on every processor. A worker that dies or hangs is replaced, and the others never wait for it longer than the
+time limit.
 """
 
-import contextlib
 import ctypes
-import math
 import multiprocessing
 import multiprocessing.util
 import os
-import signal
-import threading
 import time
 import warnings
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
-import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from td3.environments import guarded
+from td3.environments.child_processes import parents_signals_blocked, single_threaded_children
 from td3.environments.guarded import Array, Make, Shapes
 from td3.environments.in_process import CLOSE_SECONDS, StepResult
-from td3.errors import EnvironmentFault, UserError
+from td3.environments.infos import decoded
+from td3.environments.process_worker import (
+    CLOSE,
+    CONSTRUCT,
+    LONG_SLEEP_SECONDS,
+    RESET,
+    STEP,
+    SharedArrays,
+    WorkerSignals,
+    work,
+)
+from td3.errors import EnvironmentFault
 
 PATIENCE_SECONDS = 0.005
 """How long a wait may take before one looks less often: something slow is going on."""
-LONG_SLEEP_SECONDS, SHORT_SLEEP_SECONDS = 0.0002, 0.00001
-"""A worker naps for a tenth of what it has waited, within these bounds."""
-IDLE_SECONDS, IDLE_NAP_SECONDS = 1.0, 0.01
-"""After so long without a command, as between evaluations, a worker's naps may be longer."""
-TIMER_SLACK_NANOSECONDS = 1_000
-"""Linux adds 50,000 to every sleep unless a process asks for less."""
-PR_SET_PDEATHSIG, PR_SET_TIMERSLACK = 1, 29
-"""From linux/prctl.h."""
-REASON_BYTES = 1_600
-"""Room for what one environment did wrong."""
 START_SECONDS = 300.0
 """How long a worker may take to start Python and to import what it needs."""
-PARENTS_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
-"""A terminal or a scheduler sends them to all processes of a run; only the trainer reacts."""
-CONSTRUCT, RESET, STEP, CLOSE = 1, 2, 3, 4
 
 
 class ProcessVectorEnv(VectorEnv[Array, Array, Array]):
@@ -69,8 +64,10 @@ class ProcessVectorEnv(VectorEnv[Array, Array, Array]):
         self.action_space = batch_space(self.single_action_space, count)
         self._context = multiprocessing.get_context("spawn")
         # Anonymous memory: it goes when the last process goes, however that ends.
-        self._shared = self._context.RawArray(ctypes.c_byte, _Arrays.bytes_needed(count, self.workers, self._shapes))
-        self._arrays = _Arrays(self._shared, count, self.workers, self._shapes)
+        self._shared = self._context.RawArray(
+            ctypes.c_byte, SharedArrays.bytes_needed(count, self.workers, self._shapes)
+        )
+        self._arrays = SharedArrays(self._shared, count, self.workers, self._shapes)
         self._places = [places.tolist() for places in np.array_split(np.arange(count), self.workers)]
         self._worker_of = {place: index for index, places in enumerate(self._places) for place in places}
         self.faults: dict[int, str] = {}
@@ -79,7 +76,7 @@ class ProcessVectorEnv(VectorEnv[Array, Array, Array]):
         self._processes: list[Any] = [None] * self.workers
         # At exit, multiprocessing ends its children by SIGTERM, which these ignore, and waits for them.
         multiprocessing.util.Finalize(self, _kill_all, (self._processes,), exitpriority=100)
-        self._signals: list[_Signals] = [None] * self.workers  # type: ignore[list-item]  # filled at once
+        self._signals: list[WorkerSignals] = [None] * self.workers  # type: ignore[list-item]  # filled at once
         self.closed = False
         try:
             for index in range(self.workers):
@@ -95,10 +92,10 @@ class ProcessVectorEnv(VectorEnv[Array, Array, Array]):
 
     def _start(self, index: int) -> None:
         """Start a worker, which has no environments yet."""
-        signals = self._signals[index] = _Signals(self._context.Semaphore(0), self._context.Semaphore(0))
+        signals = self._signals[index] = WorkerSignals(self._context.Semaphore(0), self._context.Semaphore(0))
         arguments = (self._make, self._shared, self.num_envs, self.workers, self._shapes, index, self._places[index])
         self._processes[index] = process = self._context.Process(
-            target=_work, args=(*arguments, signals, os.getpid()), daemon=True
+            target=work, args=(*arguments, signals, os.getpid()), daemon=True
         )
         self._arrays.calls[index] = 0
         self._arrays.at[index] = self._blamed(index)
@@ -144,7 +141,9 @@ class ProcessVectorEnv(VectorEnv[Array, Array, Array]):
         self._wait()
         arrays = self._arrays
         ends = arrays.ends.astype(bool)
-        return arrays.observations.copy(), arrays.rewards.copy(), ends[:, 0], ends[:, 1], {}
+        ended = np.flatnonzero(ends.any(1)).tolist() if ends.any() else ()
+        infos = {place: info for place in ended if (info := decoded(arrays.infos[place]))}
+        return arrays.observations.copy(), arrays.rewards.copy(), ends[:, 0], ends[:, 1], infos
 
     def step(self, actions: Array) -> StepResult:
         """One step of every environment; an episode that ended waits for its reset."""
@@ -283,13 +282,6 @@ class ProcessVectorEnv(VectorEnv[Array, Array, Array]):
         return True
 
 
-class _Signals(NamedTuple):
-    """Semaphores of a worker: one for every command that begins, one for every command that is done."""
-
-    begin: Any
-    done: Any
-
-
 class _Watch:
     """Since when a worker is in the call that it is in."""
 
@@ -297,157 +289,7 @@ class _Watch:
         self.since, self.calls = since, calls
 
 
-@contextlib.contextmanager
-def single_threaded_children() -> Iterator[None]:
-    """Processes started inside use one thread for arithmetic: many workers with many threads each stand in a jam."""
-    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-    before = {name: os.environ.get(name) for name in names}
-    os.environ.update(dict.fromkeys(names, "1"))
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
-
-
-class _Arrays:
-    """Views of the shared memory, the same on both sides."""
-
-    def __init__(self, shared: Any, count: int, workers: int, shapes: Shapes) -> None:
-        self.offset = 0
-
-        def take(dtype: Any, *shape: int) -> Array:
-            array: Array = np.ndarray(shape, dtype, shared, self.offset)
-            self.offset += array.nbytes + (-array.nbytes) % 64
-            return array
-
-        self.command = take(np.int64, 1)
-        self.calls, self.at = take(np.int64, workers), take(np.int64, workers)
-        self.seeds = take(np.int64, count)
-        self.actions = take(np.float32, count, math.prod(shapes.action))
-        self.observations = take(np.float32, count, math.prod(shapes.observation))
-        self.rewards = take(np.float64, count)
-        self.ends = take(np.uint8, count, 2)
-        self.mask, self.faulty = take(np.bool_, count), take(np.bool_, count)
-        self.reasons = take(f"S{REASON_BYTES}", count)
-
-    @staticmethod
-    def bytes_needed(count: int, workers: int, shapes: Shapes) -> int:
-        """Enough for every array and its padding."""
-        numbers = math.prod(shapes.action) + math.prod(shapes.observation)
-        return 8 * (1 + 2 * workers + 2 * count) + 4 * count * (numbers + 1) + REASON_BYTES * count + 64 * 12
-
-
-def _work(
-    make: Make,
-    shared: Any,
-    count: int,
-    workers: int,
-    shapes: Shapes,
-    index: int,
-    places: list[int],
-    signals: _Signals,
-    parent: int,
-) -> None:
-    """A worker's life: wait for a command, do it, say so; leave when told to or when the parent is gone."""
-    belong_to(parent)
-    _reduce_timer_slack()
-    arrays = _Arrays(shared, count, workers, shapes)
-    arrays.at[index] = places[0]
-    environments: dict[int, gym.Env[Any, Any]] = {}
-    while True:
-        began = time.perf_counter()
-        while not signals.begin.acquire(False):
-            waited = time.perf_counter() - began
-            longest = LONG_SLEEP_SECONDS if waited < IDLE_SECONDS else IDLE_NAP_SECONDS
-            time.sleep(min(max(waited / 10, SHORT_SLEEP_SECONDS), longest))
-        command = int(arrays.command[0])
-        if command == CLOSE:
-            break
-        for place in places:
-            if arrays.mask[place]:
-                arrays.at[index] = place
-                arrays.calls[index] += 1
-                _run_command(command, make, environments, place, arrays, shapes)
-            elif command == STEP:
-                arrays.rewards[place], arrays.ends[place] = 0, 0
-        signals.done.release()
-    for place in environments:
-        _run_command(CLOSE, make, environments, place, arrays, shapes)
-
-
-def _run_command(
-    command: int,
-    make: Make,
-    environments: dict[int, gym.Env[Any, Any]],
-    place: int,
-    arrays: _Arrays,
-    shapes: Shapes,
-) -> None:
-    """Do one command in one environment; what goes wrong is told in the shared memory."""
-    try:
-        if command == STEP:
-            observation, arrays.rewards[place], *ends = guarded.step(environments[place], arrays.actions[place], shapes)
-            arrays.observations[place], arrays.ends[place] = observation, ends
-        elif command == RESET:
-            seed = int(arrays.seeds[place])
-            arrays.observations[place] = guarded.reset(environments[place], None if seed < 0 else seed, shapes)
-        elif command == CLOSE:
-            guarded.close(environments[place])
-        else:
-            if place in environments:
-                with contextlib.suppress(EnvironmentFault):  # what is broken may also fail to close
-                    guarded.close(environments.pop(place))
-            environments[place] = guarded.construct(make)
-    except BaseException as error:  # also KeyboardInterrupt, which the environment itself must have raised here
-        reason = str(error) if isinstance(error, UserError) else guarded.describe(error)
-        arrays.faulty[place], arrays.reasons[place] = True, reason.encode(errors="replace")
-
-
-@contextlib.contextmanager
-def parents_signals_blocked() -> Iterator[None]:
-    """A process started inside does not see them before it has called `belong_to`."""
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, PARENTS_SIGNALS)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def belong_to(parent: int) -> None:
-    """Leave signals to the parent process, and end when it has ended, also from within a call that hangs."""
-    for number in PARENTS_SIGNALS:
-        signal.signal(number, _leave_to_parent)
-    if hasattr(signal, "pthread_sigmask"):
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, PARENTS_SIGNALS)
-    with contextlib.suppress(AttributeError, OSError):  # Linux has it; elsewhere the thread below must do
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-    threading.Thread(target=_leave_with, args=(parent,), daemon=True).start()
-
-
-def _leave_to_parent(number: int, frame: Any) -> None:
-    """Do nothing; unlike SIG_IGN, this is not inherited by programs that an environment starts."""
-
-
 def _kill_all(processes: list[Any]) -> None:
     for process in processes:
         if process is not None and process.is_alive():
             process.kill()
-
-
-def _leave_with(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(1)
-    os._exit(0)
-
-
-def _reduce_timer_slack() -> None:
-    """Have this process woken up when it asked to be; where that cannot be said, naps are longer."""
-    with contextlib.suppress(AttributeError, OSError):
-        ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, TIMER_SLACK_NANOSECONDS, 0, 0, 0)

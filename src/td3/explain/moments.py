@@ -56,13 +56,15 @@ class Effect:
         return np.flatnonzero(self.approaches & self.follows)
 
 
-def effect(record: dict[str, Array], low: list[float], high: list[float], sizes: dict[str, list[int]]) -> Effect:
+def effect(
+    record: dict[str, Array], low: list[float], high: list[float], sizes: dict[str, list[int]], activation: str = "relu"
+) -> Effect:
     """The effect of a recorded update on its batch, computed from the networks before and after."""
     state, action = (torch.tensor(record[name])[None] for name in ("state", "action"))
     y, before = record["target_q"], record["q_values"]
 
     def critics(parameters: Array) -> TwinCritics:
-        return TwinCritics(StackedMLP(sizes["critic"], torch.tensor(parameters)[:, None]))
+        return TwinCritics(StackedMLP(sizes["critic"], torch.tensor(parameters)[:, None], activation))
 
     learned = critics(record["critics_after"])
     with torch.no_grad():
@@ -72,7 +74,7 @@ def effect(record: dict[str, Array], low: list[float], high: list[float], sizes:
     if "actor_after" in record:
         action_range = ActionRange(torch.tensor(low), torch.tensor(high))
         own, moved = (
-            Actor(StackedMLP(sizes["actor"], torch.tensor(record[name])[None]), action_range)(state)
+            Actor(StackedMLP(sizes["actor"], torch.tensor(record[name])[None], activation), action_range)(state)
             for name in ("actor_before", "actor_after")
         )
         asked = own.detach().requires_grad_()

@@ -153,10 +153,10 @@ def rendered(
     try:
         from PIL import Image  # noqa: F401  # of the extra `video`
 
-        from td3.report.video import _frame, _make_drawing, prepare_headless_rendering
+        from td3.report.stage import make_rendered, prepare_headless_rendering, render_frame
 
         prepare_headless_rendering(env_arguments["env"])
-        screen = _make_drawing(**env_arguments)
+        screen = make_rendered(**env_arguments)
     except (ImportError, UserError):
         return {}
     wanted = {int(record[place]) for record, places in zip(rows, shown, strict=True) for place in places}
@@ -174,10 +174,10 @@ def rendered(
                 if not np.allclose(now, seen, atol=1e-4):
                     return {}
                 if number in wanted and kind == "step" and before is not None:
-                    after, size = _encoded(_frame(screen, env_arguments["env"]))
+                    after, size = _encoded(render_frame(screen, env_arguments["env"]))
                     images[number] = before, after
                 following = number + 1 in wanted and position + 1 < len(calls) and calls[position + 1][0] == "step"
-                before = _encoded(_frame(screen, env_arguments["env"]))[0] if following else None
+                before = _encoded(render_frame(screen, env_arguments["env"]))[0] if following else None
                 if wanted <= set(images):
                     break
     except UserError:

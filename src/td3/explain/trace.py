@@ -76,7 +76,8 @@ def facts_of(
 ) -> dict[str, Any]:
     """What the page must know of a run besides its arrays."""
     sizes = {"actor": list(agent.actor.network.sizes), "critic": list(agent.critics.network.sizes)}
-    live = max(max(widths) for widths in sizes.values()) <= DRAWN
+    # The page computes networks with ReLU alone.
+    live = max(max(widths) for widths in sizes.values()) <= DRAWN and settings.activation == "relu"
     action_range = agent.actor.action_range
     return {
         "env": env,
@@ -86,7 +87,7 @@ def facts_of(
         "sizes": sizes,
         "row_state": sizes["actor"][0] if live else min(2, sizes["actor"][0]),
         "drawn_sizes": {name: [min(width, 16 if not live else width) for width in w] for name, w in sizes.items()},
-        "settings": {name: value for name, value in asdict(settings).items() if name != "hidden_sizes"},
+        "settings": {name: value for name, value in asdict(settings).items() if not name.endswith("hidden_sizes")},
         "low": action_range.low.tolist(),
         "high": action_range.high.tolist(),
         "state_names": state_names,
@@ -98,12 +99,12 @@ def facts_of(
 
 def assembled(arrays: dict[str, Array], facts: dict[str, Any], kept: dict[int, dict[str, Array]], ends: Array) -> Trace:
     """Choose the rows to show, drop what can be read elsewhere, and thin out what is too large to ship."""
-    numbers = sorted(kept)
+    numbers, activation = sorted(kept), facts["settings"].get("activation", "relu")
     facts["updates"], facts["shown"] = numbers, []
     for index, number in enumerate(numbers):
         record = kept[number]
         even = kept[numbers[index + 1 - index % 2]] if len(numbers) > 1 else record
-        clear = effect(record, facts["low"], facts["high"], facts["sizes"]).clear
+        clear = effect(record, facts["low"], facts["high"], facts["sizes"], activation).clear
         shown = choose_rows(record, ends, clear)
         facts["shown"].append(shown)
         own = {name: record[name] for name in record if name not in _IN_MEMORY}
@@ -148,13 +149,14 @@ def _slices(
 ) -> dict[str, Array]:
     """Curves over the first action dimension at the shown rows, where the page cannot compute them itself."""
     low, high = torch.tensor(facts["low"]), torch.tensor(facts["high"])
+    activation = facts["settings"].get("activation", "relu")
 
     def actor(parameters: Array) -> Any:
-        network = StackedMLP(facts["sizes"]["actor"], torch.tensor(parameters)[None])
+        network = StackedMLP(facts["sizes"]["actor"], torch.tensor(parameters)[None], activation)
         return lambda states: Actor(network, ActionRange(low, high))(torch.tensor(states)[None])[0].numpy()
 
     def critics(parameters: Array) -> TwinCritics:
-        return TwinCritics(StackedMLP(facts["sizes"]["critic"], torch.tensor(parameters)[:, None]))
+        return TwinCritics(StackedMLP(facts["sizes"]["critic"], torch.tensor(parameters)[:, None], activation))
 
     grid = np.linspace(facts["low"][0], facts["high"][0], GRID, dtype=np.float32)
 

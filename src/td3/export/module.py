@@ -17,6 +17,13 @@ from td3.pixels.layout import NumpyEncoder
 from td3.policy import CLIP, Array, Policy
 
 INPUT, OUTPUT = "observation", "action"
+ACTIVATIONS: dict[str, type[nn.Module]] = {
+    "relu": nn.ReLU,
+    "tanh": nn.Tanh,
+    "elu": nn.ELU,
+    "leaky_relu": nn.LeakyReLU,
+}
+"""PyTorch's modules, by the name in the configuration."""
 
 
 class ExportedActor(nn.Module):
@@ -43,6 +50,7 @@ class ExportedActor(nn.Module):
                 layer.weight.copy_(torch.tensor(weight.T))
                 layer.bias.copy_(torch.tensor(bias.reshape(-1)))
             self.layers.append(layer)
+        self.activation = ACTIVATIONS[policy.activation]()
         self.encoder = None if policy.encoder is None else ExportedEncoder(policy.encoder)
         size = policy.layers[0][0].shape[0]
         self.normalized = policy.normalizer is not None
@@ -66,7 +74,7 @@ class ExportedActor(nn.Module):
         if self.normalized:
             hidden = hidden.clamp(-CLIP, CLIP)
         for layer in self.layers[:-1]:
-            hidden = torch.relu(layer(hidden))
+            hidden = self.activation(layer(hidden))
         action = self.action_middle + self.action_half * torch.tanh(self.layers[-1](hidden))
         return action.clamp(self.action_low, self.action_high).view(-1, *self.action_shape)
 

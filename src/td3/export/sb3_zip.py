@@ -18,6 +18,7 @@ import torch
 from td3.config import TD3Config, TrainConfig
 from td3.environments import make_environment
 from td3.errors import missing_extra
+from td3.export.module import ACTIVATIONS
 from td3.policy import Array, Policy
 
 if TYPE_CHECKING:
@@ -63,7 +64,8 @@ def write_sb3(
         target_policy_noise=settings.target_policy_noise,
         target_noise_clip=settings.target_noise_clip,
         policy_kwargs={
-            "net_arch": list(settings.hidden_sizes),
+            "net_arch": {"pi": list(settings.actor_sizes), "qf": list(settings.critic_sizes)},
+            "activation_fn": ACTIVATIONS[settings.activation],
             "optimizer_class": {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}[settings.optimizer],
         },
         device="cpu",

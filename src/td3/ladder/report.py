@@ -42,9 +42,9 @@ def run(
         return listed(), listing()
     for name, given, least in (("seed", seed, 0), ("seeds", seeds, 1), ("steps", steps, 1)):
         if given is not None and given < least:
-            raise ConfigError(f"{name} must be a whole number of at least {least}, but {given} was given.")
+            raise ConfigError(f"must be a whole number of at least {least}, but {given} was given.", name)
     if not (reward_noise >= 0 and math.isfinite(reward_noise)):
-        raise ConfigError(f"reward_noise must be a number of at least 0, but {reward_noise} was given.")
+        raise ConfigError(f"must be a number of at least 0, but {reward_noise} was given.", "reward_noise")
     if rung == "all":
         if env != RAIL or reward_noise:
             raise ConfigError(

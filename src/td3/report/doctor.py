@@ -1,31 +1,19 @@
-"""What is wrong with a run, in words: each finding with its number, its threshold and what to try.
+"""Diagnosis of a run: each finding with its number, its threshold and what to try.
 
-A rule measures one number per seed from what the run wrote; the worst seed speaks for all. Thresholds are set so far
-out that runs which learn stay silent: `tests/report/test_doctor.py` plants every illness and trains the healthy ones.
-Remarks are measured in the same way and are no findings: healthy runs have them too, at least for a time, but the
-reader of a plot should know what to make of it.
+A rule measures one number per seed from the records of the run, and the worst seed decides. Thresholds are so far out
+that runs which learn have no findings: `tests/report/test_doctor.py` plants every problem and trains healthy runs.
+Remarks are measured in the same way, but healthy runs have them too, at least for a time; they explain the plots.
 """
 
-from collections.abc import Callable
-from itertools import pairwise
 from typing import NamedTuple
 
-import numpy as np
-
-from td3.policy import Array
-from td3.report.records import RunRecords, SeedRecords
-
-SETTLED = 2_000
-"""Updates after which a learner can be judged; its critics' values after twice as many."""
-RECENT = 3
-"""Rows of diagnostics, the newest, whose median is judged: one odd moment is no illness."""
-LONG = 5
-"""Rows of diagnostics that must all agree where healthy learners pass through the same state on their way."""
-NOTHING = float("nan")
+from td3.report import measures
+from td3.report.measures import SETTLED, Measure
+from td3.report.records import RunRecords
 
 
 class Finding(NamedTuple):
-    """One thing that is wrong."""
+    """One problem that was found."""
 
     name: str
     said: str
@@ -36,42 +24,42 @@ class Finding(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """A number of each seed, the threshold that it must not pass, and what to say if it does."""
+    """A number of each seed, its threshold, and the text if a seed exceeds it."""
 
     name: str
-    measure: Callable[[RunRecords, SeedRecords], float]
+    measure: Measure
     threshold: float
     above: bool
     said: str
     advice: str
 
     def judge(self, records: RunRecords) -> Finding | None:
-        """The finding, if a seed is ill; NaN (nothing measured) never is."""
-        # Runs that are only shown together were trained apart: each seed is judged by its own run's settings and times.
+        """The finding, if a seed exceeds the threshold; NaN (unknown) never does."""
+        # Runs that are shown together were trained separately: each seed has its own run's settings and times.
         numbers = {seed.seed: self.measure(run, seed) for run in records.runs for seed in run.seeds}
         sign = 1 if self.above else -1
-        ill = {seed: number for seed, number in numbers.items() if sign * number > sign * self.threshold}
-        if not ill:
+        over = {seed: number for seed, number in numbers.items() if sign * number > sign * self.threshold}
+        if not over:
             return None
-        worst = max(ill.values(), key=lambda number: sign * number)
-        where = "" if len(ill) == len(numbers) else f" (in {len(ill)} of {len(numbers)} seeds: {_listed(list(ill))})"
+        worst = max(over.values(), key=lambda number: sign * number)
+        where = "" if len(over) == len(numbers) else f" (in {len(over)} of {len(numbers)} seeds: {_listed(list(over))})"
         said = self.said.format(number=worst, threshold=self.threshold, percent=100 * worst, limit=100 * self.threshold)
-        return Finding(self.name, f"{said[:-1]}{where}{said[-1]}", self.advice, worst, self.threshold, list(ill))
+        return Finding(self.name, f"{said[:-1]}{where}{said[-1]}", self.advice, worst, self.threshold, list(over))
 
 
 def examine_run(records: RunRecords) -> list[Finding]:
-    """Everything that is wrong, the gravest first."""
+    """All findings, the gravest first."""
     return [finding for rule in RULES if (finding := rule.judge(records))]
 
 
 def remarks_on(records: RunRecords) -> list[Finding]:
-    """What is visible in the plots and is not wrong by itself."""
+    """Remarks: visible in the plots, but no problem by themselves."""
     return [finding for rule in REMARKS if (finding := rule.judge(records))]
 
 
 def all_clear(records: RunRecords) -> str:
-    """What to say where nothing is found."""
-    judged = all(_updates(seed) >= 2 * SETTLED for seed in records.seeds)
+    """The text if there are no findings."""
+    judged = all(measures.updates(seed) >= 2 * SETTLED for seed in records.seeds)
     waits = f"networks are judged from {SETTLED:,} updates on, overestimation from {2 * SETTLED:,}"
     so_far = "" if judged else f" so far; {waits}"
     return f"nothing wrong{so_far}"
@@ -81,189 +69,35 @@ def _listed(seeds: list[int]) -> str:
     return f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {', '.join(map(str, seeds))}"
 
 
-def _recent(column: str, after: int = SETTLED) -> Callable[[RunRecords, SeedRecords], float]:
-    """The median of the newest rows of a column, once so many updates are done."""
-
-    def measure(records: RunRecords, seed: SeedRecords) -> float:
-        values = _flushed(records, seed, column, after)[-RECENT:]
-        return float(np.median(values)) if len(values) else NOTHING
-
-    return measure
-
-
-def _lasting(column: str) -> Callable[[RunRecords, SeedRecords], float]:
-    """The lowest of the newest rows: what was so for long. A healthy actor may stand at the ends for a while."""
-
-    def measure(records: RunRecords, seed: SeedRecords) -> float:
-        values = _flushed(records, seed, column)[-LONG:]
-        return float(values.min()) if len(values) == LONG else NOTHING
-
-    return measure
-
-
-def _flushed(records: RunRecords, seed: SeedRecords, column: str, after: int = SETTLED) -> Array:
-    values = seed.diagnostics[column][_begun(records, seed, after)]
-    return np.asarray(values[np.isfinite(values)])
-
-
-def _begun(records: RunRecords, seed: SeedRecords, after: int) -> Array:
-    """Which rows of diagnostics were written after so many updates."""
-    settings = records.config.td3
-    return np.asarray(seed.diagnostics["env_steps"] >= settings.learning_starts + after / settings.utd_ratio)
-
-
-def _newest(seed: SeedRecords, column: str) -> float:
-    return float(seed.metrics[column][-1]) if len(seed.metrics[column]) else NOTHING
-
-
-def _updates(seed: SeedRecords) -> float:
-    return _newest(seed, "updates")
-
-
-def _not_finite(records: RunRecords, seed: SeedRecords) -> float:
-    """How many of the rows in which updates were done hold no number."""
-    table = seed.metrics
-    if len(table["updates"]) == 0:
-        return NOTHING
-    done = np.diff(table["updates"], prepend=0) > 0
-    return float(np.sum(~np.isfinite(table["mean_q"][done])))
-
-
-def _no_updates(records: RunRecords, seed: SeedRecords) -> float:
-    """Updates of a run that is over."""
-    return _updates(seed) if records.status.get("status") == "finished" else NOTHING
-
-
-def _update_ratio(records: RunRecords, seed: SeedRecords) -> float:
-    """Updates per env step after the random steps, once there are enough of both."""
-    learning = _newest(seed, "env_steps") - records.config.td3.learning_starts
-    return _updates(seed) / learning if learning >= 2_000 and _updates(seed) > 0 else NOTHING
-
-
-def _value_gaps(records: RunRecords, seed: SeedRecords, after: int = SETTLED) -> Array:
-    """Predicted Q less observed return, as shares of the observed return, once so many updates are done."""
-    table, gamma = seed.diagnostics, records.config.td3.gamma
-    value, observed, reward = (table[column] for column in ("q_start", "return_start", "reward_scale"))
-    known = np.isfinite(value) & np.isfinite(observed) & np.isfinite(reward) & _begun(records, seed, after)
-    # A policy that earns about nothing has a return of no size. Then the measure is what rewards of this size add up to
-    # by chance, their root mean square times the root of the horizon. Times the horizon itself they would be what a
-    # policy can earn at most, which no return exceeds: seen from there, every error is small.
-    floor = reward[known] / np.sqrt(max(1 - gamma, 1e-3)) + 1e-9
-    return np.asarray((value[known] - observed[known]) / np.maximum(np.abs(observed[known]), floor))
-
-
-def _overestimation(records: RunRecords, seed: SeedRecords) -> float:
-    """The least of the newest gaps: what lasted. Values that grow from 0 to a negative return never pass 1."""
-    gaps = _value_gaps(records, seed, 2 * SETTLED)[-LONG:]
-    return float(gaps.min()) if len(gaps) == LONG else NOTHING
-
-
-def _underestimation(records: RunRecords, seed: SeedRecords) -> float:
-    # Values grow from zero, and slowly: early on they are below what comes in every healthy run.
-    gaps = _value_gaps(records, seed, 2 * SETTLED)[-RECENT:]
-    return float(np.median(gaps)) if len(gaps) and _updates(seed) >= 50_000 else NOTHING
-
-
-def _value_error(records: RunRecords, seed: SeedRecords) -> float:
-    gaps = _value_gaps(records, seed)[-RECENT:]
-    return float(np.median(np.abs(gaps))) if len(gaps) else NOTHING
-
-
-def _exploration_setting(records: RunRecords, seed: SeedRecords) -> float:
-    return records.config.td3.exploration_noise
-
-
-def _no_ends(records: RunRecords, seed: SeedRecords) -> float:
-    """Env steps that brought not one end of an episode."""
-    table = seed.metrics
-    if len(table["episodes"]) == 0 or table["episodes"].sum() > 0:
-        return NOTHING
-    return float(table["env_steps"][-1])
-
-
-def _cut_short(records: RunRecords, seed: SeedRecords) -> float:
-    """The horizon 1 / (1 - gamma) in lengths of the episodes that a time limit cut, where it cuts nearly all."""
-    table, gamma = seed.metrics, records.config.td3.gamma
-    if not table["episodes"].sum() >= 20 or not table["env_steps"][-1] > 0:
-        return NOTHING
-    episodes = table["episodes"].sum()
-    if not table["timeouts"].sum() >= 0.95 * episodes or gamma >= 1:
-        return NOTHING
-    return float(episodes / (table["env_steps"][-1] * (1 - gamma)))
-
-
-def _below_training(records: RunRecords, seed: SeedRecords) -> float:
-    """How far even the best of the newest evaluations lies below training's returns, in units of the curve's size."""
-    table, curve = seed.metrics, seed.curve
-    if len(curve) < 6 or not _updates(seed) >= SETTLED:
-        return NOTHING
-    since = seed.steps[-RECENT - 1]
-    training = table["episode_return"][(table["env_steps"] > since) & np.isfinite(table["episode_return"])]
-    if len(training) == 0:
-        return NOTHING
-    evaluated = float(curve[-RECENT:].max())
-    size = max(abs(training.mean()), abs(evaluated), float(np.ptp(curve)), 1e-9)
-    return float((training.mean() - evaluated) / size)
-
-
-CPU_SECONDS, CPU_RATE = 0.002, 60e9
-"""What an update costs on one CPU core by `td3 bench scaling` and `td3 bench update`: a fixed part, and products at
-about so many operations a second."""
-GPU_SECONDS, GPU_RATE = 0.0004, 10e12
-"""The same of all seeds together on one GPU (docs/performance.md: 3,249 env steps a second for one seed)."""
-PASSES = 12
-"""Times that an update multiplies a batch with a network's weights: 414 million operations at HalfCheetah's sizes."""
-
-
-def _slowness(records: RunRecords, seed: SeedRecords) -> float:
-    """How many times longer updates take here than in the benchmark; what environments take is not counted."""
-    table, done, config = records.times, _updates(seed), records.config
-    # Time went on after a seed was frozen, and its updates did not.
-    if not done >= SETTLED or len(table["update"]) == 0 or seed.frozen:
-        return NOTHING
-    sizes = config.td3.hidden_sizes
-    products = sum(inputs * outputs for inputs, outputs in pairwise(sizes)) + 24 * sizes[0]
-    operations = 2 * PASSES * config.td3.batch_size * products * config.seeds
-    if records.device.startswith("cuda"):  # where the next action waits for the update
-        spent, expected = table["update"].sum() + table["act"].sum(), GPU_SECONDS + operations / GPU_RATE
-    else:
-        spent, expected = table["update"].sum(), CPU_SECONDS * config.seeds + operations / CPU_RATE
-    return float(spent / done / expected)
-
-
-def _frozen(records: RunRecords, seed: SeedRecords) -> float:
-    return 1.0 if seed.frozen else NOTHING
-
-
 RULES = (
     Rule(
         "frozen_seed",
-        _frozen,
+        measures.frozen,
         0.5,
         True,
         "Training of a seed failed and was stopped.",
-        "Its reason stands in the report and in status.json: lower both learning rates if it diverged, fix the "
+        "The reason is in the report and in status.json: lower both learning rates if it diverged, fix the "
         "environment if that failed.",
     ),
     Rule(
         "diverged",
-        _not_finite,
+        measures.not_finite,
         0.5,
         True,
-        "The values are no numbers any more (NaN or infinity) in {number:.0f} rows of metrics.",
+        "Q-values are NaN or infinite in {number:.0f} rows of metrics.",
         "Look for huge rewards or observations, and lower both learning rates.",
     ),
     Rule(
         "no_updates",
-        _no_updates,
+        measures.no_updates,
         0.5,
         False,
-        "Nothing was learned: the run is over and did {number:.0f} updates.",
-        "Train for more env steps than --td3.learning-starts, or lower those.",
+        "Nothing was learned: the finished run made {number:.0f} updates.",
+        "Train for more env steps than --td3.learning-starts, or lower that option.",
     ),
     Rule(
         "q_too_high",
-        _overestimation,
+        measures.overestimation,
         1.5,
         True,
         "The critics overestimate: at the start of an episode predicted Q is above the observed return by {number:.1f} "
@@ -273,7 +107,7 @@ RULES = (
     ),
     Rule(
         "q_too_low",
-        _underestimation,
+        measures.underestimation,
         -0.8,
         False,
         "The critics underestimate: at the start of an episode predicted Q differs from the observed return by "
@@ -282,7 +116,7 @@ RULES = (
     ),
     Rule(
         "saturated_actor",
-        _lasting("saturation"),
+        measures.lasting("saturation"),
         0.98,
         True,
         "The actor's tanh is saturated: {percent:.0f} % of its outputs lie at an end (limit {limit:.0f} %).",
@@ -291,7 +125,7 @@ RULES = (
     ),
     Rule(
         "stuck_actions",
-        _lasting("stuck"),
+        measures.lasting("stuck"),
         0.99,
         True,
         "The actor does the same whatever it sees: {percent:.0f} % of its action dimensions stay at one end "
@@ -301,7 +135,7 @@ RULES = (
     ),
     Rule(
         "vanishing_actor_gradient",
-        _recent("actor_gradient"),
+        measures.recent("actor_gradient"),
         1e-8,
         False,
         "The actor's gradient has vanished: {number:.1e} per weight (limit {threshold:.0e}, where Adam's steps begin "
@@ -311,7 +145,7 @@ RULES = (
     ),
     Rule(
         "dead_actor_units",
-        _recent("actor_dead"),
+        measures.recent("actor_dead"),
         0.8,
         True,
         "{percent:.0f} % of the actor's hidden units are dead (limit {limit:.0f} %): they are 0 in every state.",
@@ -319,7 +153,7 @@ RULES = (
     ),
     Rule(
         "dead_critic_units",
-        _recent("critic_dead"),
+        measures.recent("critic_dead"),
         0.8,
         True,
         "{percent:.0f} % of the critics' hidden units are dead (limit {limit:.0f} %): they are 0 in every state.",
@@ -327,7 +161,7 @@ RULES = (
     ),
     Rule(
         "no_exploration",
-        _exploration_setting,
+        measures.exploration_setting,
         0.02,
         False,
         "There is hardly any exploration: exploration_noise is {number:g} of half the action range (limit "
@@ -336,7 +170,7 @@ RULES = (
     ),
     Rule(
         "little_variation",
-        _recent("exploration"),
+        measures.recent("exploration"),
         0.02,
         False,
         "Played actions hardly differ from the actor's own: by {number:.3f} of half the action range (limit "
@@ -345,7 +179,7 @@ RULES = (
     ),
     Rule(
         "large_observations",
-        _recent("observation_scale"),
+        measures.recent("observation_scale"),
         1_000.0,
         True,
         "Observations are huge: one dimension has a root mean square of {number:,.0f} (limit {threshold:,.0f}).",
@@ -353,7 +187,7 @@ RULES = (
     ),
     Rule(
         "small_observations",
-        _recent("observation_spread"),
+        measures.recent("observation_spread"),
         0.01,
         False,
         "Observations hardly vary: the most variable dimension has a standard deviation of {number:.1e} (limit "
@@ -362,7 +196,7 @@ RULES = (
     ),
     Rule(
         "large_rewards",
-        _recent("reward_scale"),
+        measures.recent("reward_scale"),
         100.0,
         True,
         "Rewards are large: their root mean square is {number:,.0f} a step (limit {threshold:,.0f}).",
@@ -370,7 +204,7 @@ RULES = (
     ),
     Rule(
         "small_rewards",
-        _recent("reward_scale"),
+        measures.recent("reward_scale"),
         1e-3,
         False,
         "Rewards are tiny: their root mean square is {number:.1e} a step (limit {threshold:g}).",
@@ -378,7 +212,7 @@ RULES = (
     ),
     Rule(
         "no_ends",
-        _no_ends,
+        measures.no_ends,
         20_000.0,
         True,
         "No episode has ended in {number:,.0f} env steps (limit {threshold:,.0f}).",
@@ -386,7 +220,7 @@ RULES = (
     ),
     Rule(
         "short_time_limit",
-        _cut_short,
+        measures.cut_short,
         1 / 0.3,
         True,
         "Nearly all episodes are cut off by a time limit, and the horizon 1 / (1 - gamma) is {number:.1f} times as "
@@ -395,7 +229,7 @@ RULES = (
     ),
     Rule(
         "few_updates",
-        _update_ratio,
+        measures.update_ratio,
         0.25,
         False,
         "There are few updates: {number:.2f} per env step (limit {threshold:g}).",
@@ -403,7 +237,7 @@ RULES = (
     ),
     Rule(
         "many_updates",
-        _update_ratio,
+        measures.update_ratio,
         4.0,
         True,
         "There are many updates: {number:.1f} per env step (limit {threshold:g}).",
@@ -411,7 +245,7 @@ RULES = (
     ),
     Rule(
         "evaluation_below_training",
-        _below_training,
+        measures.below_training,
         0.5,
         True,
         "Evaluations lie far below the returns of training, by {number:.2f} of the curve's size (limit {threshold:g}).",
@@ -420,7 +254,7 @@ RULES = (
     ),
     Rule(
         "slow_updates",
-        _slowness,
+        measures.slowness,
         6.0,
         True,
         "Updates take {number:.0f} times as long as the benchmark's (limit {threshold:g}).",
@@ -430,7 +264,7 @@ RULES = (
 REMARKS = (
     Rule(
         "q_not_converged",
-        _value_error,
+        measures.value_error,
         0.25,
         True,
         "Predicted Q and observed return differ by {percent:.0f} % of the return (remarked above {limit:.0f} %).",
@@ -439,7 +273,7 @@ REMARKS = (
     ),
     Rule(
         "many_saturated_outputs",
-        _recent("saturation"),
+        measures.recent("saturation"),
         0.5,
         True,
         "{percent:.0f} % of the actor's outputs are saturated (remarked above {limit:.0f} %).",

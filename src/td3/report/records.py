@@ -10,7 +10,7 @@ import io
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -49,11 +49,18 @@ class SeedRecords:
     metrics: Table
     diagnostics: Table
     frozen: Frozen | None = None
+    success_rates: Array = field(default_factory=lambda: np.empty(0))
+    """Of each row of evaluations.csv; NaN where the environment tells no `is_success`."""
 
     @property
     def curve(self) -> Array:
         """Mean return of each evaluation."""
         return np.asarray(self.returns.mean(1))
+
+    @property
+    def success_rate(self) -> float:
+        """At the last evaluation; NaN where it is not known."""
+        return float(self.success_rates[-1]) if len(self.success_rates) else math.nan
 
 
 @dataclass(frozen=True)
@@ -105,6 +112,12 @@ class RunRecords:
         """Each seed's mean over the evaluations in the last tenth of the run's env steps."""
         steps, returns = self.curves
         return np.asarray(returns[:, at_the_end(steps)].mean(1))
+
+    @property
+    def success_rate(self) -> float:
+        """The mean of the seeds' success rates at the last evaluation; NaN where no environment tells `is_success`."""
+        rates = [seed.success_rate for seed in self.whole_seeds if not math.isnan(seed.success_rate)]
+        return float(np.mean(rates)) if rates else math.nan
 
     @property
     def end_steps(self) -> Array:
@@ -186,7 +199,8 @@ def read_run(path: Path | str) -> RunRecords:
         steps, returns = run.evaluations(seed)
         folder = run.folder(seed)
         tables = read_table(folder / "metrics.csv", _METRICS), read_table(folder / "diagnostics.csv", _DIAGNOSTICS)
-        seeds.append(SeedRecords(seed, steps, returns, *tables, status["frozen"].get(seed)))
+        rates = read_table(folder / "evaluations.csv", {"env_steps": _COUNT, "success_rate": _SHARE})["success_rate"]
+        seeds.append(SeedRecords(seed, steps, returns, *tables, status["frozen"].get(seed), rates))
     times = read_table(run.path / "times.csv", _TIMES)
     versions = _read_versions(run.path / "versions.json")
     records = RunRecords(run.path, run.config, versions, status, tuple(seeds), times)

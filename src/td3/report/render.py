@@ -1,6 +1,7 @@
 """One self-contained HTML report of one run or of several: no server, no requests, light and dark."""
 
 import base64
+import math
 import re
 from collections.abc import Sequence
 from functools import cache
@@ -53,7 +54,9 @@ def write_report(runs: Sequence[RunRecords], out: Path, margin: float = MARGIN) 
     if out.suffix != ".html":
         raise ConfigError(f"a report is written as .html, but {out} was given.")
     if not 0 < margin < 1:
-        raise ConfigError(f"margin must be within (0, 1), a share of the reference's return, but {margin} was given.")
+        raise ConfigError(
+            f"must be within (0, 1), a share of the reference's return, but {margin} was given.", "margin"
+        )
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(out, page(runs, margin).encode(errors="backslashreplace"))
@@ -165,6 +168,7 @@ def _results(runs: Sequence[NamedRun]) -> dict[str, Any]:
                 f"{number(found.highest)} \u00b1 {number(found.highest_spread)}" if many else number(found.highest),
                 f"{found.highest_at:,}",
                 f"{number(known.highest)} \u00b1 {number(known.spread)}" if known else "",
+                "" if math.isnan(records.success_rate) else f"{records.success_rate:.0%}",
             ]
         )
         for seed in records.seeds:
@@ -173,13 +177,19 @@ def _results(runs: Sequence[NamedRun]) -> dict[str, Any]:
             values = (float(seed.curve[-1]), end, float(seed.curve[best]))
             who = f"{name} seed {seed.seed}" if len(runs) > 1 else f"seed {seed.seed}"
             who += f" (frozen at {seed.frozen.env_steps:,})" if seed.frozen else ""
-            seeds.append([who, *map(number, values), f"{int(seed.steps[best]):,}"])
+            rate = "" if math.isnan(seed.success_rate) else f"{seed.success_rate:.0%}"
+            seeds.append([who, *map(number, values), f"{int(seed.steps[best]):,}", rate])
     head = ["", "seeds", "final: mean (95\u00a0%)", "last tenth: IQM (95\u00a0%)", "highest mean", "at env step"]
-    if any(row[-1] for row in rows):
-        head.append("the paper\u2019s")
-    else:
-        rows = [row[:-1] for row in rows]
-    return {"head": head, "rows": rows, "seeds": seeds}
+    head += ["the paper\u2019s", "success rate"]
+    of_seeds = ["", "final", "last tenth", "highest", "at env step", "success rate"]
+    (head, rows), (of_seeds, seeds) = _without_empty_ends(head, rows), _without_empty_ends(of_seeds, seeds)
+    return {"head": head, "rows": rows, "seeds_head": of_seeds, "seeds": seeds}
+
+
+def _without_empty_ends(head: list[str], rows: list[Row]) -> tuple[list[str], list[Row]]:
+    """A table without those of its last two columns that say nothing."""
+    kept = [i for i in range(len(head)) if i < len(head) - 2 or any(row[i] for row in rows)]
+    return [head[i] for i in kept], [[row[i] for i in kept] for row in rows]
 
 
 def _comparisons(runs: Sequence[NamedRun], margin: float) -> list[Row]:

@@ -1,5 +1,6 @@
 """The numbers of a report: results of each run over its seeds, and comparisons between runs, as data and as text."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -88,6 +89,7 @@ def figures(runs: Sequence[RunRecords], margin: float = MARGIN) -> dict[str, Any
                 "final": dict(zip(counted, records.final.tolist(), strict=True)),
                 "final_mean": found.final,
                 "final_interval": _interval(found.final_low, found.final_high),
+                "success_rate": None if math.isnan(records.success_rate) else records.success_rate,
                 "last_tenth_at": records.end_steps.tolist(),
                 "last_tenth": dict(zip(counted, found.last_tenth.tolist(), strict=True)),
                 "iqm": found.iqm,
@@ -140,6 +142,8 @@ def describe_runs(found: Mapping[str, Any]) -> list[str]:
             f"{run['run']}: {run['env']}, {run['env_steps']:,} env steps, {run['status']}. Final evaluation, at env "
             f"step {run['final_at']:,}: mean return {run['final_mean']:,.1f}{over}"
         )
+        if run["success_rate"] is not None:
+            line += f", success rate {run['success_rate']:.0%}"
         if count > 1:
             kind = f"IQM over {seeds} seeds" if seeds > 1 else "mean"
             line += (

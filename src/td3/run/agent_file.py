@@ -17,14 +17,15 @@ from td3.environments import TaskSpaces
 from td3.errors import AgentFileError
 from td3.files import outside, read_json, read_regular_file, write_atomically
 from td3.pixels.layout import NumpyEncoder, convolutions_for, encoder_shapes, layout_of
-from td3.policy import Array, Policy
+from td3.policy import ACTIVATIONS, Array, Policy
 
 if TYPE_CHECKING:
     import td3.algorithm  # only to write: an agent is read, and acts, without PyTorch
 
 FORMAT = "td3-agent"
-VERSION, NORMALIZED_VERSION = 1, 2
-"""What reads the first only does not know of normalized observations, and would act on raw ones."""
+VERSION, NORMALIZED_VERSION, ACTIVATION_VERSION = 1, 2, 3
+"""What reads the first only does not know of normalized observations, and would act on raw ones; what reads the first
+two only does not know of other activations than ReLU."""
 LARGEST_JSON, LARGEST_AGENT = 1 << 20, 1 << 28
 """Bytes beyond which a file is not looked at: networks of 3,000 units a layer are smaller."""
 LARGEST_PICTURES = 1 << 22
@@ -99,10 +100,12 @@ def save_agent(
     tensors = save_tensors(
         {name: named[name] for name in named if not actor_only or name.startswith(("actor.", "obs", "encoder."))}
     )
+    activation = agent.actor.network.activation
     described = {
         "format": FORMAT,
-        "version": VERSION if agent.normalizer is None else NORMALIZED_VERSION,
+        "version": ACTIVATION_VERSION if activation != "relu" else NORMALIZED_VERSION if agent.normalizer else VERSION,
         "sha256": hashlib.sha256(tensors).hexdigest(),
+        "activation": activation,
         **spaces._asdict(),
         **facts,
     }
@@ -134,8 +137,10 @@ def load_agent(folder: Path) -> SavedAgent:
             raise ValueError("the networks do not fit the spaces")
         if not len(low) == len(high) == widths[1]:
             raise ValueError("the networks do not fit the spaces")
-        normalizer = _normalizer(tensors, widths[0]) if facts["version"] == NORMALIZED_VERSION else None
-        policy = Policy(layers, low, high, observation_shape, action_shape, normalizer, encoder)
+        is_normalized = facts["version"] == NORMALIZED_VERSION or "observation.mean" in tensors
+        normalizer = _normalizer(tensors, widths[0]) if is_normalized else None
+        shapes = observation_shape, action_shape
+        policy = Policy(layers, low, high, *shapes, normalizer, encoder, facts.get("activation", "relu"))
         policy(np.zeros((1, widths[0]), np.float32))
     except (SafetensorError, KeyError, ValueError, TypeError, IndexError) as error:
         raise AgentFileError(f"{folder} does not hold a usable agent ({error}).") from None
@@ -164,6 +169,8 @@ def _check_facts(facts: Mapping[str, Any]) -> None:
     for name in ("seed", "env_steps", "updates"):
         if type(facts.get(name, 0)) is not int or not 0 <= facts.get(name, 0) < 1 << 62:
             raise ValueError(f"{name} is not a whole number of at least 0")
+    if (activation := facts.get("activation", "relu")) not in ACTIVATIONS:
+        raise ValueError(f"its activation, {activation!r}, is none of {', '.join(ACTIVATIONS)}")
     versions = facts.get("versions", {})
     if not isinstance(versions, dict) or not all(isinstance(version, str) for version in versions.values()):
         raise ValueError("versions are not names with text")
@@ -234,9 +241,9 @@ def _read_facts(path: Path) -> list[dict[str, Any]]:
     for each in described:
         if not isinstance(each, dict) or each.get("format") != FORMAT:
             raise AgentFileError(f"{path} was not written by td3.")
-        if each.get("version") not in (VERSION, NORMALIZED_VERSION):
+        if each.get("version") not in (VERSION, NORMALIZED_VERSION, ACTIVATION_VERSION):
             raise AgentFileError(
-                f"{path} has version {each.get('version')!r} of the format, and this td3 reads {VERSION} and "
-                f"{NORMALIZED_VERSION}."
+                f"{path} has version {each.get('version')!r} of the format, and this td3 reads {VERSION} to "
+                f"{ACTIVATION_VERSION}."
             )
     return described

@@ -37,7 +37,7 @@ from td3.policy import Array
 from td3.resources import available_memory
 
 if TYPE_CHECKING:
-    from td3.algorithm import ReplayBuffer
+    from td3.algorithm import Agent, ReplayBuffer
     from td3.config import TrainConfig
 
 SCHEMA = 1
@@ -72,6 +72,10 @@ class Checkpoint(NamedTuple):
     tensors: dict[str, Array]
     shards: tuple[Shard, ...]
     folder: Path
+
+    def named(self, beginning: str) -> dict[str, Array]:
+        """The arrays whose names begin so, by the rest of their names."""
+        return {name[len(beginning) :]: array for name, array in self.tensors.items() if name.startswith(beginning)}
 
     def rows(self) -> Iterator[tuple[int, Array]]:
         """All kept transitions `[member, count, row]`, each with the number of its first; raises ValueError."""
@@ -211,7 +215,7 @@ def fill_buffer(buffer: "ReplayBuffer", checkpoint: Checkpoint, added: int) -> N
     """Put a checkpoint's transitions where they were in the ring; raises ValueError if any is missing or damaged."""
     import torch
 
-    buffer.set_cursor_(added, {name[7:]: array for name, array in checkpoint.tensors.items() if name[:7] == "buffer."})
+    buffer.set_cursor_(added, checkpoint.named("buffer."))
     expected = buffer.oldest
     for first, chunk in checkpoint.chunks():
         if first > expected:
@@ -222,6 +226,15 @@ def fill_buffer(buffer: "ReplayBuffer", checkpoint: Checkpoint, added: int) -> N
         expected = max(expected, first + chunk["rows"].shape[1])
     if expected != added:
         raise ValueError("the buffer's newest rows are missing")
+
+
+def load_agent_(agent: "Agent", saved: Mapping[str, Array]) -> None:
+    """Put saved arrays of these names into an agent, in place."""
+    import torch
+
+    for name, tensor in agent.tensors().items():
+        if name in saved:
+            tensor.copy_(torch.from_numpy(saved[name]))
 
 
 def check_facts(checkpoint: Checkpoint, config: "TrainConfig", tables: Sequence[str]) -> None:
@@ -266,12 +279,14 @@ def _check_sizes(state: FileDigest, shards: Sequence[Shard], facts: Mapping[str,
     if not isinstance(config, dict):
         config = {}
     td3, seeds = config.get("td3"), config.get("seeds", 1)
-    widths = td3.get("hidden_sizes") if isinstance(td3, dict) else []
-    if not isinstance(widths, list) or not all(type(number) is int for number in (seeds, *widths)):
+    given: list[Any] = [[]]
+    if isinstance(td3, dict):
+        given = [td3.get("hidden_sizes"), *(td3.get(f"{part}_hidden_sizes") or [] for part in ("actor", "critic"))]
+    if not all(isinstance(sizes, list) and all(type(size) is int for size in (seeds, *sizes)) for sizes in given):
         raise ValueError("the configuration is damaged")
     # Of every weight there are the network, its target and two moments of the optimizer, for the actor and two
     # critics, and as many again in evaluations under way; an unfinished episode keeps its actions, 64 numbers at most.
-    hidden = 64 * 4 * sum(first * second for first, second in pairwise(widths))
+    hidden = 64 * 4 * sum(first * second for sizes in given for first, second in pairwise(sizes))
     free = available_memory() or 1 << 62
     most_state, most_shard = seeds * (LARGEST_STATE + hidden + 256 * env_steps), seeds * LARGEST_ROW + 4 * SHARD_BYTES
     for name, size, most in (

@@ -1,7 +1,7 @@
 """A run is a directory: written while it trains, read by everything else.
 
 config.json  versions.json  status.json  checkpoints/ (see checkpoints.py)
-seed_0/  metrics.csv  evaluations.csv  evaluations.npz  diagnostics.csv  monitor.csv
+seed_0/  metrics.csv  evaluations.csv  evaluations.npz  diagnostics.csv  monitor.csv  infos.csv
          last/agent.*  best/agent.*  snapshots/ENV_STEPS/agent.* (the actor alone, along the way)
 seed_1/  ...
 """
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from td3.config import TrainConfig
-from td3.errors import RunError
+from td3.errors import ConfigError, RunError
 from td3.files import check_run_folder, create, open_plain, read_json, read_regular_file, write_atomically
 from td3.policy import Array
 from td3.run.agent_file import SavedAgent, load_agent
@@ -115,12 +115,12 @@ class MemberWriter:
     `position` is what an earlier writer of the same files returned: rows written after that are cut off.
     """
 
-    FILES = ("metrics.csv", "evaluations.csv", "diagnostics.csv", "monitor.csv")
+    FILES = ("metrics.csv", "evaluations.csv", "diagnostics.csv", "monitor.csv", "infos.csv")
 
     def __init__(self, folder: Path, env: str, position: Mapping[str, int] | None = None, seconds: float = 0.0) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self._start = folder, time.time() - seconds
-        self._history: list[tuple[int, Array, Array]] = []
+        self._history: list[tuple[int, Array, Array, Array]] = []
         if position is not None:
             check_position(folder, position)
         mode = "w" if position is None else "r+"
@@ -134,7 +134,8 @@ class MemberWriter:
             return
         self._row("metrics.csv", METRICS)
         self._row("diagnostics.csv", DIAGNOSTICS)
-        self._row("evaluations.csv", ("env_steps", "mean_return", "std_return", "mean_length"))
+        self._row("evaluations.csv", ("env_steps", "mean_return", "std_return", "mean_length", "success_rate"))
+        self._row("infos.csv", ("env_steps", "name", "mean", "episodes"))
         self._files["monitor.csv"].write("#" + json.dumps({"t_start": self._start, "env_id": env}) + "\nr,l,t\n")
 
     def metrics(self, row: Mapping[str, Any]) -> None:
@@ -150,25 +151,32 @@ class MemberWriter:
         elapsed = round(time.time() - self._start, 6)
         self._row("monitor.csv", (round(episode.episode_return, 6), episode.length, elapsed))
 
-    def evaluation(self, env_steps: int, returns: Array, lengths: Array) -> None:
+    def infos(self, env_steps: int, infos: Sequence[Mapping[str, float]]) -> None:
+        """What the infos of so many episodes said on average, a row for each name."""
+        for name in sorted({name for info in infos for name in info}):
+            values = [info[name] for info in infos if name in info]
+            self._row("infos.csv", (env_steps, name, _plain(float(np.mean(values))), len(values)))
+
+    def evaluation(self, env_steps: int, returns: Array, lengths: Array, successes: Array) -> None:
         """One evaluation, as a row and in the form that Stable-Baselines3's tools read."""
-        row = (env_steps, returns.mean(), returns.std(), lengths.mean())
+        told = successes[~np.isnan(successes)]
+        row = (env_steps, returns.mean(), returns.std(), lengths.mean(), told.mean() if told.size else np.nan)
         self._row("evaluations.csv", [_plain(value) for value in row])
-        self._history.append((env_steps, returns, lengths))
+        self._history.append((env_steps, returns, lengths, successes))
         self._write_history()
         self.flush()
 
     @property
     def history(self) -> dict[str, Array]:
         """All evaluations so far."""
-        names, columns = ("env_steps", "returns", "lengths"), zip(*self._history, strict=True)
+        names, columns = ("env_steps", "returns", "lengths", "successes"), zip(*self._history, strict=True)
         return {name: np.array(column) for name, column in zip(names, columns, strict=False)}
 
     def restore_history(self, history: Mapping[str, Array]) -> None:
         """Take up the evaluations of an earlier writer."""
         if history:
-            rows = zip(history["env_steps"].tolist(), history["returns"], history["lengths"], strict=True)
-            self._history = list(rows)
+            columns = (history[name] for name in ("returns", "lengths", "successes"))
+            self._history = list(zip(history["env_steps"].tolist(), *columns, strict=True))
             self._write_history()
 
     def flush(self) -> None:
@@ -195,7 +203,11 @@ class MemberWriter:
         history = self.history
         temporary = self.folder / ".evaluations.npz"
         with os.fdopen(create(temporary), "wb") as file:
-            np.savez(file, timesteps=history["env_steps"], results=history["returns"], ep_lengths=history["lengths"])
+            columns: dict[str, Any] = {"timesteps": history["env_steps"], "results": history["returns"]}
+            columns["ep_lengths"] = history["lengths"]
+            if not np.isnan(history["successes"]).all():
+                columns["successes"] = history["successes"]
+            np.savez(file, **columns)
         temporary.replace(self.folder / "evaluations.npz")
 
 
@@ -269,7 +281,10 @@ class Run:
             raise RunError(f"{self.path / 'config.json'} is damaged: it is not JSON ({error}).") from None
         if not isinstance(values, dict):
             raise RunError(f"{self.path / 'config.json'} is damaged: it is not an object.")
-        self.config = TrainConfig.from_json(values)
+        try:
+            self.config = TrainConfig.from_json(values)
+        except ConfigError as error:
+            raise ConfigError(f"{self.path / 'config.json'} cannot be used: {error}") from None
 
     def env_arguments(self, trust: bool, command: str) -> dict[str, Any]:
         """What `make_environment` is called with; `command` is what was typed, for the sentence that refuses."""

@@ -131,13 +131,13 @@ def _train(
     checkpoint: Checkpoint | None,
     notices: Sequence[str] = (),
 ) -> None:
-    told = CallbackList([*([WarningsCallback()] if callbacks is None else callbacks), *standard_callbacks()])
+    given = [WarningsCallback()] if callbacks is None else callbacks
     make, buffer_size = partial(make_environment, **env_arguments), min(config.td3.buffer_size, longest_buffer(config))
     try:
         with backend_flags(config.tf32):
             trainer = Trainer(config, spaces, make, choose_device(config.device), buffer_size, in_host_ram)
             with contextlib.closing(trainer):
-                trainer.run(told, checkpoint, notices)
+                trainer.run(CallbackList(standard_callbacks(trainer, given)), checkpoint, notices)
     except torch.OutOfMemoryError:
         raise ConfigError(
             "the GPU has no memory left: train fewer seeds, lower --td3.buffer-size, or use --device cpu."

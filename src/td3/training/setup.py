@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from td3.algorithm import ReplayBuffer, make_replay_buffer
+from td3.algorithm import Agent, AgentSpec, ReplayBuffer, make_replay_buffer
 from td3.collect import require_cluster
 from td3.config import TD3Config, TrainConfig
 from td3.environments import TaskSpaces, check_environment, make_environment
@@ -53,7 +53,8 @@ def require_room(
     needed = config.seeds * buffer_bytes(spaces, buffer_size)
     networks = config.seeds * network_bytes(spaces, config.td3)
     advice = "free some, or resume it on a machine that has more." if resumed else ""
-    require_network_memory(networks, config.td3.hidden_sizes, config.td3.batch_size, config.seeds, device, advice)
+    sizes = config.td3.critic_sizes
+    require_network_memory(networks, sizes, config.td3.batch_size, config.seeds, device, advice)
     in_host_ram = require_memory(
         needed, buffer_size, config.seeds, device, config.buffer_device, advice, reserved=networks
     )
@@ -93,6 +94,13 @@ def encoder_plan(spaces: TaskSpaces, settings: TD3Config) -> EncoderPlan | None:
     return EncoderPlan(*layout, shapes, tuple(stride for *_, stride in layers), shift)
 
 
+def make_agent(config: TrainConfig, spaces: TaskSpaces, device: torch.device) -> Agent:
+    """The newly initialized agent of a run."""
+    bounds, encoder = (spaces.action_low, spaces.action_high), encoder_plan(spaces, config.td3)
+    spec = AgentSpec.from_settings(config.td3, spaces.state_size, *bounds, config.normalize_observations, encoder)
+    return Agent.create(spec, config.member_seeds, device)
+
+
 def make_buffer(
     members: int, buffer_size: int, spaces: TaskSpaces, device: torch.device, in_host_ram: bool
 ) -> ReplayBuffer:
@@ -114,9 +122,10 @@ def buffer_bytes(spaces: TaskSpaces, buffer_size: int) -> int:
 
 def network_bytes(spaces: TaskSpaces, settings: TD3Config) -> int:
     """About what the networks of one seed take: weights, targets, gradients, moments, and activations of a batch."""
-    plan, hidden = encoder_plan(spaces, settings), settings.hidden_sizes
+    plan = encoder_plan(spaces, settings)
     inputs = settings.image_features if plan else spaces.state_size
-    actor, critic = (inputs, *hidden, spaces.action_size), (inputs + spaces.action_size, *hidden, 1)
+    actor = (inputs, *settings.actor_sizes, spaces.action_size)
+    critic = (inputs + spaces.action_size, *settings.critic_sizes, 1)
     weights = sum((a + 1) * b for sizes in (actor, critic, critic) for a, b in pairwise(sizes))
     weights += sum(math.prod(shape) for shape in plan.shapes) if plan else 0
     # Of a batch: a row of every layer of the three networks, forward and backward, and the states themselves.

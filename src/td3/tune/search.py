@@ -177,7 +177,7 @@ def _usual(options: TuneOptions) -> dict[str, Any]:
 
 def _check(options: TuneOptions, trials: int) -> None:
     if trials < 1:
-        raise ConfigError(f"--trials must be a whole number of at least 1, but {trials} was given.")
+        raise ConfigError(f"must be a whole number of at least 1, but {trials} was given.", "trials")
     for name in options.fields:
         if name not in SEARCH:
             raise ConfigError(f"--fields names what to search, of {', '.join(SEARCH)}; {name!r} is none of them.")

@@ -1,0 +1,59 @@
+"""What a run says of itself: how it is executed, as it starts, and that a seed's learning diverges."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from td3.callbacks.base import Callback
+from td3.diagnostics import largest_rewards
+
+if TYPE_CHECKING:
+    from td3.training import Trainer
+
+ALARM_AFTER = 5_000
+"""Updates before critics are expected to know anything of the size of returns."""
+
+
+class NotesCallback(Callback):
+    """A line on everything unusual about how this run is executed."""
+
+    def on_loop_start(self, trainer: "Trainer") -> None:
+        """Say it once, below the first line of a display."""
+        config, spaces = trainer.config, trainer.spaces
+        trainer.info(trainer.engine.description)
+        if why := trainer.agent.backend.slower_because:
+            trainer.info(f"Updates are slower than they could be, because {why}.")
+        for member, facts in trainer.frozen.items():
+            trainer.info(f"Seed {config.member_seeds[member]} stays frozen: {facts['reason']}")
+        if not trainer.resumed and (note := config.warm_up_note()):
+            trainer.info(note)
+        if config.env_kwargs:
+            trainer.info(f"Made with {json.dumps(config.env_kwargs)}.")
+        if config.normalize_observations:
+            trainer.info("Observations are normalized by their running mean and standard deviation.")
+        if spaces.flattened:
+            trainer.info(f"Observations: {spaces.flattened}, flattened to {spaces.state_size} numbers.")
+
+
+class DivergenceCallback(Callback):
+    """Warns once of a seed whose critics promise far more than its rewards can add up to."""
+
+    def __init__(self) -> None:
+        self._warned: set[int] = set()
+
+    def on_log(self, trainer: "Trainer", rows: Sequence[Mapping[str, Any]]) -> None:
+        """Compare the critics' mean with the largest reward."""
+        settled = [m for m in trainer.active_members if rows[m]["updates"] >= ALARM_AFTER and m not in self._warned]
+        if not settled:
+            return
+        trainer.engine.flush()
+        largest = largest_rewards(trainer.buffer)
+        for member in settled:
+            possible, said = largest[member] / max(1e-3, 1 - trainer.config.td3.gamma), rows[member]["mean_q"]
+            if abs(said) > 2 * possible > 0:
+                self._warned.add(member)
+                trainer.warn(
+                    f"seed {trainer.config.member_seeds[member]}: the critics say {said:.3g} on average, where rewards "
+                    f"of at most {largest[member]:.3g} can add up to {possible:.3g}: learning diverges. Lower the "
+                    "learning rates or raise --td3.policy-delay."
+                )

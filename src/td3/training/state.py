@@ -1,0 +1,109 @@
+"""Everything that a run is, for a checkpoint, and back."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from td3.callbacks.base import RunCallback
+from td3.errors import RunError
+from td3.policy import Array
+from td3.run.checkpoints import Checkpoint, fill_buffer, load_agent_
+
+if TYPE_CHECKING:
+    from td3.training.trainer import Trainer
+
+COLLECTED = ("collector.round", "collector.episodes", "collector.lengths")
+"""What the collector has counted, as a checkpoint names it."""
+OF_ANY_LENGTH = ("unlogged_episodes", "collector.actions")
+"""Arrays whose length depends on the moment."""
+
+
+def facts_of(trainer: "Trainer") -> dict[str, Any]:
+    """What a checkpoint's manifest says of the run."""
+    facts = {
+        "config": trainer.config.to_json(),
+        "versions": trainer.versions,
+        "added": trainer.buffer.added,
+        "seconds": trainer.seconds,
+        "frozen": trainer.frozen_seeds(),
+        "callbacks": trainer.callbacks.state(),
+    }
+    for callback in trainer.callbacks.all_of(RunCallback):
+        facts |= callback.facts()
+    return facts
+
+
+def arrays_of(trainer: "Trainer") -> dict[str, Array]:
+    """Everything else that the run is, except its transitions."""
+    found: dict[str, Tensor | Array] = {
+        **{f"agent.{name}": tensor for name, tensor in trainer.agent.tensors().items()},
+        "updates": trainer.agent.updates,
+        "active": trainer.agent.active,
+        "loss_sums": trainer.engine.losses.sums,
+        **{f"buffer.{name}": array for name, array in trainer.buffer.state().items()},
+        **{f"collector.{name}": array for name, array in trainer.collecting.state().items()},
+    }
+    for callback in trainer.callbacks.all_of(RunCallback):
+        found |= callback.arrays()
+    return {name: _array(value) for name, value in found.items()}
+
+
+def restore(trainer: "Trainer", checkpoint: Checkpoint) -> None:
+    """Bring a trainer that has not begun to where the checkpoint was taken; raises RunError if they do not fit."""
+    try:
+        _require_fit(trainer, checkpoint)
+        _restore_learner(trainer, checkpoint)
+        _restore_collector(trainer, checkpoint)
+        for callback in trainer.callbacks.all_of(RunCallback):
+            callback.restore(trainer, checkpoint)
+        trainer.callbacks.load_state(checkpoint.facts.get("callbacks", {}))
+    except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        raise RunError(f"{trainer.path} has a checkpoint that does not fit its run ({error}).") from error
+
+
+def _require_fit(trainer: "Trainer", checkpoint: Checkpoint) -> None:
+    tensors, remote = checkpoint.tensors, trainer.remote is not None
+    for name, array in arrays_of(trainer).items():
+        fits = array.shape == tensors[name].shape or name in OF_ANY_LENGTH
+        if tensors[name].dtype != array.dtype or not (fits or remote):
+            raise ValueError(f"{name} has the shape {tensors[name].shape} instead of {array.shape}")
+    counts = {name: tensors[name] for name in ("updates", *COLLECTED) if not (remote and name in COLLECTED)}
+    longest = np.max(counts.get("collector.lengths", 0), initial=0)
+    if longest > checkpoint.env_steps or any(np.any(count < 0) for count in counts.values()):
+        raise ValueError("it has counted less than nothing, or a longer episode than the run")
+
+
+def _restore_learner(trainer: "Trainer", checkpoint: Checkpoint) -> None:
+    facts, tensors, agent = checkpoint.facts, checkpoint.tensors, trainer.agent
+    for member, seed in enumerate(trainer.config.member_seeds):
+        if why := facts.get("frozen", {}).get(str(seed)):
+            trainer.frozen[member] = {"env_steps": int(why["env_steps"]), "reason": str(why["reason"])}
+            trainer.engine.freeze(member, trainer.frozen[member]["reason"])
+            if not trainer.remote:
+                trainer.collector.deactivate(member)
+    trainer.env_steps = checkpoint.env_steps
+    trainer.seconds_before = facts["seconds"]
+    fill_buffer(trainer.buffer, checkpoint, facts["added"])
+    load_agent_(agent, checkpoint.named("agent."))
+    agent.updates[:] = tensors["updates"]
+    if "active" in tensors:
+        agent.active.copy_(torch.from_numpy(tensors["active"]))
+    trainer.engine.losses.sums.copy_(torch.from_numpy(tensors["loss_sums"]))
+    trainer.engine.seek()
+
+
+def _restore_collector(trainer: "Trainer", checkpoint: Checkpoint) -> None:
+    state = checkpoint.named("collector.")
+    if trainer.remote:
+        trainer.warn(trainer.remote.restore(state, trainer.env_steps))
+    elif strayed := trainer.collector.restore(state):
+        trainer.warn(
+            f"{trainer.config.env} does not repeat itself when an episode is played again: {len(strayed)} unfinished "
+            "episodes were lost, and the run goes on with new ones, not exactly as it would have."
+        )
+
+
+def _array(value: Tensor | Array) -> Array:
+    return value.detach().cpu().numpy() if isinstance(value, Tensor) else value
