@@ -9,12 +9,11 @@ import torch
 from torch import Tensor
 
 from td3.algorithm.registry import STEPS
-from td3.errors import ConfigError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 REPLACEABLE = range(4, 16)
 """Steps of an update. Steps 1 to 3 run once, when the agent is made."""
-EXTRA = ("original", "state")
+EXTRA = ("original", "step_state")
 """What a replacement may take besides the arguments of the step: the function it replaces, and its own tensors."""
 
 
@@ -35,7 +34,7 @@ def replace_step(number: int, state: Mapping[str, int] | None = None) -> Callabl
     """Mark a function as a replacement of a step: `td3.train(env, replace=[function])`.
 
     The function takes the arguments of the step under the same names. It may also take `original`, the function that it
-    replaces, to wrap it, and `state`, a dictionary of tensors `[member, size]` of its own, which start at 0, are
+    replaces, to wrap it, and `step_state`, a dictionary of tensors `[member, size]` of its own, which start at 0, are
     changed in place, and are saved and restored with the agent: `state={"scale": 1}`.
     """
 
@@ -47,17 +46,17 @@ def replace_step(number: int, state: Mapping[str, int] | None = None) -> Callabl
 
 
 def replacements_of(functions: Sequence[Callable[..., Any]]) -> tuple[Replacement, ...]:
-    """The marks of these functions; raises `ConfigError` for one that does not fit the step that it replaces."""
+    """The marks of these functions; raises `ValueError` for one that does not fit the step that it replaces."""
     found: list[Replacement] = []
     for function in functions:
         mark = getattr(function, "__td3_replacement__", None)
         if mark is None:
             name = getattr(function, "__name__", repr(function))
-            raise ConfigError(f"{name} replaces no step: mark it with @td3.replace_step(NUMBER).")
+            raise ValueError(f"{name} replaces no step: mark it with @td3.replace_step(NUMBER).")
         _require_fitting(mark)
         before = next((other for other in found if other.number == mark.number), None)
         if before is not None and "original" not in _names(function):
-            raise ConfigError(
+            raise ValueError(
                 f"step {mark.number} is replaced twice, by {before.function.__name__} and {function.__name__}: let the "
                 "second take the argument `original` and wrap the first."
             )
@@ -68,21 +67,21 @@ def replacements_of(functions: Sequence[Callable[..., Any]]) -> tuple[Replacemen
 def _require_fitting(mark: Replacement) -> None:
     name = mark.function.__name__
     if mark.number not in REPLACEABLE:
-        raise ConfigError(
+        raise ValueError(
             f"{name} is marked as step {mark.number!r}, and the steps of an update are 4 to 15: `td3 steps` lists them."
         )
     wanted = list(inspect.signature(STEPS[mark.number].function).parameters)
     given = [argument for argument in _names(mark.function) if argument not in EXTRA]
     if given != wanted:
-        raise ConfigError(
-            f"step {mark.number} is {mark.step_name}({', '.join(wanted)}), and {name}({', '.join(given)}) was given for "
-            "it: take the same arguments in the same order (and `original` or `state` after them, if needed)."
+        raise ValueError(
+            f"step {mark.number} is {mark.step_name}({', '.join(wanted)}), and {name}({', '.join(given)}) was given "
+            "for it: take the same arguments in the same order (and `original` or `step_state` after them, if needed)."
         )
-    if mark.state and "state" not in _names(mark.function):
-        raise ConfigError(f"{name} declares state, but takes no argument `state`: add it.")
+    if mark.state and "step_state" not in _names(mark.function):
+        raise ValueError(f"{name} declares state, but takes no argument `step_state`: add it.")
     for key, size in mark.state.items():
         if not key.isidentifier() or not isinstance(size, int) or isinstance(size, bool) or size < 1:
-            raise ConfigError(f"{name} declares state {key!r} of size {size!r}: give a name and a number of at least 1.")
+            raise ValueError(f"{name} declares state {key!r} of size {size!r}: give a name and a number of at least 1.")
 
 
 def _names(function: Callable[..., Any]) -> list[str]:
@@ -111,7 +110,7 @@ class StepChanges:
         found: dict[str, Callable[..., Any]] = {}
         for (number, function, _), state in zip(self.replacements, self.state, strict=True):
             step = STEPS[number].function
-            known = {"original": found.get(step.__name__, step), "state": state}
+            known = {"original": found.get(step.__name__, step), "step_state": state}
             taken = {name: known[name] for name in EXTRA if name in _names(function)}
             found[step.__name__] = partial(function, **taken) if taken else function
         return found

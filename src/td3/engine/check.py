@@ -1,6 +1,7 @@
 """Does an engine compute what eager execution computes? Asked when a run starts, and on a schedule while it runs."""
 
 import contextlib
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,8 +10,11 @@ from torch import Tensor
 
 from td3.algorithm import Agent, MemberStreams, NormalizedReplayBuffer, ReplayBuffer
 from td3.algorithm.optimizer import NonFinite
+from td3.algorithm.registry import STEPS
+from td3.algorithm.replacing import Replacement
 from td3.algorithm.update import Settings
 from td3.engine.once import update_once
+from td3.errors import ConfigError
 
 TOLERANCE, TOLERANCE_TF32 = 1e-5, 1e-3
 """Largest difference of a CUDA graph from eager execution that a run accepts: the same kernels in the same order."""
@@ -27,18 +31,10 @@ def max_difference(
 
     Both start from copies of the same learners, the same made-up transitions and the same random numbers.
     """
-    device, sizes = agent.actor.parameters.device, agent.actor.network.sizes
     first = max(0, settings.policy_delay - 2)  # so that a few updates are of both kinds: the actor waits, and moves
     learners = []
     for eagerly in (False, True):
-        learner = agent.copied(device)
-        buffer = ReplayBuffer(len(seeds), 512, sizes[0], sizes[-1], device)
-        if learner.normalizer is not None:
-            buffer = NormalizedReplayBuffer(buffer, learner.normalizer)
-        buffer.backend = learner.backend
-        rows = torch.randn(buffer.rows.shape, generator=torch.Generator().manual_seed(0))
-        rows[..., -1] = (rows[..., -1] > 1).float()
-        buffer.add_(rows.to(device))
+        learner, buffer = _trial(agent, seeds)
         if eagerly:
             _update_eagerly(learner, buffer, seeds, settings, first)
         else:
@@ -53,6 +49,54 @@ def max_difference(
     return difference(*learners)
 
 
+def _trial(agent: Agent, seeds: Sequence[int]) -> tuple[Agent, ReplayBuffer]:
+    """A copy of the agent, and made-up transitions."""
+    device, sizes = agent.actor.parameters.device, agent.actor.network.sizes
+    learner = agent.copied(device)
+    buffer = ReplayBuffer(len(seeds), 512, sizes[0], sizes[-1], device)
+    if learner.normalizer is not None:
+        buffer = NormalizedReplayBuffer(buffer, learner.normalizer)
+    buffer.backend = learner.backend
+    rows = torch.randn(buffer.rows.shape, generator=torch.Generator().manual_seed(0))
+    rows[..., -1] = (rows[..., -1] > 1).float()
+    buffer.add_(rows.to(device))
+    return learner, buffer
+
+
+def try_changes(agent: Agent, seeds: Sequence[int], settings: Settings) -> None:
+    """Execute the replaced steps once, on a copy; raises `ConfigError` where one fails or returns another shape."""
+    if agent.critics.encoder is not None:
+        raise ConfigError("steps cannot be replaced where observations are images: leave out --replace-steps.")
+    learner, buffer = _trial(agent, seeds)
+    assert learner.changes is not None
+    replacements = learner.changes.replacements
+    learner.changes.replacements = tuple(one._replace(function=_checked(one)) for one in replacements)
+    _update_eagerly(learner, buffer, seeds, settings, max(0, settings.policy_delay - 2))
+
+
+def _checked(replacement: Replacement) -> Callable[..., Any]:
+    """The function, with its results compared with those of the step that it replaces."""
+    number, function, _ = replacement
+
+    @functools.wraps(function)
+    def checked(*arguments: Any, **keywords: Any) -> Any:
+        name = f"step {number}, replaced by {function.__name__},"
+        try:
+            result = function(*arguments, **keywords)
+        except NonFinite:
+            raise
+        except Exception as error:
+            raise ConfigError(f"{name} failed ({type(error).__name__}: {error}).") from error
+        if number in PURE:
+            expected = STEPS[number].function(*arguments)
+            shapes = [[tuple(t.shape) for t in (r if isinstance(r, tuple) else (r,))] for r in (expected, result)]
+            if shapes[0] != shapes[1]:
+                raise ConfigError(f"{name} returned shape {shapes[1]}, and {shapes[0]} is needed.")
+        return result
+
+    return checked
+
+
 def difference(by_engine: Agent, eager: Agent) -> float:
     """How far the networks of two agents are apart, relative to the size of their weights; 0: bit for bit the same."""
     return max(_apart(by_engine.tensors()[name], eager.tensors()[name]) for name in NETWORKS)
@@ -64,6 +108,8 @@ def _apart(one: Tensor, other: Tensor) -> float:
     return float((one.double() - other.double()).norm() / other.double().norm().clamp(min=1e-12))
 
 
+PURE = range(5, 12)
+"""Steps that only compute: their result has the shape of the original's."""
 NETWORKS = ("actor", "actor_target", "critics", "critics_target")
 
 

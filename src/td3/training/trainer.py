@@ -14,6 +14,7 @@ import gymnasium as gym
 import torch
 
 from td3.algorithm import NormalizedReplayBuffer
+from td3.algorithm.replacing import Replacement
 from td3.callbacks.base import CallbackList
 from td3.collect import RayCollector
 from td3.collect.collector import Collector, Episode
@@ -44,11 +45,12 @@ class Trainer:
         device: torch.device,
         buffer_size: int,
         in_host_ram: bool = False,
+        replacements: Sequence[Replacement] = (),
     ) -> None:
         self.config, self.spaces = config, spaces
         self.versions = versions()  # looked up once: it takes milliseconds
         settings, seeds = config.td3, config.member_seeds
-        self.agent = make_agent(config, spaces, device)
+        self.agent = make_agent(config, spaces, device, replacements)
         self.buffer = make_buffer(len(seeds), buffer_size, spaces, device, in_host_ram)
         if self.agent.normalizer is not None:
             self.buffer = NormalizedReplayBuffer(self.buffer, self.agent.normalizer)
