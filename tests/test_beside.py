@@ -81,7 +81,7 @@ def test_a_run_with_everything_in_processes_equals_the_run_in_one(tmp_path: Path
         workers = EvaluationWorkers(make, config.member_seeds, config.eval_episodes, 2)
         return ProcessVectorEnv(make, config.seeds * config.envs, 2), workers, WorkerBackend("processes", 2)
 
-    monkeypatch.setattr("td3.training.trainer.make_vector_envs", beside)
+    monkeypatch.setattr("td3.training.parts.make_vector_envs", beside)
     spread = train_run(config(out=tmp_path / "spread"))
     for seed in (0, 1):
         for name in FILES:

@@ -496,7 +496,7 @@ def test_ctrl_c_ends_with_130_and_what_was_learned(capsys, monkeypatch, tmp_path
     words = ["train", "Scripted-v0", "--steps", "1000", *SMALL_OPTIONS, "--out", str(tmp_path / "run")]
     assert main(words) == 130
     output, errors = capsys.readouterr()
-    assert "Stopped at 30 env steps; what was learned is saved." in output
+    assert "Stopped at 30 env steps; the agents are saved." in output
     assert errors == ""
     assert td3.load(tmp_path / "run", which="last").facts["env_steps"] == 30
 

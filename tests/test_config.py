@@ -17,6 +17,14 @@ BAD_TD3 = [
     ("hidden_sizes", (64, 1.5)),
     ("hidden_sizes", 64),
     ("hidden_sizes", "64"),
+    ("actor_hidden_sizes", ()),
+    ("actor_hidden_sizes", 64),
+    ("critic_hidden_sizes", (64, 0)),
+    ("critic_hidden_sizes", "64"),
+    ("activation", "swish"),
+    ("activation", None),
+    ("learning_rate_schedule", "cosine"),
+    ("learning_rate_schedule", 0.5),
     ("actor_learning_rate", 0.0),
     ("actor_learning_rate", -1e-3),
     ("actor_learning_rate", math.nan),
@@ -60,6 +68,8 @@ BAD_TD3 = [
     ("random_shift", -1),
 ]
 BAD_TRAIN = [
+    ("engine", "fast"),
+    ("engine", None),
     ("env", ""),
     ("env", 3),
     ("steps", 0),

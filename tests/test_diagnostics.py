@@ -204,7 +204,7 @@ def test_an_engine_whose_newest_rows_still_travel_gives_the_same_diagnostics(tmp
     def graphs(agent, buffer, config, threads):
         return GraphEngine(agent, buffer, config.member_seeds, config.td3, config.envs)
 
-    monkeypatch.setattr("td3.training.trainer.make_engine", graphs)
+    monkeypatch.setattr("td3.training.parts.make_engine", graphs)
     recorded = trained("recorded")
     for seed in plain.seeds:
         paths = [run.folder(seed) / "diagnostics.csv" for run in (plain, recorded)]

@@ -45,6 +45,24 @@ def run(tmp_path_factory):
     return td3.train("Rail-v0", steps=30, out=out, learning_rate_schedule="linear", **sizes, **SMALL, **OPTIONS)
 
 
+def test_an_export_for_stable_baselines3_has_them(run, tmp_path):
+    pytest.importorskip("stable_baselines3")
+    from safetensors.numpy import load_file
+    from stable_baselines3 import TD3
+
+    from td3.export.sb3_zip import actions_by_sb3, write_sb3
+
+    folder, (policy, facts) = run.folder(0) / "last", run.agent(0, "last")
+    write_sb3(tmp_path / "model.zip", load_file(folder / "agent.safetensors"), policy, run.config, facts)
+    observations = np.random.default_rng(0).normal(size=(5, 2)).astype(np.float32)
+    np.testing.assert_allclose(
+        actions_by_sb3(tmp_path / "model.zip", observations), policy.act(observations), rtol=1e-4, atol=1e-5
+    )
+    model = TD3.load(tmp_path / "model.zip", device="cpu", buffer_size=1)
+    assert model.policy.net_arch == {"pi": [6], "qf": [8, 7]}
+    assert model.policy.activation_fn is torch.nn.Tanh
+
+
 def test_a_run_saves_and_loads_them(run):
     saved = run.agent(0, "last")
     assert saved.policy.activation == "tanh"

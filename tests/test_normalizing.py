@@ -139,8 +139,8 @@ def test_an_agent_that_normalizes_has_a_version_of_its_own(normalized, trained, 
     (tmp_path / "agent.json").write_text(json.dumps({**facts, "version": 2}))
     with pytest.raises(AgentFileError, match=r"does not hold a usable agent \('observation.mean'\)"):
         load_agent(tmp_path)
-    (tmp_path / "agent.json").write_text(json.dumps({**facts, "version": 3}))
-    with pytest.raises(AgentFileError, match="version 3 of the format, and this td3 reads 1 and 2"):
+    (tmp_path / "agent.json").write_text(json.dumps({**facts, "version": 4}))
+    with pytest.raises(AgentFileError, match="version 4 of the format, and this td3 reads 1 to 3"):
         load_agent(tmp_path)
 
 

@@ -164,7 +164,7 @@ def test_a_finished_run_says_so(trained):
 
 def test_nothing_but_the_runs_own_files_is_left(trained):
     files = {str(path.relative_to(trained.path)) for path in trained.path.rglob("*") if path.is_file()}
-    own = {"metrics.csv", "evaluations.csv", "evaluations.npz", "diagnostics.csv", "monitor.csv"}
+    own = {"metrics.csv", "infos.csv", "evaluations.csv", "evaluations.npz", "diagnostics.csv", "monitor.csv"}
     kept = ["best", "last", *(f"snapshots/{env_steps:09}" for env_steps in (0, 25, 50, 60))]
     agents = {f"{which}/agent.{kind}" for which in kept for kind in ("json", "safetensors")}
     seeds = {f"seed_{seed}/{name}" for seed in (0, 1) for name in own | agents}
@@ -286,7 +286,7 @@ def test_ctrl_c_and_a_polite_kill_save_and_end_without_a_traceback(tmp_path, num
         process.kill()
     assert process.returncode == 130
     assert errors == ""
-    assert "what was learned is saved" in rest
+    assert "the agents are saved" in rest
     status = json.loads((tmp_path / "run" / "status.json").read_text())
     assert status["status"] == "interrupted"
     assert td3.load(tmp_path / "run", which="last").facts["env_steps"] == status["env_steps"] >= 300

@@ -1,19 +1,31 @@
-"""Every setting, once: its default, its unit, where the number comes from, and what values make sense.
+"""Every setting with its default, unit, source and valid values.
 
 Sources: "author" is the current code of the paper's first author, "paper" is arXiv 1802.09477 (2018) with the code
-published beside it, "course" the fifteen-step lesson, "bullet" RL Zoo's tuned values for PyBullet.
+published with it, "course" the fifteen-step lesson, "bullet" RL Zoo's tuned values for PyBullet.
 """
 
 import difflib
 import json
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from td3.errors import ConfigError
 from td3.files import read_regular_file
+from td3.rules import (
+    LARGEST,
+    Rule,
+    are_kwargs,
+    are_sizes,
+    are_sizes_or_none,
+    check_fields,
+    one_of,
+    up_to,
+    whole,
+    within,
+)
 
 Preset = Literal["author", "paper", "course", "bullet"]
 Device = Literal["auto", "cpu", "cuda"]
@@ -24,17 +36,15 @@ Activation = Literal["relu", "tanh", "elu", "leaky_relu"]
 Schedule = Literal["constant", "linear"]
 
 LARGEST_CONFIG = 1 << 20
-"""Bytes of a file of settings beyond which it is not read."""
+"""Larger config files (in bytes) are not read."""
 ADDED_LATER = (
     *("save_every", "env_timeout", "buffer_device", "workers", "ray_address", "max_staleness"),
     *("env_kwargs", "normalize_observations", "pixels", "frames", "image_size", "action_repeat"),
     *("engine", "variant", "replace_steps"),
 )
-"""Fields of a run that the first version did not have: its runs are read as if they had the default."""
+"""Fields that the first version did not have: its runs are read with the default."""
 MOST_ENVIRONMENTS = 10_000
-"""Environments of a run, to train and to evaluate in: each is made, and takes memory and time."""
-LARGEST = 2**63 - 1
-"""No number of a configuration is larger: counts are kept in 64 bits."""
+"""Maximum environments of a run, for training and for evaluation: each takes memory and time."""
 SIZES = ("hidden_sizes", "actor_hidden_sizes", "critic_hidden_sizes")
 """Fields that hold the sizes of layers; a list is as good as a tuple."""
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -45,7 +55,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 """Variants of TD3 and the settings that they change; the steps that they replace are in `td3.variants`."""
 WARM_UP_PART = 10
-"""A preset's random steps are at most one part in so many of the run, so that a short run learns too."""
+"""A preset's random steps are at most this fraction (1/10) of the run, so that a short run learns too."""
 
 
 @dataclass(frozen=True)
@@ -97,8 +107,8 @@ class TD3Config:
 
     def __post_init__(self) -> None:
         """Refuse what cannot work, in one sentence."""
-        _require(self, _TD3_RULES)
-        # A list is welcome, but equal settings must make equal configurations.
+        check_fields(self, _TD3_RULES)
+        # Lists are accepted, but equal settings must give equal configurations.
         for name in SIZES:
             if (sizes := getattr(self, name)) is not None:
                 object.__setattr__(self, name, tuple(sizes))
@@ -191,7 +201,7 @@ class TrainConfig:
             object.__setattr__(self, "out", Path(self.out))
         for name in ("variant", "replace_steps"):
             object.__setattr__(self, name, _listed(getattr(self, name)))
-        _require(self, _TRAIN_RULES)
+        check_fields(self, _TRAIN_RULES)
         if self.workers == "ray" and self.td3.train_freq == "episode":
             raise ConfigError(
                 "workers ray has many episodes under way at once and updates after every env step, but train_freq is "
@@ -219,16 +229,16 @@ class TrainConfig:
 
     @property
     def env_arguments(self) -> dict[str, Any]:
-        """What `make_environment` is to be called with."""
+        """Arguments of `make_environment`."""
         pixels = {"pixels": True, "frames": self.frames, "image_size": self.image_size} if self.pixels else {}
         repeat = {"action_repeat": self.action_repeat} if self.action_repeat > 1 else {}
         return {"env": self.env, "env_kwargs": self.env_kwargs, **pixels, **repeat}
 
     def warnings(self) -> list[str]:
-        """What is allowed but surely not meant."""
+        """Warnings about settings that are valid but probably a mistake."""
         found = [f"No update will happen: {reason}"] if (reason := self._no_update()) else []
         if self.td3.exploration_noise == 0:
-            found.append("exploration_noise is 0: after the random steps the agent will try nothing new.")
+            found.append("exploration_noise is 0: after the random steps the agent does not explore.")
         return found
 
     def require_updates(self) -> None:
@@ -237,10 +247,10 @@ class TrainConfig:
             raise ConfigError(f"no update would happen: {reason}")
 
     def _no_update(self) -> str:
-        """Why the networks would never be updated, and what to change; nothing where they are."""
+        """Why the networks would never be updated, and what to change; empty if they are."""
         settings, rounds = self.td3, -(-self.steps // self.envs)
         if settings.train_freq == "episode":
-            return ""  # as many as the first episode has steps, whether its actions are random or not
+            return ""  # the first episode is followed by as many updates as it has steps
         length = f"the run has {self.steps:,} env steps"
         if settings.learning_starts >= rounds * self.envs:
             return (
@@ -351,15 +361,15 @@ def resolve(env: str, preset: str = "author", **given: Any) -> TrainConfig:
     default_steps = next(f.default for f in fields(TrainConfig) if f.name == "steps")
     assert default_steps is not MISSING
     steps = run_fields.get("steps", default_steps)
-    # A wrong number of steps gets its sentence from TrainConfig below; here it only must not get in the way.
-    base = preset_config(preset, env, steps if _whole(1)(steps) else default_steps)
+    # An invalid number of steps is refused by TrainConfig below.
+    base = preset_config(preset, env, steps if whole(1)(steps) else default_steps)
     chosen: Preset = preset  # type: ignore[assignment]  # preset_config has refused every other name
     td3 = replace(with_variant(base, given.get("variant", ())), **{k: v for k, v in given.items() if k not in own})
     return TrainConfig(env=env, preset=chosen, td3=td3, **run_fields)
 
 
 def read_config(path: Path, **given: Any) -> TrainConfig:
-    """The configuration in a TOML or JSON file, with `given` put over it; what neither says comes from the preset."""
+    """The configuration in a TOML or JSON file, overridden by `given`; everything else comes from the preset."""
     try:
         text = read_regular_file(path, LARGEST_CONFIG).decode()
         values = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
@@ -370,7 +380,7 @@ def read_config(path: Path, **given: Any) -> TrainConfig:
         raise ConfigError(f"--config {path} is not {kind}: {error}.") from None
     if not isinstance(values, dict) or not isinstance(values.get("td3", {}), dict):
         raise ConfigError(f"--config {path} must hold settings by name, those of the algorithm under td3.")
-    # Where a run went is no part of what it was: a run's own config.json must not point back to it.
+    # A run's config.json must not send another run to the same directory.
     chosen = {"preset": "author", **values, **values.get("td3", {}), **given}
     settings = {name: value for name, value in chosen.items() if name not in ("td3", "out", "env", "preset")}
     if "env" not in chosen:
@@ -381,92 +391,29 @@ def read_config(path: Path, **given: Any) -> TrainConfig:
         raise ConfigError(f"in {path}: {error}") from None
 
 
-Rule = tuple[str, str, Callable[[Any], bool]]
-
-
-def _whole(low: int) -> Callable[[Any], bool]:
-    return lambda given: isinstance(given, int) and not isinstance(given, bool) and given >= low
-
-
-def _within(low: float, high: float) -> Callable[[Any], bool]:
-    return lambda given: _number(given) and low <= given <= high
-
-
-def _up_to(high: float) -> Callable[[Any], bool]:
-    return lambda given: _number(given) and 0 < given <= high
-
-
-def _number(given: Any) -> bool:
-    return isinstance(given, int | float) and not isinstance(given, bool)
-
-
-def _one_of(kind: Any) -> Callable[[Any], bool]:
-    return lambda given: given in get_args(kind)
-
-
-def _are_kwargs(given: Any) -> bool:
-    if not isinstance(given, dict) or not all(isinstance(name, str) and name.isidentifier() for name in given):
-        return False
-    try:
-        return "render_mode" not in given and _is_shallow(given) and bool(json.loads(json.dumps(given)) == given)
-    except ValueError:
-        return False
-
-
-def _is_shallow(value: Any, levels: int = 32) -> bool:
-    """Whether a value can be copied and written: Python's own stack ends some hundred levels down."""
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
-    return levels > 0 and all(_is_shallow(each, levels - 1) for each in inner)
-
-
-def _require(config: Any, rules: Sequence[Rule]) -> None:
-    for name, rule, holds in rules:
-        given = getattr(config, name)
-        numbers = given if isinstance(given, tuple | list) else (given,)
-        if any(isinstance(number, int) and number > LARGEST for number in numbers):
-            raise ConfigError(f"must be at most {LARGEST:,}, but {given!r} was given.", name)
-        if not _holds(holds, given):
-            raise ConfigError(f"must be {rule}, but {given!r} was given.", name)
-
-
-def _holds(rule: Callable[[Any], bool], given: Any) -> bool:
-    try:
-        return rule(given)
-    except TypeError:
-        return False
-
-
-def _are_sizes(given: Any) -> bool:
-    return len(given) > 0 and all(map(_whole(1), given))
-
-
-def _are_sizes_or_none(given: Any) -> bool:
-    return given is None or _are_sizes(given)
-
-
 _TD3_RULES: tuple[Rule, ...] = (
-    ("hidden_sizes", "one or more whole numbers of at least 1", _are_sizes),
-    ("actor_hidden_sizes", "one or more whole numbers of at least 1", _are_sizes_or_none),
-    ("critic_hidden_sizes", "one or more whole numbers of at least 1", _are_sizes_or_none),
-    ("activation", f"one of {', '.join(get_args(Activation))}", _one_of(Activation)),
-    ("learning_rate_schedule", "constant or linear", _one_of(Schedule)),
+    ("hidden_sizes", "one or more whole numbers of at least 1", are_sizes),
+    ("actor_hidden_sizes", "one or more whole numbers of at least 1", are_sizes_or_none),
+    ("critic_hidden_sizes", "one or more whole numbers of at least 1", are_sizes_or_none),
+    ("activation", f"one of {', '.join(get_args(Activation))}", one_of(Activation)),
+    ("learning_rate_schedule", "constant or linear", one_of(Schedule)),
     # With larger ones a single step could leave the range of float32.
-    ("actor_learning_rate", "above 0 and at most 100", _up_to(100)),
-    ("critic_learning_rate", "above 0 and at most 100", _up_to(100)),
+    ("actor_learning_rate", "above 0 and at most 100", up_to(100)),
+    ("critic_learning_rate", "above 0 and at most 100", up_to(100)),
     ("optimizer", "adam or sgd", lambda given: given in ("adam", "sgd")),
-    ("batch_size", "a whole number of at least 1", _whole(1)),
-    ("buffer_size", "a whole number of at least 1", _whole(1)),
-    ("learning_starts", "a whole number of at least 0", _whole(0)),
-    ("exploration_noise", "within [0, 1], a share of half the action range", _within(0.0, 1.0)),
-    ("target_policy_noise", "a number of at least 0", _within(0.0, 1e9)),
-    ("target_noise_clip", "a number of at least 0", _within(0.0, 1e9)),
-    ("policy_delay", "a whole number from 1 to 1,000,000", lambda given: _whole(1)(given) and given <= 1_000_000),
-    ("gamma", "within [0, 1]", _within(0.0, 1.0)),
-    ("tau", "within [0, 1]", _within(0.0, 1.0)),
-    ("utd_ratio", "above 0 and at most 1,000", _up_to(1_000)),
+    ("batch_size", "a whole number of at least 1", whole(1)),
+    ("buffer_size", "a whole number of at least 1", whole(1)),
+    ("learning_starts", "a whole number of at least 0", whole(0)),
+    ("exploration_noise", "within [0, 1], a share of half the action range", within(0.0, 1.0)),
+    ("target_policy_noise", "a number of at least 0", within(0.0, 1e9)),
+    ("target_noise_clip", "a number of at least 0", within(0.0, 1e9)),
+    ("policy_delay", "a whole number from 1 to 1,000,000", lambda given: whole(1)(given) and given <= 1_000_000),
+    ("gamma", "within [0, 1]", within(0.0, 1.0)),
+    ("tau", "within [0, 1]", within(0.0, 1.0)),
+    ("utd_ratio", "above 0 and at most 1,000", up_to(1_000)),
     ("train_freq", "step or episode", lambda given: given in ("step", "episode")),
-    ("image_features", "a whole number of at least 1", _whole(1)),
-    ("random_shift", "a whole number of at least 0", _whole(0)),
+    ("image_features", "a whole number of at least 1", whole(1)),
+    ("random_shift", "a whole number of at least 0", whole(0)),
 )
 
 
@@ -476,29 +423,29 @@ def _are_names(given: Any) -> bool:
 
 _TRAIN_RULES: tuple[Rule, ...] = (
     ("env", "the name of an environment", lambda given: isinstance(given, str) and given != ""),
-    ("steps", "a whole number of at least 1", _whole(1)),
-    ("seed", "a whole number of at least 0", _whole(0)),
-    ("seeds", "a whole number from 1 to 10,000", lambda given: _whole(1)(given) and given <= 10_000),
-    ("preset", f"one of {', '.join(get_args(Preset))}", _one_of(Preset)),
-    ("device", f"one of {', '.join(get_args(Device))}", _one_of(Device)),
+    ("steps", "a whole number of at least 1", whole(1)),
+    ("seed", "a whole number of at least 0", whole(0)),
+    ("seeds", "a whole number from 1 to 10,000", lambda given: whole(1)(given) and given <= 10_000),
+    ("preset", f"one of {', '.join(get_args(Preset))}", one_of(Preset)),
+    ("device", f"one of {', '.join(get_args(Device))}", one_of(Device)),
     ("out", "a path", lambda given: given is None or isinstance(given, Path)),
-    ("envs", "a whole number of at least 1", _whole(1)),
+    ("envs", "a whole number of at least 1", whole(1)),
     ("pixels", "True or False", lambda given: isinstance(given, bool)),
-    ("frames", "a whole number from 1 to 16", lambda given: _whole(1)(given) and given <= 16),
-    ("image_size", "a whole number from 16 to 256", lambda given: _whole(16)(given) and given <= 256),
-    ("action_repeat", "a whole number of at least 1", _whole(1)),
-    ("eval_every", "a whole number of at least 0", _whole(0)),
-    ("eval_episodes", "a whole number of at least 1", _whole(1)),
-    ("save_every", "a whole number of at least 0", lambda given: given is None or _whole(0)(given)),
-    ("env_timeout", "a positive number of seconds, at most 1,000,000", _up_to(1e6)),
-    ("workers", f"one of {', '.join(get_args(Workers))}", _one_of(Workers)),
+    ("frames", "a whole number from 1 to 16", lambda given: whole(1)(given) and given <= 16),
+    ("image_size", "a whole number from 16 to 256", lambda given: whole(16)(given) and given <= 256),
+    ("action_repeat", "a whole number of at least 1", whole(1)),
+    ("eval_every", "a whole number of at least 0", whole(0)),
+    ("eval_episodes", "a whole number of at least 1", whole(1)),
+    ("save_every", "a whole number of at least 0", lambda given: given is None or whole(0)(given)),
+    ("env_timeout", "a positive number of seconds, at most 1,000,000", up_to(1e6)),
+    ("workers", f"one of {', '.join(get_args(Workers))}", one_of(Workers)),
     ("ray_address", "HOST:PORT", lambda given: given is None or isinstance(given, str)),
-    ("max_staleness", "a whole number of at least 1", _whole(1)),
-    ("engine", f"one of {', '.join(get_args(EngineName))}", _one_of(EngineName)),
-    ("threads", "a whole number from 0 to 10,000", lambda given: _whole(0)(given) and given <= 10_000),
+    ("max_staleness", "a whole number of at least 1", whole(1)),
+    ("engine", f"one of {', '.join(get_args(EngineName))}", one_of(EngineName)),
+    ("threads", "a whole number from 0 to 10,000", lambda given: whole(0)(given) and given <= 10_000),
     ("tf32", "True or False", lambda given: isinstance(given, bool)),
-    ("buffer_device", f"one of {', '.join(get_args(BufferDevice))}", _one_of(BufferDevice)),
-    ("env_kwargs", "plain values by name, and not render_mode, which each command chooses", _are_kwargs),
+    ("buffer_device", f"one of {', '.join(get_args(BufferDevice))}", one_of(BufferDevice)),
+    ("env_kwargs", "plain values by name, and not render_mode, which each command chooses", are_kwargs),
     ("normalize_observations", "True or False", lambda given: isinstance(given, bool)),
     ("variant", f"names among {', '.join(VARIANTS)}", lambda given: _are_names(given) and {*given} <= {*VARIANTS}),
     ("replace_steps", "functions as FILE.py:NAME", lambda given: _are_names(given)),

@@ -1,4 +1,4 @@
-"""How good is the policy? Noise off, environments and seeds of its own, here or beside training."""
+"""Evaluation without exploration noise, in separate environments with their own seeds, in this process or in others."""
 
 import contextlib
 import faulthandler
@@ -34,7 +34,7 @@ class Evaluation(NamedTuple):
     lengths: Array
     visits: Array | None = None
     env_steps: int = 0
-    """When the policy was taken: evaluations beside training end later."""
+    """Env step of the policy: evaluations in other processes finish later."""
     agent: Any = None
     """What was evaluated, as it was then; None outside training."""
     successes: Array | None = None
@@ -99,7 +99,7 @@ class Evaluator:
 
 
 class EvaluationWorkers:
-    """The same evaluations in processes of their own, while training goes on: the same numbers, a little later."""
+    """The same evaluations in other processes during training: the same results, slightly later."""
 
     MOST_WAITING = 2
     """Evaluations that may be under way; then training waits, so that snapshots do not pile up."""
@@ -167,7 +167,7 @@ class EvaluationWorkers:
                 self._begin_again()
                 continue
             except TimeoutError:
-                # Somebody else keeps the cores busy, and who runs at idle priority for everybody never has a turn.
+                # Other programs keep the cores busy, and processes at idle priority never have a turn.
                 self._idle_priority = False
                 self._play_again(wait=False)
                 continue
@@ -313,7 +313,7 @@ class _Worker:
     watched = -np.inf
     """When the time limit was set last."""
     nowhere: IO[str]
-    """Where tracebacks go that nobody needs."""
+    """A sink for tracebacks that are not needed."""
 
 
 def _prepare_worker(

@@ -119,7 +119,7 @@ def check_run_folder(run: Path) -> None:
     waiting = [run]
     while waiting:
         folder = waiting.pop()
-        # A folder that is missing is told by the reader that needs it; files come and go while a run trains.
+        # A missing folder is reported by its reader; files come and go during training.
         with contextlib.suppress(OSError), os.scandir(folder) as entries:
             for entry in entries:
                 if folder is run and not entry.name.lstrip(".").startswith(USED_IN_A_RUN):

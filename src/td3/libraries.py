@@ -7,7 +7,7 @@ from collections.abc import Iterator
 VARIABLES = {
     # MKL's strict mode: the same numbers whatever the number of threads, at no cost that could be measured.
     "MKL_CBWR": "AUTO,STRICT",
-    # NumPy only multiplies small matrices here, beside PyTorch's threads; more of its own would fight with those.
+    # NumPy only multiplies small matrices here, next to PyTorch's threads; more threads would compete with those.
     "OPENBLAS_NUM_THREADS": "1",
 }
 """Both are read once in a process: MKL's at PyTorch's first product on a CPU, OpenBLAS's when NumPy is imported."""

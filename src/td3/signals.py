@@ -1,4 +1,4 @@
-"""SIGTERM as Ctrl-C: a run that is told to stop while it starts ends in order, as it does while it trains."""
+"""SIGTERM as Ctrl-C: a run that is stopped while it starts ends cleanly, as during training."""
 
 import contextlib
 import signal

@@ -1,4 +1,4 @@
-"""Tasks x settings x seeds: each an ordinary run in a folder of its own, trained as Ray tasks, gathered in one table.
+"""Tasks x settings x seeds: each a run in its own folder, trained as a Ray task, summarized in one table.
 
 OUT/
   results.csv   report.html               a row, and a curve, for each task and setting, over its seeds
@@ -32,9 +32,9 @@ from td3.statistics import interquartile_mean, iqm_interval
 from td3.training import resume_run, train_run
 
 LIVES = 5
-"""How often a run is begun or resumed before it counts as failed: machines die, and some environments kill theirs."""
+"""Attempts of a run before it counts as failed: machines fail, and some environments kill their process."""
 SAVING_SECONDS = 60.0
-"""How long runs may take to save themselves after Ctrl-C."""
+"""Seconds in which runs may save a checkpoint after Ctrl-C."""
 RESULTS = ("task", "setting", "seeds", "iqm", "low", "high", "mean", "std", "env_steps", "unfinished")
 
 
@@ -43,12 +43,12 @@ class SweepRun(NamedTuple):
 
     task: str
     setting: str
-    """What distinguishes it from others of its task, such as tau=0.005; empty where nothing does."""
+    """Its setting within the task, such as tau=0.005; empty if there is only one."""
     config: TrainConfig
 
     @property
     def name(self) -> str:
-        """How to speak of it."""
+        """Task, setting and seed as text."""
         return " ".join(part for part in (self.task, self.setting, f"seed {self.config.seed}") if part)
 
 
@@ -58,7 +58,7 @@ class Outcome(NamedTuple):
     run: SweepRun
     status: str
     reason: str
-    score: float
+    mean_return: float
     """Mean return over the last tenth of its env steps, as in reports."""
 
 
@@ -72,7 +72,7 @@ class Sweep(NamedTuple):
 
 
 def folder_of(out: Path, task: str, setting: str, seed: int) -> Path:
-    """Where a run of a sweep goes."""
+    """The folder of a run of a sweep."""
     parts = (part.replace("/", "_").replace(":", "_").replace(" ", "x") for part in (task, setting) if part)
     return out.joinpath(*parts, f"seed_{seed}")
 
@@ -85,7 +85,7 @@ def run_sweep(
     gpus: float = 0.0,
     say: Callable[[str], None] = print,
 ) -> Sweep:
-    """Train all runs, as many at once as there are cores for; every `config.out` is a folder of its own below `out`."""
+    """Train all runs, as many at once as there are cores for; every `config.out` is a separate folder below `out`."""
     require_cluster(address)
     for run in runs:
         assert run.config.out is not None
@@ -106,7 +106,7 @@ def run_sweep(
 
 
 def train_or_resume(config: TrainConfig, out: Path, token: str, folders: Sequence[str] = ()) -> str:
-    """What a Ray task does; returns why the run could not be finished, or nothing."""
+    """A Ray task: train or resume a run; returns why it could not be finished, or an empty text."""
     look_also_in(folders)
     if _read(out / ".sweep") != token:
         return (
@@ -136,7 +136,7 @@ def _train_all(
     reasons: dict[int, str],
     say: Callable[[str], None],
 ) -> bool:
-    """Hand the runs out, tell of each that ends, note why one could not; says whether Ctrl-C ended it."""
+    """Distribute the runs, report each that ends and record failures; returns whether Ctrl-C ended it."""
     from ray.exceptions import RayError
 
     cores = int(ray.cluster_resources().get("CPU", 0))
@@ -164,7 +164,7 @@ def _train_all(
                         f"its process ended {LIVES} times, or could not be begun ({type(error).__name__})."
                     )
                 outcome = _outcome(waiting[number], reasons[number])
-                said = f"return {outcome.score:,.1f}" if not outcome.reason else outcome.reason
+                said = f"return {outcome.mean_return:,.1f}" if not outcome.reason else outcome.reason
                 say(f"[{total - len(pending)} of {total}] {outcome.run.name}: {said}")
     except KeyboardInterrupt:
         say("Stopping: runs under way save themselves.")
@@ -178,7 +178,7 @@ def _train_all(
 
 
 def _require_same(run: SweepRun) -> None:
-    """A folder that holds a run already must hold this one; only its length may have grown."""
+    """Refuse a folder that holds a different run; only the number of steps may have grown."""
     assert run.config.out is not None
     if not (run.config.out / "config.json").exists():
         return
@@ -208,7 +208,7 @@ def _require_same(run: SweepRun) -> None:
 
 
 def _mark(out: Path) -> str:
-    """A file by which a machine knows that it sees the same folder."""
+    """A file that shows that a machine accesses the same folder."""
     try:
         out.mkdir(parents=True, exist_ok=True)
         token = _read(out / ".sweep") or secrets.token_hex(8)
@@ -236,45 +236,46 @@ def _outcome(run: SweepRun, reason: str) -> Outcome:
     assert run.config.out is not None
     status = str(read_facts(run.config.out / "status.json").get("status", "not begun"))
     try:
-        score = float(read_run(run.config.out).last_tenth[0])
+        mean_return = float(read_run(run.config.out).last_tenth[0])
     except UserError as error:
-        score = float("nan")
+        mean_return = float("nan")
         reason = reason or (str(error) if _finished(run.config) else "")
-    return Outcome(run, status, reason, score)
+    return Outcome(run, status, reason, mean_return)
 
 
 def _gather(outcomes: Sequence[Outcome], out: Path) -> list[dict[str, Any]]:
-    """The table over seeds, as a file and as rows; the report, where anything is finished."""
+    """The table over seeds, as a file and as rows; and the report, if any run is finished."""
     groups: dict[tuple[str, str], list[Outcome]] = {}
     for outcome in outcomes:
         groups.setdefault((outcome.run.task, outcome.run.setting), []).append(outcome)
     table, together = [], []
     for (task, setting), members in groups.items():
-        # A finished run whose files cannot be read has no score: it is told with its reason, and the others count.
-        done = [member for member in members if _finished(member.run.config) and np.isfinite(member.score)]
+        # A finished run whose files cannot be read has no result: its reason is reported, and the others count.
+        done = [member for member in members if _finished(member.run.config) and np.isfinite(member.mean_return)]
         row: dict[str, Any] = {"task": task, "setting": setting, "seeds": len(done)}
-        q_values = np.array([member.score for member in done])
+        returns = np.array([member.mean_return for member in done])
         if done:
-            low, high = iqm_interval(q_values)
-            spread = float(q_values.std(ddof=1)) if len(q_values) > 1 else 0.0
-            figures = (float(interquartile_mean(q_values)), float(low), float(high), float(q_values.mean()), spread)
+            low, high = iqm_interval(returns)
+            spread = float(returns.std(ddof=1)) if len(returns) > 1 else 0.0
+            figures = (float(interquartile_mean(returns)), float(low), float(high), float(returns.mean()), spread)
             row |= dict(zip(("iqm", "low", "high", "mean", "std"), figures, strict=True))
-            row |= {"low": None, "high": None} if len(q_values) == 1 else {}  # one seed says nothing about others
+            row |= {"low": None, "high": None} if len(returns) == 1 else {}
             row["env_steps"] = done[0].run.config.steps
             together.append(_together(members, done))
         table.append({**row, "unfinished": len(members) - len(done)})
     _write_csv(out / "results.csv", RESULTS, [[row.get(name, "") for name in RESULTS] for row in table])
     runs = [
-        (o.run.task, o.run.setting, o.run.config.seed, o.status, o.score, o.run.config.out, o.reason) for o in outcomes
+        (o.run.task, o.run.setting, o.run.config.seed, o.status, o.mean_return, o.run.config.out, o.reason)
+        for o in outcomes
     ]
-    _write_csv(out / "runs.csv", ("task", "setting", "seed", "status", "score", "run", "reason"), runs)
+    _write_csv(out / "runs.csv", ("task", "setting", "seed", "status", "mean_return", "run", "reason"), runs)
     if together:
         write_report(together, out / "report.html")
     return table
 
 
 def _together(members: Sequence[Outcome], done: Sequence[Outcome]) -> RunRecords:
-    """The finished runs of one task and setting, shown together; each keeps its own times."""
+    """The finished runs of one task and setting, combined; each has its own times."""
     assert members[0].run.config.out is not None
     records = [read_run(member.run.config.out) for member in done if member.run.config.out is not None]
     return combine(members[0].run.config.out.parent, records)

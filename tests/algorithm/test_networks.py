@@ -1,4 +1,4 @@
-"""The stacked networks compute what plain linear layers compute, and nothing that nobody asked for."""
+"""The stacked networks compute what plain linear layers compute, and nothing that is not asked for."""
 
 from itertools import pairwise
 
@@ -178,7 +178,7 @@ def test_layers_are_views():
     assert int((network.parameters == 8).sum()) == 2 * 12
 
 
-def test_newborn_weights_are_uniform_within_one_over_the_root_of_the_inputs():
+def test_initial_weights_are_uniform_within_one_over_the_root_of_the_inputs():
     network = StackedMLP.initialized((16, 400, 300, 2), [torch.Generator().manual_seed(seed) for seed in (0, 1)])
     for (weight, bias), inputs in zip(network.layers(), (16, 400, 300), strict=True):
         bound = inputs**-0.5
@@ -188,9 +188,9 @@ def test_newborn_weights_are_uniform_within_one_over_the_root_of_the_inputs():
         assert abs(float(weight.std()) / (bound / 3**0.5) - 1) < 0.05
 
 
-def test_newborn_weights_depend_on_their_own_generator_alone():
-    def born(*seeds):
+def test_initial_weights_depend_on_their_own_generator_alone():
+    def initialized(*seeds):
         return StackedMLP.initialized(SIZES, [torch.Generator().manual_seed(seed) for seed in seeds]).parameters
 
-    assert torch.equal(born(3, 4, 5)[1], born(4)[0])
-    assert not torch.any(born(3, 4)[0] == born(3, 4)[1])
+    assert torch.equal(initialized(3, 4, 5)[1], initialized(4)[0])
+    assert not torch.any(initialized(3, 4)[0] == initialized(3, 4)[1])

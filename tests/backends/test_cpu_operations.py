@@ -1,4 +1,4 @@
-"""What a tape leaves to the kernels comes out as PyTorch computes it, to the last bit."""
+"""What a recording leaves to the kernels comes out as PyTorch computes it, to the last bit."""
 
 import pytest
 import torch

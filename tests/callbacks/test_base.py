@@ -135,3 +135,96 @@ def test_only_callbacks_that_override_an_event_are_called():
     events.on_warning(None, "careful")
     events.on_log(None, [])
     assert told == ["careful"]
+
+
+class Events(Callback):
+    """Writes down the order of events, and what was on disk by then."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def on_training_start(self, trainer):
+        self.told.append(f"training start {(trainer.path / 'status.json').exists()}")
+
+    def on_loop_start(self, trainer):
+        self.told.append(f"loop start {trainer.resumed}")
+
+    def on_evaluation(self, trainer, evaluation):
+        rows = (trainer.path / "seed_0" / "evaluations.csv").read_text().splitlines()
+        saved = (trainer.path / "seed_0" / "best" / "agent.json").exists()
+        self.told.append(f"evaluation {evaluation.env_steps} {rows[-1].split(',')[0]} {saved}")
+        assert evaluation.agent is not None
+
+    def on_env_step(self, trainer):
+        if trainer.is_due(50):
+            self.told.append(f"step {trainer.env_steps}")
+
+    def on_checkpoint(self, trainer):
+        self.told.append(f"checkpoint {trainer.env_steps} {Checkpoints(trainer.path).has(trainer.env_steps)}")
+
+    def on_checkpoint_saved(self, trainer):
+        self.told.append(f"saved {trainer.env_steps} {Checkpoints(trainer.path).has(trainer.env_steps)}")
+
+    def on_interruption(self, trainer):
+        self.told.append("interruption")
+
+    def on_loop_end(self, trainer):
+        self.told.append("loop end")
+
+    def on_training_end(self, trainer):
+        status = json.loads((trainer.path / "status.json").read_text())["status"]
+        self.told.append(f"training end {status} {(trainer.path / 'seed_0' / 'last' / 'agent.json').exists()}")
+
+
+def test_events_come_in_order_and_results_are_on_disk_before_a_callback_is_told(tmp_path):
+    events = Events()
+    fields = {**FIELDS, "steps": 100, "eval_every": 50, "save_every": 50}
+    td3.train("Scripted-v0", out=tmp_path / "run", callbacks=[events], **fields)
+    first = ["training start True", "evaluation 0 0 True", "loop start False", "checkpoint 0 False", "saved 0 True"]
+    middle = ["evaluation 50 50 True", "step 50", "checkpoint 50 False", "saved 50 True"]
+    last = ["evaluation 100 100 True", "step 100", "loop end", "checkpoint 100 False", "saved 100 True"]
+    assert events.told == [*first, *middle, *last, "training end finished True"]
+
+
+@pytest.mark.parametrize("method", ["state", "load_state"])
+def test_a_callback_whose_state_fails_is_named(tmp_path, method):
+    class Broken(Counting):
+        def state(self):
+            return super().state() if method == "load_state" else {}["missing"]
+
+        def load_state(self, state):
+            raise KeyError("missing")
+
+    def run():
+        td3.train("Scripted-v0", out=tmp_path / "run", callbacks=[Broken()], **FIELDS)
+        td3.resume(tmp_path / "run", steps=150, callbacks=[Broken()])
+
+    with pytest.raises(CallbackError, match=f"callback Broken failed in {method}: KeyError: 'missing'") as caught:
+        run()
+    hint = "There is no checkpoint yet." if method == "state" else "The checkpoint at env step 120 is whole"
+    assert hint in str(caught.value)
+
+
+def test_a_checkpoint_that_cannot_be_restored_leaves_the_saved_agents_alone(tmp_path):
+    class Broken(Counting):
+        def load_state(self, state):
+            raise KeyError("missing")
+
+    run = td3.train("Scripted-v0", out=tmp_path / "run", callbacks=[Counting()], **FIELDS)
+    before = (run.folder(0) / "last" / "agent.safetensors").read_bytes()
+    broken = Broken()
+    Broken.__name__ = "Counting"
+    with pytest.raises(CallbackError, match="failed in load_state"):
+        td3.resume(run.path, steps=150, callbacks=[broken])
+    assert (run.folder(0) / "last" / "agent.safetensors").read_bytes() == before
+
+
+def test_errors_of_essential_callbacks_end_the_run_as_they_are():
+    class Essential(Callback):
+        essential = True
+
+        def on_log(self, trainer, rows):
+            raise OSError("disk")
+
+    with pytest.raises(OSError, match="disk"):
+        CallbackList([Essential()]).on_log(None, [])

@@ -173,7 +173,7 @@ def test_a_learner_that_works_by_graphs_stores_the_same_rows(cluster, tmp_path, 
     def by_graphs(agent, buffer, config, threads):
         return GraphEngine(agent, buffer, config.member_seeds, config.td3, config.envs)
 
-    monkeypatch.setattr("td3.training.trainer.make_engine", by_graphs)
+    monkeypatch.setattr("td3.training.parts.make_engine", by_graphs)
     config = small(envs=2, seeds=2, steps=101, ray_address=cluster.address, out=tmp_path / "run")
     train_run(config)
     rows = stored_rows(tmp_path / "run")

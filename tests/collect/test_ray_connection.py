@@ -118,7 +118,7 @@ def test_a_local_cluster_ends_with_its_run(end, tmp_path, monkeypatch):
     assert not list(home.iterdir()), "nothing is left in the home folder"
     if end == signal.SIGINT:
         assert run.returncode == 130
-        assert "To go on:" in said
+        assert "To continue:" in said
         assert complaints == ""
         # PyTorch makes an empty cache folder of its own when a dispatch mode imports its compiler.
         left = [path for path in short.iterdir() if not path.name.startswith("torchinductor_")]

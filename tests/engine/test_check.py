@@ -18,6 +18,11 @@ from td3.errors import ConfigError
 SETTINGS = TD3Config(hidden_sizes=(8, 8), batch_size=4, buffer_size=100)
 
 
+@pytest.fixture(autouse=True)
+def comparisons_may_take_any_time(monkeypatch):
+    monkeypatch.setattr(check, "SHARE", float("inf"))
+
+
 def learners(seeds=(5,), settings=SETTINGS):
     agent = Agent.create(AgentSpec.from_settings(settings, 3, [-1.0], [1.0]), seeds)
     buffer = make_replay_buffer(len(seeds), 100, 3, 1)
@@ -102,6 +107,30 @@ def test_comparing_changes_no_number_of_the_run(monkeypatch):
         results.append((tensors_of(agent), engine.mean_losses([45])))
     assert equal(results[0][0], results[1][0])
     assert results[0][1] == results[1][1]
+
+
+def test_the_next_comparison_waits_until_its_share_of_the_time_has_passed(monkeypatch):
+    monkeypatch.setattr(check, "EVERY", 20)
+    monkeypatch.setattr(check, "SHARE", 0.005)
+    now, compared = [100.0], []
+    monkeypatch.setattr(check.time, "monotonic", lambda: now[0])
+
+    def difference(one, other):
+        compared.append(int(one.updates[0]))
+        now[0] += 1.0  # so long did the comparison take
+        return 0.0
+
+    monkeypatch.setattr(check, "difference", difference)
+    agent, buffer = learners()
+    engine = EagerEngine(agent, buffer, [5], SETTINGS, 1)
+    engine.update([60])
+    assert compared == [22]
+    now[0] += 199.0
+    engine.update([10])
+    assert compared == [22]
+    now[0] += 1.0
+    engine.update([10])
+    assert compared == [22, 72]
 
 
 def test_after_a_resume_the_next_comparison_is_at_the_same_count(monkeypatch):

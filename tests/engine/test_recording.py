@@ -1,4 +1,4 @@
-"""Tapes: the very numbers of plain execution, whatever an update is made of."""
+"""Recordings: the very numbers of eager execution, whatever an update is made of."""
 
 import pytest
 import torch
@@ -128,7 +128,7 @@ def test_threads_are_left_as_they_were():
     assert (torch.get_num_threads(), cpu.get_threads()) == before
 
 
-def test_the_self_check_sees_a_tape_that_repeats_something_else(monkeypatch):
+def test_the_check_sees_a_recording_that_repeats_something_else(monkeypatch):
     settings = settings_of()
     agent, _ = learner(settings)
 
@@ -147,7 +147,7 @@ def test_the_self_check_leaves_numbers_that_break_down_to_the_run():
     assert max_difference(agent, [5], settings, lambda *given: EagerEngine(*given, [5], settings, 1)) == 0
 
 
-def test_a_tape_repeats_views_copies_and_results_of_several_parts():
+def test_a_recording_repeats_views_copies_and_results_of_several_parts():
     source, total = torch.arange(6.0).reshape(2, 3), torch.zeros(())
 
     def work():
@@ -156,10 +156,10 @@ def test_a_tape_repeats_views_copies_and_results_of_several_parts():
         ones.mul_(2)
         total.add_(largest.values + largest.indices + (source * ones).sum())
 
-    noted = Recording(work)
+    recorded_work = Recording(work)
     assert float(total) == 5 + 5 + 30
     source[0, 0] = 7
-    noted.replay()
+    recorded_work.replay()
     assert float(total) == 40 + 7 + 0 + 44
 
 
@@ -180,7 +180,7 @@ def test_numbers_stay_where_they_are_and_are_those_of_the_plain_streams():
     assert torch.equal(held.rows(filled, 4), plain.rows(filled, 4))
 
 
-def taped_update():
+def recorded_update():
     settings = settings_of()
     agent, buffer = learner(settings)
     streams = FixedStreams([5], 16, 2)
@@ -190,7 +190,7 @@ def taped_update():
 
 def test_most_operations_are_called_by_pytorchs_own_functions(monkeypatch):
     monkeypatch.setattr(cpu, "_load", lambda: (None, "a test wants it so"))
-    functions = [getattr(call, "func", None) for call in taped_update()._calls]
+    functions = [getattr(call, "func", None) for call in recorded_update()._calls]
     quick = [function for function in functions if type(function).__name__ == "builtin_function_or_method"]
     copied = [function for function in functions if function is recording._copy_again]
     assert len(quick) > len(functions) / 2
@@ -199,7 +199,7 @@ def test_most_operations_are_called_by_pytorchs_own_functions(monkeypatch):
 
 @pytest.mark.skipif(cpu.why_not() is not None, reason=f"no kernels, because {cpu.why_not()}")
 def test_with_kernels_of_our_own_few_calls_are_left():
-    calls = taped_update()._calls
+    calls = recorded_update()._calls
     programs = [call for call in calls if isinstance(call, cpu.Program)]
     assert sum(len(program.instructions) for program in programs) > 40
     assert len(calls) - len(programs) <= 5

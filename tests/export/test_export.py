@@ -199,7 +199,7 @@ def test_the_schedule_of_updates_is_told_in_their_words(settings, schedule):
 
 def test_a_file_that_answers_otherwise_is_refused(trained, tmp_path, no_writing, monkeypatch):
     monkeypatch.setattr(folder, "actions_by_onnx", lambda path, observations: np.zeros((1000, 2)))
-    with pytest.raises(RunError, match=r"actor\.onnx answered otherwise than the agent, by .* it was removed"):
+    with pytest.raises(RunError, match=r"actor\.onnx differs from the agent by .* it was removed"):
         export.export_run(trained, tmp_path / "out")
     assert not (tmp_path / "out" / "actor.onnx").exists()
 

@@ -25,6 +25,7 @@ def fingerprint(run: Path) -> dict[str, str]:
     for folder in sorted(run.glob("seed_*")):
         for name in (
             "metrics.csv",
+            "infos.csv",
             "evaluations.csv",
             "diagnostics.csv",
             "best/agent.safetensors",

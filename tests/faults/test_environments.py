@@ -100,7 +100,7 @@ def test_faults_without_an_end_end_the_run_with_the_reason_and_a_whole_checkpoin
         ready.seeds_episodes = True
         return ready, Evaluator(Scripted, config.member_seeds, 1), WorkerBackend()
 
-    monkeypatch.setattr("td3.training.trainer.make_vector_envs", place)
+    monkeypatch.setattr("td3.training.parts.make_vector_envs", place)
 
     class Saboteur(Stopping):
         def on_env_step(self, trainer):
@@ -226,6 +226,6 @@ def test_a_run_leaves_no_process_behind(tmp_path, monkeypatch):
         workers = EvaluationWorkers(make, config.member_seeds, config.eval_episodes, 1)
         return ProcessVectorEnv(make, 1, 1), workers, WorkerBackend("processes", 1)
 
-    monkeypatch.setattr("td3.training.trainer.make_vector_envs", beside)
+    monkeypatch.setattr("td3.training.parts.make_vector_envs", beside)
     train_run(config(tmp_path / "run", steps=120))
     assert multiprocessing.active_children() == []

@@ -161,7 +161,7 @@ class FailsForGood(Collector):
 
 
 def test_a_seed_whose_environments_fail_for_good_is_frozen_too(tmp_path, monkeypatch):
-    monkeypatch.setattr("td3.training.trainer.Collector", FailsForGood)
+    monkeypatch.setattr("td3.training.parts.Collector", FailsForGood)
     observer = Stopping()
     train_run(config(tmp_path / "run", seeds=2), [observer])
     assert observer.warnings == [
@@ -185,7 +185,7 @@ PLACES = {
 
 @pytest.mark.parametrize("where", PLACES)
 def test_the_environments_of_a_frozen_seed_are_stepped_no_more_wherever_they_are(tmp_path, monkeypatch, where):
-    monkeypatch.setattr("td3.training.trainer.Collector", FailsForGood)
+    monkeypatch.setattr("td3.training.parts.Collector", FailsForGood)
     monkeypatch.setattr(FailsForGood, "at", 60)
     fields = {"eval_every": 0, "save_every": 100, "steps": 160, **PLACES[where]}
     train_run(config(tmp_path / "whole", seeds=2, **fields), [Stopping()])
@@ -211,7 +211,7 @@ def test_readers_name_the_frozen_seed_and_leave_it_out_of_what_they_average(froz
     records = read_run(path)
     assert [seed.seed for seed in records.whole_seeds] == [0, 2]
     assert "frozen_seed" in [finding.name for finding in examine_run(records)]
-    named = f"Seed 1 is frozen since env step {frozen_at(path):,} and is not counted: Learning broke down"
+    named = f"Seed 1 has been frozen since env step {frozen_at(path):,} and is not counted: Learning broke down"
     assert named in page([records])
     (row,) = figures([records])["runs"]
     assert [*row["frozen"]] == ["1"]

@@ -236,7 +236,7 @@ def test_a_training_that_cannot_be_begun_leaves_no_process_and_no_thread(tmp_pat
 
     real = EagerEngine.close
     monkeypatch.setattr(EagerEngine, "close", lambda self: (closed.append(1), real(self)))
-    monkeypatch.setattr("td3.training.trainer.Collector", collector)
+    monkeypatch.setattr("td3.training.parts.Collector", collector)
     with pytest.raises(EnvironmentFault, match="not today"):
         train_run(config(tmp_path / "run", steps=120, workers="processes"))
     assert multiprocessing.active_children() == []

@@ -80,6 +80,8 @@ KINDS = {
     "updates at the end of episodes": {"train_freq": "episode", "seeds": 2},
     "plain gradient descent": {"optimizer": "sgd", "critic_learning_rate": 1e-5, "actor_learning_rate": 1e-5},
     "more updates than steps": {"utd_ratio": 1.5},
+    "learning rates that fall": {"learning_rate_schedule": "linear"},
+    "other networks": {"activation": "elu", "actor_hidden_sizes": (9,), "critic_hidden_sizes": (8, 7)},
     "a physics engine": {"env": "Hopper-v5", "steps": 500},
     "a batch of physics engines": {"env": "Hopper-v5", "steps": 500, "seeds": 2, "envs": 2},
 }
@@ -121,7 +123,7 @@ def test_evaluations_that_were_under_way_in_processes_are_not_lost(tmp_path, mon
         workers = Slow(make, config.member_seeds, config.eval_episodes, 1)
         return ProcessVectorEnv(make, config.seeds * config.envs, 1), workers, WorkerBackend("processes", 1)
 
-    monkeypatch.setattr("td3.training.trainer.make_vector_envs", beside)
+    monkeypatch.setattr("td3.training.parts.make_vector_envs", beside)
     stopped(tmp_path / "cut", 350, seeds=2)
     checkpoint, _ = Checkpoints(tmp_path / "cut").newest()
     assert checkpoint.env_steps == 300
@@ -234,7 +236,7 @@ SAVED = [
     *(f"agent.{name}" for name in AGENT),
     *(f"collector.{name}" for name in ("round", "states", "returns", "lengths", "episodes", "actions")),
     *("updates", "loss_sums", "logged_updates", "best_returns", "unlogged_episodes"),
-    *(f"history.{member}.{name}" for member in (0, 1) for name in ("env_steps", "returns", "lengths")),
+    *(f"history.{member}.{name}" for member in (0, 1) for name in ("env_steps", "returns", "lengths", "successes")),
 ]
 IDLE_WITHOUT_FAULTS = {"collector.faults_in_a_row", "collector.inactive", "active"}
 """Saved, but of no consequence without faults: test_environments.py, test_failed_members.py, test_frozen_seeds.py."""

@@ -153,7 +153,8 @@ def test_a_pipe_is_refused_under_every_name_without_waiting_for_it(command, run,
 READ = (
     *("config.json", "versions.json", "status.json", "times.csv", "report.html", ".lock", ".report.html.part"),
     *("seed_0/metrics.csv", "seed_0/evaluations.csv", "seed_0/evaluations.npz", "seed_0/diagnostics.csv"),
-    *("seed_0/monitor.csv", "seed_0/best/agent.json", "seed_0/best/agent.safetensors", "seed_0/last/agent.json"),
+    *("seed_0/monitor.csv", "seed_0/infos.csv", "seed_0/best/agent.json", "seed_0/best/agent.safetensors"),
+    "seed_0/last/agent.json",
     *("checkpoints/000000000060/manifest.json", "checkpoints/000000000060/state.safetensors"),
 )
 

@@ -1081,8 +1081,8 @@ def evaluation_runs_on_the_training_environments(plant: Plant) -> None:
 
 @bug("a_short_run_really_learns", "the_files_of_a_run_show_its_updates")
 def no_update_is_ever_run(plant: Plant) -> None:
-    right = training.Trainer._updates_due_for_steps
-    plant.method(training.Trainer, "_updates_due_for_steps", lambda self, steps: [0 for _ in right(self, steps)])
+    right = training.schedule.updates_due_for_steps
+    plant(right, lambda settings, steps, updates: [0 for _ in right(settings, steps, updates)])
 
 
 @bug("a_run_that_would_never_update_says_so")

@@ -247,7 +247,7 @@ class TestDDPG:
 class TestTD3:
     def test_an_update_is_the_algorithms_own(self, monkeypatch):
         calls = []
-        monkeypatch.setattr(rung_6_td3, "update", lambda *given: calls.append(given))
+        monkeypatch.setattr(rung_6_td3, "update_once", lambda *given: calls.append(given))
         one = learner(rung_6_td3, learning_starts=2)
         one.learn(step(np.array([0.5])))
         assert calls == []

@@ -163,15 +163,15 @@ def test_what_cannot_be_done_with_pictures_is_refused_in_one_sentence(seen, caps
     assert "was trained from images, and the page draws states of a few numbers" in capsys.readouterr().err
 
 
-def test_the_drop_in_for_stable_baselines_refuses_pictures():
+def test_the_drop_in_for_stable_baselines_leaves_images_to_their_update():
     from td3.sb3 import TD3
+    from td3.sb3.updates import why_not
 
     class Camera(gym.Env):
         observation_space = gym.spaces.Box(0, 255, (20, 20, 3), np.uint8)
         action_space = gym.spaces.Box(-1, 1, (1,), np.float32)
 
-    with pytest.raises(ConfigError, match=r"td3\.sb3 learns from vectors only"):
-        TD3("MlpPolicy", Camera())
+    assert "a replay buffer of the class ReplayBuffer" in why_not(TD3("MlpPolicy", Camera(), buffer_size=10))
 
 
 def test_the_command_line_trains_from_pixels(tmp_path, capsys):

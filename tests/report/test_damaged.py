@@ -22,6 +22,7 @@ from td3.run.directory import DIAGNOSTICS, METRICS, PARTS
 TABLES = {
     "seed_0/metrics.csv": METRICS,
     "seed_0/diagnostics.csv": DIAGNOSTICS,
+    "seed_0/evaluations.csv": ("env_steps", "success_rate"),
     "times.csv": ("env_steps", *PARTS, "device"),
 }
 TEXTS = ("policy_actions", "played_actions", "device")

@@ -167,7 +167,7 @@ def test_the_shorter_run_sets_the_end_of_a_comparison(tmp_path):
     longer = evaluated(make_run(tmp_path / "longer", seeds=5), {0: 0, 1_000: 10, 2_000: 21, 3_000: 900})
     (pair,) = figures([short, longer])["comparisons"]
     assert (pair["at"], pair["difference"]) == ([2_000], 1)
-    assert f"{longer.path} goes on to 3,000." in pair["said"]
+    assert f"{longer.path} continues to 3,000." in pair["said"]
 
 
 def test_runs_without_a_shared_env_step_are_not_compared(tmp_path):

@@ -37,13 +37,13 @@ def test_a_frozen_seed_is_named_and_not_counted(tmp_path):
     assert [seed.seed for seed in records.whole_seeds] == [0, 2]
     steps, returns = records.curves
     assert (len(steps), steps[-1], returns.shape) == (21, 100_000, (2, 21))
-    assert records.notes == [f"Seed 1 is frozen since env step 40,000 and is not counted: {REASON}."]
+    assert records.notes == [f"Seed 1 has been frozen since env step 40,000 and is not counted: {REASON}."]
     found = figures([records])
     assert found["runs"][0]["frozen"] == {"1": {"env_steps": 40_000, "reason": REASON}}
     assert [*found["runs"][0]["final"]] == ["0", "2"]
-    assert any("Seed 1 is frozen since env step 40,000" in line for line in describe_runs(found))
+    assert any("Seed 1 has been frozen since env step 40,000" in line for line in describe_runs(found))
     text = page([records])
-    assert f"Seed 1 is frozen since env step 40,000 and is not counted: {REASON}." in text
+    assert f"Seed 1 has been frozen since env step 40,000 and is not counted: {REASON}." in text
     assert "seed 1 (frozen at 40,000)" in text
     assert "stroke-dasharray" in text
 

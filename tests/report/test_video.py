@@ -20,12 +20,12 @@ from td3.report.strip import (
     LABEL,
     STRIP,
     Strip,
-    curve_beside,
     dimmed,
     discounted,
     narrowed,
     short_number,
     tiled,
+    with_curve,
 )
 from td3.report.video import record, record_grid, record_learning, record_run
 from td3.report.video_file import to_gif
@@ -235,7 +235,7 @@ def test_the_strips_scale_is_fixed_by_an_episode_played_before():
 
 def test_the_learning_curve_stands_beside_the_picture():
     image = np.zeros((200, 320, 3), np.uint8)
-    beside = curve_beside(image, [0.0, 100.0, 200.0], [-50.0, 10.0, 20.0], 200.0)
+    beside = with_curve(image, [0.0, 100.0, 200.0], [-50.0, 10.0, 20.0], 200.0)
     assert beside.shape == (200, 320 + 240, 3)
     marked = np.argwhere((beside == (255, 159, 67)).all(-1))
     assert marked[:, 1].mean() > 500, "the mark is at the end of the curve"

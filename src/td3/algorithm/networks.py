@@ -103,7 +103,7 @@ def layer_views(parameters: Float[Tensor, "*stack parameter"], sizes: Sequence[i
 
 
 class Workspace:
-    """Memory for numbers that the next layers read and nobody after them: what was just used is still near."""
+    """Memory for numbers that the next layers read once: what was just used is still in the cache."""
 
     def __init__(self) -> None:
         self._buffer: dict[int, Tensor] = {}
@@ -137,7 +137,7 @@ class _Buffers:
 
 
 class _ForwardBackward(torch.autograd.Function):
-    """Forward and backward by hand: the gradient comes out flat, and nothing is computed that nobody asked for.
+    """Forward and backward by hand: the gradient comes out flat, and nothing is computed that is not asked for.
 
     Autograd over the same layers gives the same numbers (`tests/algorithm/test_networks.py`), but a gradient per view,
     to be copied together. Frozen critics (parameters without gradient) and stored states (inputs without gradient)
@@ -160,7 +160,7 @@ class _ForwardBackward(torch.autograd.Function):
             hidden = backend.linear(hidden, weight, bias, activation, out)
         if learns:
             ctx.layers, ctx.buffers, ctx.activation, ctx.backend = layers, buffers, activation, backend
-            # Saved for autograd's own check that nobody has written to them in between.
+            # Saved for autograd's own check that they were not overwritten in between.
             ctx.save_for_backward(inputs, parameters, *activations)
         weight, bias = layers[-1]
         return backend.linear(

@@ -56,5 +56,7 @@ def make_actor_and_target(
     sizes = (state_size, *hidden_sizes, low.shape[0])
     generators = [torch.Generator().manual_seed(derive_seed(seed, "actor")) for seed in seeds]
     parameters = StackedMLP.initialized(sizes, generators, low.dtype).parameters.to(low.device)
-    network = StackedMLP(sizes, parameters.requires_grad_(), activation, backend)
-    return Actor(network, action_range), Actor(network.with_parameters(parameters.detach().clone()), action_range)
+    online = StackedMLP(sizes, parameters, activation, backend)
+    target = online.with_parameters(parameters.clone())
+    parameters.requires_grad_()
+    return Actor(online, action_range), Actor(target, action_range)

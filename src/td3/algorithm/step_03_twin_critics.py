@@ -78,5 +78,7 @@ def make_twin_critics_and_targets(
         for twin in range(2)
     ]
     parameters = torch.stack(twins).to(device)
-    network = StackedMLP(sizes, parameters.requires_grad_(), activation, backend)
-    return TwinCritics(network), TwinCritics(network.with_parameters(parameters.detach().clone()))
+    online = StackedMLP(sizes, parameters, activation, backend)
+    target = online.with_parameters(parameters.clone())
+    parameters.requires_grad_()
+    return TwinCritics(online), TwinCritics(target)

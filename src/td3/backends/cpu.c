@@ -1,4 +1,4 @@
-// What PyTorch would do in several passes over memory as one pass each, for the CPU; GPUs have kernels.py.
+// What PyTorch would do in several passes over memory as one pass each, for the CPU; GPUs have triton_kernels.py.
 //
 // Compiled for the machine at hand when it is first needed (cpu.py). Every sum runs in an order that depends neither on
 // the number of threads nor on the width of the machine's vectors, so neither changes a single bit.
@@ -38,7 +38,7 @@ typedef float DotVector __attribute__((vector_size(4 * DOT_LANES), aligned(4)));
 //
 // A piece of work is cut into units. Each thread has a share of them to begin with (the same one every time, so that what
 // it needs is still near) and then helps the others: a thread that is not running, because another process has its core,
-// holds up nobody but for the unit it is at.
+// delays the others only by the unit it is at.
 
 typedef void Unit(const void *work, long unit);
 
@@ -406,7 +406,7 @@ struct Adam {
     const float *gradient;
     const double *learning_rate; // read anew at every step
     long stack, size, parameters_stack, gradient_stack, first_stack, second_stack, steps_stack;
-    long broken; // set by `adam`
+    long nonfinite; // set by `adam`
 };
 
 enum { PIECE = 8192 };
@@ -419,7 +419,7 @@ static void check_unit(const void *work, long unit) {
     const float *gradient = a->gradient + network * a->gradient_stack + start;
     int sound = 1;
     for (long i = 0; i < SMALLER(a->size - start, (long)PIECE); i++) sound &= fabsf(gradient[i]) < 1e18f;
-    if (!sound) __atomic_store_n(&a->broken, 1, __ATOMIC_RELAXED);
+    if (!sound) __atomic_store_n(&a->nonfinite, 1, __ATOMIC_RELAXED);
 }
 
 static void adam_unit(const void *work, long unit) {
@@ -433,9 +433,9 @@ static void adam_unit(const void *work, long unit) {
     float *restrict second = a->second + network * a->second_stack + start;
     float *restrict parameters = a->parameters + network * a->parameters_stack + start;
     for (long i = 0; i < count; i++) {
-        float slope = gradient[i];
-        float mean = MULTIPLY_ADD(slope - first[i], 0.1f, first[i]);
-        float square = MULTIPLY_ADD(slope * slope, 0.001f, second[i] * 0.999f);
+        float value = gradient[i];
+        float mean = MULTIPLY_ADD(value - first[i], 0.1f, first[i]);
+        float square = MULTIPLY_ADD(value * value, 0.001f, second[i] * 0.999f);
         first[i] = mean;
         second[i] = square;
         parameters[i] -= pace * mean / MULTIPLY_ADD(sqrtf(square), scale, 1e-8f);
@@ -444,9 +444,9 @@ static void adam_unit(const void *work, long unit) {
 
 // Returns 1, and changes nothing, where a gradient is not a number or its square would not be.
 static int adam(struct Adam *a) {
-    a->broken = 0;
+    a->nonfinite = 0;
     in_parallel(check_unit, a, a->stack * pieces_of(a->size), 1);
-    if (a->broken) return 1;
+    if (a->nonfinite) return 1;
     for (long network = 0; network < a->stack; network++) a->steps[network * a->steps_stack] += 1;
     in_parallel(adam_unit, a, a->stack * pieces_of(a->size), 1);
     return 0;

@@ -102,7 +102,7 @@ def recording_calls(calls: list[Any]) -> Iterator[None]:
 
 
 def record_call(call: Callable[[], Any] | Instruction) -> None:
-    """Have a tape that is being written repeat this too."""
+    """Have a recording that is being made repeat this too."""
     calls = getattr(_notes, "calls", None)
     if calls is not None:
         calls.append(call)
@@ -177,7 +177,7 @@ def adam_(
 
 @cache
 def _ones(count: int) -> Tensor:
-    """A row of ones; no operation of PyTorch that a tape would repeat."""
+    """A row of ones; no operation of PyTorch that a recording would repeat."""
     return torch.from_numpy(np.ones((1, 1, count), np.float32))
 
 
@@ -216,7 +216,7 @@ class _Adam(ctypes.Structure):
     _fields_ = [  # as ctypes wants it
         *_fields(
             "parameters first second steps gradient learning_rate",
-            "stack size parameters_stack gradient_stack first_stack second_stack steps_stack broken",
+            "stack size parameters_stack gradient_stack first_stack second_stack steps_stack nonfinite",
         ),
     ]
 

@@ -1,4 +1,4 @@
-"""Operations of PyTorch that the CPU's kernels can do as well, to the last bit: a tape leaves those to them.
+"""Operations of PyTorch that the CPU's kernels can do as well, to the last bit: a recording leaves those to them.
 
 On tensors as small as a batch, most of an operation's time is the way to it. What is not listed here is left to
 PyTorch; so are sums, wherever its order of summing is not the one that is known here.

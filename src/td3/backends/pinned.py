@@ -1,4 +1,4 @@
-"""Host memory that a GPU reads and writes as if it were its own: for what does not fit on it, and for short letters."""
+"""Host memory that a GPU reads and writes as if it were its own: for what does not fit, and for staging buffers."""
 
 import contextlib
 from typing import Any

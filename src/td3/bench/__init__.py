@@ -1,4 +1,4 @@
-"""Benchmarks that anyone can repeat: rivals side by side in one process, and what the machine itself could do."""
+"""Reproducible benchmarks: baselines timed in rotating order in one process, and the machine's peak."""
 
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -27,7 +27,7 @@ __all__ = [
 
 
 class Report(NamedTuple):
-    """What a benchmark found, for programs and for people."""
+    """The results of a benchmark, as data and as text."""
 
     figures: dict[str, Any]
     text: str
@@ -43,5 +43,5 @@ def run(options: AnyBench) -> Report:
         EnvsBench: "envs",
         CollectorsBench: "collectors",
     }
-    # Imported when it is asked for: `td3 --help` need not wait for PyTorch.
+    # Imported when it runs, so that `td3 --help` does not import PyTorch.
     return Report(*import_module(f"td3.bench.{homes[type(options)]}").measure(options))

@@ -48,7 +48,7 @@ if "Waiting-v0" not in gym.registry:
 
 
 def measure(options: CollectorsBench) -> tuple[dict[str, Any], str]:
-    """Measure, and return figures and text."""
+    """Measure, and return results as data and text."""
     require_cluster(options.ray_address)
     counts = []
     for count in options.collectors:

@@ -1,4 +1,4 @@
-"""`td3 bench envs`: how fast environments are stepped: one after another, in threads, in processes, in a batch."""
+"""`td3 bench envs`: how fast environments are stepped: sequentially, in threads, in processes, in a batch."""
 
 import contextlib
 import time
@@ -22,7 +22,7 @@ RATIOS = {"ratio_to_one": "times one", "ratio_to_none": "times one after another
 
 
 class Slow(gym.Wrapper[Any, Any, Any, Any]):
-    """A step that takes so much longer, as one that waits for a simulator or for hardware."""
+    """A step with a delay, as of a simulator or of hardware."""
 
     def __init__(self, environment: gym.Env[Any, Any], seconds: float) -> None:
         super().__init__(environment)
@@ -40,7 +40,7 @@ def make_slow(env: str, seconds: float) -> gym.Env[Any, Any]:
 
 
 def measure(options: EnvsBench) -> tuple[dict[str, Any], str]:
-    """Step the environments every way, and return figures and text."""
+    """Step the environments with every kind of worker, and return results as data and text."""
     make: Callable[[], gym.Env[Any, Any]] = partial(make_environment, options.env)
     if options.step_ms:
         make = partial(make_slow, options.env, options.step_ms / 1_000)

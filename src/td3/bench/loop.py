@@ -96,7 +96,7 @@ class Stopwatch(Callback):
 
 
 def measure(options: LoopBench) -> tuple[dict[str, Any], str]:
-    """Measure, and return figures and text."""
+    """Measure, and return results as data and text."""
     device = choose_device(options.device)
     facts = machine.describe_machine(device)
     stopwatch = Stopwatch(options.members, options.seconds)

@@ -1,4 +1,4 @@
-"""What the machine could do at best, and what an update asks of it."""
+"""The machine's peak rate, and the operations of an update."""
 
 import os
 import platform
@@ -15,15 +15,15 @@ from td3.resources import available_threads
 from td3.run.directory import versions
 
 CUBE = 256
-"""Rows, columns and depth of the product whose rate is the ceiling: the largest product in an update."""
+"""Rows, columns and depth of the product whose rate is the peak: the largest product in an update."""
 REPEATS = 16
-"""Products per piece of work, so that counting them costs nothing."""
+"""Products per call, so that counting them costs nothing."""
 
 
 def update_flops(
     state_size: int, action_size: int, hidden_sizes: Sequence[int], batch_size: int, policy_delay: int
 ) -> float:
-    """Floating-point operations in the matrix products of one update that nobody can leave out.
+    """Floating-point operations of the matrix products that one update requires.
 
     The actor's turn counts in proportion: it comes every `policy_delay` updates.
     """
@@ -82,7 +82,7 @@ def sgemm_case(device: torch.device, threads: int, stack: int = 1) -> Case:
 def on_device(
     work: Any, device: torch.device, threads: int, set_threads: Callable[[int], None] = torch.set_num_threads
 ) -> Case:
-    """A lane of PyTorch work, or our own: its threads are set before, and a GPU is waited for after."""
+    """A case of PyTorch's work or ours: threads are set before, and a GPU is synchronized after."""
 
     def wait() -> None:
         if device.type == "cuda":
@@ -92,7 +92,7 @@ def on_device(
 
 
 def thread_counts(asked: int, device: torch.device) -> list[int]:
-    """The numbers of threads to measure: those asked for, or one and all; beside a GPU only one has work to do."""
+    """The numbers of threads to measure: the given one, or one and all; with a GPU only one."""
     if device.type == "cuda":
         return [asked or 1]
     return [asked] if asked else sorted({1, available_threads()})
@@ -107,7 +107,7 @@ def describe_machine(device: torch.device) -> dict[str, Any]:
 
 
 def machine_line(facts: dict[str, Any]) -> str:
-    """The same in one line."""
+    """The same as one line."""
     place = f"{facts['cpu']}, {facts['cores']} cores" + (f", {facts['gpu']}" if "gpu" in facts else "")
     return f"{place}, torch {facts['torch']}, load {facts['load']} at the start"
 
@@ -120,5 +120,5 @@ def _cpu_model() -> str:
 
 
 def announce(text: str) -> None:
-    """Say on stderr what is being waited for; stdout is for the result."""
+    """Print progress on stderr; stdout is for the result."""
     print(text, file=sys.stderr, flush=True)

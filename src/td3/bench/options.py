@@ -1,4 +1,4 @@
-"""What each benchmark can be told, and which values make sense. Imports nothing heavy: `--help` reads it."""
+"""Options of each benchmark, with checks. Imports nothing heavy, because `--help` reads it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,24 +18,24 @@ AUTHOR_WIDTH = 256
 
 @dataclass(frozen=True)
 class UpdateBench:
-    """Updates per second, beside baselines and the machine's ceiling: `td3 bench update --author ~/TD3 --json`."""
+    """Updates per second, compared with baselines and the machine's peak: `td3 bench update --author ~/TD3 --json`."""
 
     author: Path | None = None
-    """A checkout of the paper author's code, to be measured beside ours."""
+    """A checkout of the paper author's code, to be measured as a baseline."""
     threads: int = 0
-    """CPU threads; 0 measures one thread and all of them, and leads with the faster."""
+    """CPU threads; 0 measures one thread and all of them, and reports the faster first."""
     batch_size: int = 256
     """Transitions per update."""
     width: int = 256
     """Units of each of the two hidden layers."""
     members: int = 1
-    """Learners updated side by side; their updates are added up."""
+    """Seeds updated together; their updates are added up."""
     device: BenchDevice = "cpu"
-    """Where the updates run."""
+    """Device of the updates."""
     seconds: float = 20.0
-    """Time to measure for, all rivals together."""
+    """Seconds to measure, all baselines together."""
     json: bool = False
-    """Print the figures as one JSON object instead of words."""
+    """Print the results as one JSON object instead of text."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot work, in one sentence."""
@@ -49,17 +49,17 @@ class LoopBench:
     env: EnvName = "HalfCheetah-v5"
     """Gymnasium's name of the environment."""
     threads: int = 0
-    """CPU threads for the updates; 0 leaves the choice to the run."""
+    """CPU threads for the updates; 0: chosen by the run."""
     members: int = 1
-    """Seeds trained side by side."""
+    """Seeds trained together."""
     envs: int = 1
-    """Environments of each seed."""
+    """Environments per seed."""
     device: BenchDevice = "cpu"
-    """Where the updates run."""
+    """Device of the updates."""
     seconds: float = 20.0
-    """Time to measure for, after the warm-up."""
+    """Seconds to measure, after the warm-up."""
     json: bool = False
-    """Print the figures as one JSON object instead of words."""
+    """Print the results as one JSON object instead of text."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot work, in one sentence."""
@@ -73,7 +73,7 @@ class PeersBench:
     env: EnvName = "HalfCheetah-v5"
     """Gymnasium's name of the environment."""
     author: Path | None = None
-    """A checkout of the paper author's code; its update alone is measured, without an environment."""
+    """A checkout of the paper author's code; only its update is measured, without an environment."""
     threads: int = 0
     """CPU threads of the PyTorch libraries; 0 gives each the faster of one and all (JAX always takes them all)."""
     batch_size: int = 256
@@ -81,11 +81,11 @@ class PeersBench:
     width: int = 256
     """Units of each of the two hidden layers."""
     device: BenchDevice = "cpu"
-    """Where the updates run."""
+    """Device of the updates."""
     seconds: float = 60.0
-    """Time to measure for, all libraries together."""
+    """Seconds to measure, all libraries together."""
     json: bool = False
-    """Print the figures as one JSON object instead of words."""
+    """Print the results as one JSON object instead of text."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot work, in one sentence."""
@@ -94,22 +94,22 @@ class PeersBench:
 
 @dataclass(frozen=True)
 class ScalingBench:
-    """How the cost grows with batch, width, members, memory, environments: `td3 bench scaling --out docs/images`."""
+    """How cost grows with batch, width, seeds, buffer, environments: `td3 bench scaling --out docs/images`."""
 
     sweeps: tuple[Sweep, ...] = ("batch", "width", "members", "memory", "envs")
-    """What to vary, one at a time, around preset author."""
+    """Settings to vary, one at a time, around preset author."""
     env: EnvName = "HalfCheetah-v5"
-    """Gymnasium's name of the environment, where environments are varied."""
+    """Gymnasium's name of the environment, for the sweep over environments."""
     threads: int = 0
-    """CPU threads for the updates; 0 takes what the machine allows."""
+    """CPU threads for the updates; 0: all that the machine allows."""
     device: BenchDevice = "cpu"
-    """Where the updates run."""
+    """Device of the updates."""
     seconds: float = 20.0
-    """Time to measure each sweep for."""
+    """Seconds to measure each sweep."""
     out: Path | None = None
     """A directory for scaling.json, scaling.md and scaling.png."""
     json: bool = False
-    """Print the figures as one JSON object instead of words."""
+    """Print the results as one JSON object instead of text."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot work, in one sentence."""
@@ -118,18 +118,18 @@ class ScalingBench:
 
 @dataclass(frozen=True)
 class EnvsBench:
-    """How fast environments step: here, in threads, processes, a batch: `td3 bench envs Pendulum-v1 --step-ms 10`."""
+    """Env steps per second, by kind of worker: `td3 bench envs Pendulum-v1 --step-ms 10`."""
 
     env: EnvName = "HalfCheetah-v5"
     """Gymnasium's name of the environment."""
     envs: int = 8
     """Environments, stepped together."""
     step_ms: float = 0.0
-    """Milliseconds by which every step is made longer, as if it waited for a simulator."""
+    """Milliseconds added to every step, to simulate a slow environment."""
     seconds: float = 20.0
-    """Time to measure for, all ways together."""
+    """Seconds to measure, all workers together."""
     json: bool = False
-    """Print the figures as one JSON object instead of words."""
+    """Print the results as one JSON object instead of text."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot work, in one sentence."""
@@ -138,18 +138,18 @@ class EnvsBench:
 
 @dataclass(frozen=True)
 class CollectorsBench:
-    """How fast Ray collectors deliver, and what asking them costs: `td3 bench collectors --collectors 1 2 4 8`."""
+    """Throughput of Ray collectors, and the cost of a request: `td3 bench collectors --collectors 1 2 4 8`."""
 
     env: EnvName = "td3.bench.collectors:Waiting-v0"
     """Gymnasium's name of the environment; by default one that waits 10 ms in every step."""
     collectors: tuple[int, ...] = (1, 2, 4, 8)
-    """How many, one after another; the first is what the others are compared with."""
+    """Numbers of collectors, one after another; the first is the baseline."""
     ray_address: str | None = None
     """HOST:PORT of a Ray cluster; without it, one is started on this machine."""
     seconds: float = 10.0
-    """Time to measure each for."""
+    """Seconds to measure each."""
     json: bool = False
-    """Print the figures as one JSON object instead of words."""
+    """Print the results as one JSON object instead of text."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot work, in one sentence."""

@@ -1,4 +1,4 @@
-"""`td3 bench peers`: env steps per second of this package and of others, on the same task in the same minutes."""
+"""`td3 bench peers`: env steps per second of this package and of others, on the same task, in rotating order."""
 
 import contextlib
 from collections.abc import Mapping, Sequence
@@ -25,13 +25,13 @@ SLICE_SECONDS = 1.0
 
 
 def measure(options: PeersBench) -> tuple[dict[str, Any], str]:
-    """Measure, and return figures and text."""
+    """Measure, and return results as data and text."""
     device = choose_device(options.device)
     facts = machine.describe_machine(device)
     if not learners.installed("stable_baselines3"):
         raise missing_extra("comparing with other libraries", "bench")
     if options.author is not None:
-        learners.import_checkout(options.author)  # a wrong path is told before the warm-up
+        learners.import_checkout(options.author)  # a wrong path is refused before the warm-up
     machine.announce("Warming up.")
     cases: dict[tuple[str, int], timing.Case] = {}
     with contextlib.ExitStack() as stack:

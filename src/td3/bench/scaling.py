@@ -1,4 +1,4 @@
-"""`td3 bench scaling`: how the cost of an update grows with what one asks of it."""
+"""`td3 bench scaling`: how the cost of an update grows with its sizes."""
 
 import contextlib
 import json
@@ -35,7 +35,7 @@ SLICE_SECONDS = 0.25
 
 
 def measure(options: ScalingBench) -> tuple[dict[str, Any], str]:
-    """Measure, write the files if a directory is given, and return figures and text."""
+    """Measure, write the files if a directory is given, and return results as data and text."""
     device = choose_device(options.device)
     facts = machine.describe_machine(device)
     threads = options.threads or available_threads()

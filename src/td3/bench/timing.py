@@ -1,4 +1,4 @@
-"""Side by side: short slices of every rival in turn, so that whatever else the machine does meets them all alike."""
+"""Timing in rotating order: short slices of every case in turn, so that other load on the machine affects all alike."""
 
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -10,16 +10,16 @@ import numpy as np
 Clock = Callable[[], float]
 Name = TypeVar("Name", bound=Hashable)
 SLICE_SECONDS = 0.15
-"""Long against one update (a few ms) and against the change of threads, short against a neighbor's moods."""
+"""Long compared with one update (a few ms) and a change of threads, short compared with changes of other load."""
 
 
 def _nothing() -> None:
-    """What a lane does that needs no preparation and waits for nobody."""
+    """Preparation and end of a case that needs neither."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """One rival: `prepare` before a slice, `work` again and again (it returns how much it did), `finish` to wait."""
+    """One case: `prepare` before a slice, `work` repeatedly (returns the amount done), `finish` to synchronize."""
 
     work: Callable[[], float]
     prepare: Callable[[], None] = _nothing
@@ -32,7 +32,7 @@ def interleave(
     slice_seconds: float = SLICE_SECONDS,
     clock: Clock = time.perf_counter,
 ) -> dict[Name, list[float]]:
-    """Work per second of each lane in each round; rounds go on while another one fits into the time (one at least).
+    """Work per second of each case in each round; at least one round, then as many as fit into the time.
 
     Each round starts with another lane: nobody always follows the same neighbor.
     """
@@ -67,12 +67,12 @@ def summary(values: Sequence[float]) -> dict[str, float]:
 
 
 def ratio(ours: Sequence[float], theirs: Sequence[float]) -> dict[str, float]:
-    """How many times as fast, round by round: what slowed down a round slowed down both."""
+    """Speedup, round by round: other load in a round affects both."""
     return summary([mine / other for mine, other in zip(ours, theirs, strict=True)])
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table that reads well in a terminal and in Markdown."""
+    """A table for the terminal, in Markdown."""
     widths = [max(len(row[column]) for row in (headings, *rows)) for column in range(len(headings))]
 
     def line(cells: Sequence[str]) -> str:
@@ -87,5 +87,5 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def spread(figures: Mapping[str, float], digits: int = 0) -> str:
-    """Median and quartiles in words: `295 (281-301)`."""
+    """Median and quartiles as text: `295 (281-301)`."""
     return "{median:,.{d}f} ({low:,.{d}f}-{high:,.{d}f})".format(**figures, d=digits)

@@ -1,4 +1,4 @@
-"""`td3 bench update`: updates per second beside the rivals', and beside what the machine's products allow."""
+"""`td3 bench update`: updates per second, compared with baselines and with the peak rate of matrix products."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,7 +15,7 @@ Rates = Mapping[tuple[str, int], Sequence[float]]
 
 
 def measure(options: UpdateBench) -> tuple[dict[str, Any], str]:
-    """Measure, and return figures and text."""
+    """Measure, and return results as data and text."""
     device = choose_device(options.device)
     facts = machine.describe_machine(device)
     threads = machine.thread_counts(options.threads, device)
@@ -59,7 +59,7 @@ def _cases(options: UpdateBench, device: torch.device, threads: Sequence[int]) -
 
 
 def _row(rates: Rates, threads: int, flops: float) -> dict[str, Any]:
-    """The figures at one number of threads; every ratio is one of neighbors in the same round."""
+    """The results at one number of threads; every ratio is between cases of the same round."""
     ours, sgemm = rates["td3", threads], rates["sgemm", threads]
     ceiling = [rate / flops for rate in sgemm]
     share = timing.ratio(ours, ceiling)

@@ -86,7 +86,7 @@ def _run(words: Sequence[str]) -> int:
 
 
 def parse(words: Sequence[str]) -> Any:
-    """The command that the arguments of `td3` stand for, as its dataclass."""
+    """The dataclass of the command that these arguments select."""
     name = _command_name(words)
     path, words = name.split(), own_names(words[len(name.split()) :], name)
     defaults = {"train": train.train_defaults(words)} if name == "train" else {}

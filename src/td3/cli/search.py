@@ -104,10 +104,10 @@ def tune_command(command: TuneCommand) -> int:
         print(json.dumps(figures))
         return 130 if tuning.interrupted else 0
     if tuning.interrupted:
-        print("Stopped; the same command goes on from here.")
+        print("Stopped; the same command continues the study.")
     print(f"{tuning.finished} trials in {tuning.path}, {tuning.pruned} of them stopped early")
     if tuning.plot:
-        print(f"Picture: {tuning.plot}")
+        print(f"Plot: {tuning.plot}")
     if tuning.best_config:
         print(f"Best: trial {tuning.best_trial}, return {tuning.best_value:,.1f}")
         named = f"{command.env} " * (":" in command.env)  # a module that is typed may be imported
@@ -131,7 +131,7 @@ def sweep_command(command: SweepCommand) -> int:
         if any(row["seeds"] for row in sweep.table):
             print(f"The report is    {sweep.path / 'report.html'}")
         if any(row["unfinished"] for row in sweep.table):
-            print("Some runs are not finished: the same command goes on with them.")
+            print("Some runs are not finished: the same command resumes them.")
     if sweep.interrupted:
         return 130
     return 1 if any(outcome.reason for outcome in sweep.outcomes) else 0

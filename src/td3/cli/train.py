@@ -64,7 +64,7 @@ class _UncheckedTD3(TD3Config):
 
 @dataclass(frozen=True)
 class _Typed(TrainCommand):
-    """What was typed, to find out which defaults apply; nothing stands for options that were not given."""
+    """What was typed, to find out which defaults apply; options that were not given have empty values."""
 
     env: EnvName = ""
     steps: int = 0
@@ -188,12 +188,12 @@ def _trained(
     }
     say = display.say
     if interrupted:
-        say(f"Stopped at {display.env_steps:,} env steps; what was learned is saved.")
+        say(f"Stopped at {display.env_steps:,} env steps; the agents are saved.")
         checkpoint, _ = Checkpoints(display.path).newest()
         if checkpoint is None:
             say("There is no checkpoint, so it cannot be resumed.")
         else:
-            say(f"To go on:        td3 resume {display.path}    (from env step {checkpoint.env_steps:,})")
+            say(f"To continue:     td3 resume {display.path}    (from env step {checkpoint.env_steps:,})")
     say(f"Before training: return {describe(first)}")
     moment = f"At env step {int(run.evaluations(run.active_seeds[0])[0][-1]):,}:" if interrupted else "After training: "
     say(f"{moment} return {describe(last)}")

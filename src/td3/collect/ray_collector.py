@@ -2,7 +2,7 @@
 
 Collector k holds the k-th environment of every member and is asked for a chunk: so many env steps, acted with weights
 that come with the question. Whoever has answered is asked again, with the newest weights; the learner takes whichever
-chunk is there and waits for nobody in particular. A row reaches the buffer only if the weights that chose its action
+chunk is there and waits for no particular collector. A row reaches the buffer only if the weights that chose its action
 are at most `max_staleness` updates old by then. A collector that dies or hangs is replaced: its unsent chunk, and with
 it the episode that it had begun, is lost, and nothing else.
 """
@@ -134,7 +134,7 @@ class RayCollector:
         self.config, self.envs_per_member = config, config.envs
         self.faults: list[Any] = []
         self.said: list[str] = []
-        """Sentences about what went wrong and was mended."""
+        """Sentences about what went wrong and was fixed."""
         self.most_stale = 0
         """The oldest weights, in updates, that acted a row which was stored."""
         count, ratio = config.envs, config.td3.utd_ratio
@@ -252,7 +252,7 @@ class RayCollector:
             except self._exceptions.RayError as error:
                 self._replace(asked, f"died ({type(error).__name__})")
         now = time.monotonic()
-        # While the learner evaluates or saves, nobody looks: that time is not held against those who were asked.
+        # While the learner evaluates or saves, it does not look: that time does not count as a collector's delay.
         away, self._looked = max(0.0, now - self._looked - patience - LOOK_SECONDS), now
         for reference, asked in list(self._pending.items()):
             if away:

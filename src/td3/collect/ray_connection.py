@@ -53,7 +53,7 @@ def import_ray() -> Any:
 def connected(address: str | None) -> Iterator[Any]:
     """Ray, joined to the cluster at HOST:PORT, or with one of its own on this machine that ends with the block.
 
-    To be asked after `require_cluster`: where nobody answers, Ray waits for minutes.
+    To be called after `require_cluster`: without a cluster, Ray waits for minutes.
     Where this process belongs to a cluster already (a task of a sweep, a notebook), that one is used.
     """
     ray = import_ray()
@@ -80,7 +80,7 @@ def connected(address: str | None) -> Iterator[Any]:
         _join(ray, options, address)
         yield ray
     finally:
-        with _nobody_interrupts():
+        with _without_interruption():
             ray.shutdown()
             if folder:
                 shutil.rmtree(folder, ignore_errors=True)
@@ -149,7 +149,7 @@ def module_folders(env: str) -> list[str]:
 
 
 def look_also_in(folders: Sequence[str]) -> None:
-    """In a process on some machine of the cluster: find modules where whoever started it does, last of all."""
+    """In a process on some machine of the cluster: find modules where the process that started it does, last of all."""
     sys.path += [folder for folder in folders if folder not in sys.path and Path(folder).exists()]
 
 
@@ -162,7 +162,7 @@ def _short_folder() -> Path:
 
 
 @contextlib.contextmanager
-def _nobody_interrupts() -> Iterator[None]:
+def _without_interruption() -> Iterator[None]:
     """Ending is short, and a second Ctrl-C in the middle of it would leave processes behind."""
     main = threading.current_thread() is threading.main_thread()
     before = signal.signal(signal.SIGINT, signal.SIG_IGN) if main else None

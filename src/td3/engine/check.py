@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,6 +23,8 @@ TWICE, EACH = 2, 3
 """The check at the start runs a few updates of both kinds, twice: the first time an engine only records them."""
 EVERY, UPDATES = 10_000, 2
 """While a run goes on, so many updates in so many are compared; the last of them moves the actor."""
+SHARE = 0.005
+"""Most of the time that comparisons may take: where updates are very short, the next one waits accordingly."""
 
 
 def max_difference(
@@ -137,7 +140,7 @@ class ScheduledCheck:
         self, agent: Agent, buffer: ReplayBuffer, seeds: Sequence[int], settings: Settings, allowed: float
     ) -> None:
         self._agent, self._buffer, self._seeds, self._settings = agent, buffer, seeds, settings
-        self._allowed = allowed
+        self._allowed, self._not_before = allowed, 0.0
         self.start_after(0)
 
     def start_after(self, updates: int) -> None:
@@ -150,6 +153,9 @@ class ScheduledCheck:
         if self._copy is None:
             if done < self._next or (done + UPDATES) % self._settings.policy_delay:
                 return
+            if time.monotonic() < self._not_before:
+                return
+            self._began = time.monotonic()
             weights = self._agent.actor.parameters
             self._copy, self._left = self._agent.copied(weights.device), UPDATES
             self._copy.share_learning_rates(self._agent)
@@ -167,4 +173,5 @@ class ScheduledCheck:
             return None
         found = difference(self._agent, self._copy)
         self.start_after(done)
+        self._not_before = time.monotonic() + (time.monotonic() - self._began) / SHARE
         return None if found <= self._allowed else found

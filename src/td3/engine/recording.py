@@ -97,7 +97,7 @@ def _call_again(
     operation: Any, arguments: Sequence[Any], keywords: dict[str, Any], result: Any
 ) -> Callable[[], Any] | None:
     """The same by PyTorch."""
-    if operation is torch.ops.aten._local_scalar_dense.default:  # `.item()`: somebody asks whether a sum is finite
+    if operation is torch.ops.aten._local_scalar_dense.default:  # `.item()`: a step asks whether a sum is finite
         return partial(_require_finite, arguments[0])
     writes = [name for name, writes_it in _arguments(operation) if writes_it]
     given, results = _tensors((arguments, keywords)), _tensors(result)
@@ -108,7 +108,7 @@ def _call_again(
             return _quicker(operation, arguments, keywords)
         return partial(operation, *arguments, **keywords)
     if _share(results, given) or operation.overloadpacket in _UNFILLED:
-        return None  # a view of memory that others write, or memory that nobody has written yet
+        return None  # a view of memory that others write, or memory that is not written yet
     if operation.overloadpacket in CONSTANT:
         return partial(result.copy_, result.clone())  # others may write into it
     if not isinstance(result, Tensor):

@@ -1,4 +1,4 @@
-"""Making environments, checking that TD3 can serve them, and stepping many of them as one."""
+"""Create environments, check that TD3 can train on them, and step many of them together."""
 
 import gymnasium as gym
 

@@ -1,4 +1,4 @@
-"""Look at an environment before training: whether TD3 can serve it, and whether it keeps its word."""
+"""Check an environment before training: whether TD3 supports it, and whether it follows Gymnasium's API."""
 
 import inspect
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from td3.pixels.wrappers import stacked_frames
 
 
 class TaskSpaces(NamedTuple):
-    """The sizes and bounds that a learner needs to know of a task."""
+    """Sizes and bounds of an environment's spaces."""
 
     state_size: int
     action_low: tuple[float, ...]
@@ -25,9 +25,9 @@ class TaskSpaces(NamedTuple):
     observation_shape: tuple[int, ...]
     action_shape: tuple[int, ...]
     flattened: str = ""
-    """What the observations were before they became a vector, in words."""
+    """The original observation space as text, if it was flattened."""
     frames: int = 0
-    """Frames that an image observation consists of; 0 where observations are vectors."""
+    """Stacked frames of an image observation; 0 for vectors."""
 
     @property
     def action_size(self) -> int:
@@ -91,7 +91,7 @@ def check_environment(environment: gym.Env[Any, Any], name: str) -> TaskSpaces:
 
 
 def _frames(environment: gym.Env[Any, Any], space: Box, name: str) -> int:
-    """How many frames of images an observation consists of; 0 where it is no image."""
+    """Stacked frames of an image observation; 0 if it is no image."""
     if space.dtype != np.uint8 or len(space.shape) < 2:
         return 0
     frames = space.shape[0] if len(space.shape) == 4 else stacked_frames(environment)
@@ -135,7 +135,7 @@ def _check_step(environment: gym.Env[Any, Any], space: Box, action: NDArray[Any]
 
 
 def guarded_call(source: str, call: Callable[[], Any]) -> Any:
-    """The call's result; what it raises, except Ctrl-C, becomes a sentence."""
+    """The call's result; any exception except Ctrl-C becomes an `EnvironmentFault`."""
     try:
         return call()
     except (KeyboardInterrupt, EnvironmentFault):

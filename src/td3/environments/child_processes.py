@@ -17,7 +17,7 @@ PR_SET_PDEATHSIG = 1
 
 @contextlib.contextmanager
 def single_threaded_children() -> Iterator[None]:
-    """Processes started inside use one thread for arithmetic: many workers with many threads each stand in a jam."""
+    """Processes started inside use one thread for arithmetic: many workers with many threads slow each other down."""
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     before = {name: os.environ.get(name) for name in names}
     os.environ.update(dict.fromkeys(names, "1"))

@@ -1,4 +1,4 @@
-"""Episodes that follow from their seed and their actions alone, also in environments that remember earlier ones."""
+"""Episodes that depend on their seed and actions only, also in environments that keep state between episodes."""
 
 from typing import Any
 
@@ -6,10 +6,10 @@ import gymnasium as gym
 
 
 def with_exact_reset(environment: gym.Env[Any, Any], extra: str) -> gym.Env[Any, Any]:
-    """The environment, made to repeat itself where it is known not to; `extra` is the family it comes with."""
+    """The environment with deterministic resets, where it is known not to have them; `extra` is its family."""
     if extra == "pybullet":
         # The first episode of a PyBullet walker is unlike all others: the floor counts as a part of the body only from
-        # the end of the first reset on, which changes the first reward by a little. So nobody plays it.
+        # the end of the first reset on, which changes the first reward slightly. So it is not used.
         environment.reset(seed=0)
         environment.unwrapped.seed()  # type: ignore[attr-defined]  # PyBullet's have it; unseeded resets stay random
     elif type(environment.unwrapped).__name__ == "BipedalWalker":
@@ -18,10 +18,10 @@ def with_exact_reset(environment: gym.Env[Any, Any], extra: str) -> gym.Env[Any,
 
 
 class FreshWorld(gym.Wrapper[Any, Any, Any, Any]):
-    """A new world for every episode: in an old one, contacts are looked at in an order that earlier episodes left."""
+    """A new world for every episode: in an old one, the order of contacts depends on earlier episodes."""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Destroy what is in the old world, and begin in a new one."""
+        """Destroy the bodies of the old world, and reset in a new one."""
         import Box2D
 
         walker: Any = self.env.unwrapped

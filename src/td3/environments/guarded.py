@@ -1,4 +1,4 @@
-"""Calls into an environment: whatever goes wrong in one is an `EnvironmentFault` with one sentence.
+"""Calls into an environment: any error becomes an `EnvironmentFault` with one sentence.
 
 Only KeyboardInterrupt passes: Ctrl-C is for the run. `sys.exit()` inside an environment is a fault like any other.
 """
@@ -23,11 +23,11 @@ Make = Callable[[], gym.Env[Any, Any]]
 Step = tuple[Array, float, bool, bool, dict[str, float]]
 UNSTABLE = "MuJoCo found its simulation unstable and reset it inside a step"
 LONGEST_TEXT = 300
-"""Characters of an exception that are kept; an environment may raise megabytes."""
+"""Maximum characters of an exception's text; an environment may raise megabytes."""
 
 
 class Shapes(NamedTuple):
-    """What an environment's observations and actions must look like."""
+    """Shapes and types of an environment's observations and actions."""
 
     observation: tuple[int, ...]
     action: tuple[int, ...]
@@ -42,7 +42,7 @@ class Shapes(NamedTuple):
 
 
 def describe(error: BaseException) -> str:
-    """The error's type and text in one short line; its type alone where it has no text or cannot be printed."""
+    """The error's type and text in one short line; only its type if it has no text or cannot be printed."""
     try:
         text = " ".join(str(error).split())
     except KeyboardInterrupt:
@@ -120,7 +120,7 @@ def close(environment: gym.Env[Any, Any]) -> None:
 
 @contextlib.contextmanager
 def opened(make: Make) -> Iterator[gym.Env[Any, Any]]:
-    """A new environment, closed afterwards; that it fails in that is told as a warning."""
+    """A new environment, closed afterwards; an error in closing is a warning."""
     environment = construct(make)
     try:
         yield environment
@@ -145,12 +145,12 @@ def as_vector(observation: Any, shapes: Shapes, environment: gym.Env[Any, Any]) 
         raise EnvironmentFault(f"{_name(environment)} gave an observation of type {array.dtype}: return numbers")
     if shapes.image and (problem := not_bytes(array)):
         raise EnvironmentFault(f"{_name(environment)} gave {problem}")
-    with np.errstate(over="ignore"):  # what overflows is found as infinity
+    with np.errstate(over="ignore"):  # overflow is detected as infinity
         return array.astype(np.float32).ravel()
 
 
 def not_bytes(array: Array) -> str:
-    """Why this array is not an image of bytes, in words that follow "gave"; empty where it is one."""
+    """Why this array is not an image of bytes, as text that follows "gave"; empty if it is one."""
     if array.dtype == np.uint8:
         return ""
     if array.dtype.kind not in "iu":
@@ -167,7 +167,7 @@ def _name(environment: gym.Env[Any, Any]) -> str:
 
 
 def listen_to_mujoco() -> None:
-    """Have MuJoCo's warnings arrive here from now on, by the thread that caused them, instead of in a file.
+    """Redirect MuJoCo's warnings to Python, by the thread that caused them, instead of a file.
 
     When its numbers explode, MuJoCo resets the simulation by itself and only warns: the step looks like any other.
     """

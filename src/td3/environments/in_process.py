@@ -1,4 +1,4 @@
-"""Several environments stepped as one, in this process, without autoreset: who resets is the collector's business.
+"""Vector environment in this process, without autoreset: the collector resets.
 
 They are stepped one after another, or each in a thread of its own.
 """
@@ -23,11 +23,11 @@ from td3.errors import EnvironmentFault, UserError
 StepResult = tuple[Array, Array, Array, Array, dict[Any, Any]]
 """Observations, rewards, terminated, truncated, and of episodes that ended the numbers in their info, by index."""
 CLOSE_SECONDS = 5.0
-"""How long workers may take to close their environments before they are left behind or killed."""
+"""Seconds in which workers may close their environments before they are abandoned or killed."""
 
 
 class InProcessVectorEnv(VectorEnv[Array, Array, Array]):
-    """A row of environments; `reset` with `options={"reset_mask": mask}` resets those and leaves the others be.
+    """A row of environments; `reset` with `options={"reset_mask": mask}` resets those only.
 
     What an environment does wrong in a step, in `reset_some` or in `replace` stands in `faults`, by index: the others
     have done what was asked. `step` is `begin_step` and `finish_step`; with threads, the environments step between the
@@ -35,7 +35,7 @@ class InProcessVectorEnv(VectorEnv[Array, Array, Array]):
     """
 
     seeds_episodes = True
-    """Whether every reset takes a seed, so that an episode can be played again from its seed and its actions."""
+    """Whether every reset takes a seed, so that an episode can be replayed from its seed and actions."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class InProcessVectorEnv(VectorEnv[Array, Array, Array]):
     def reset(
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Array, dict[str, Any]]:
-        """Start new episodes, in all environments or in those of the mask; the rest keep their observation."""
+        """Start new episodes, in all environments or in those of the mask; the others keep their observation."""
         seeds = list(seed) if isinstance(seed, Sequence) else [seed] * self.num_envs
         mask = (options or {}).get("reset_mask", np.ones(self.num_envs, bool))
         observations = self.reset_some(seeds, np.flatnonzero(mask).tolist())
@@ -88,12 +88,12 @@ class InProcessVectorEnv(VectorEnv[Array, Array, Array]):
         return self.step_some(actions, range(self.num_envs))
 
     def step_some(self, actions: Array, indices: Sequence[int]) -> StepResult:
-        """One step of the environments at these indices; the others stand still (reward 0, not ended)."""
+        """One step of the environments at these indices; the others are not stepped (reward 0, not ended)."""
         self.begin_step(actions, indices)
         return self.finish_step()
 
     def begin_step(self, actions: Array, indices: Sequence[int] | None = None) -> None:
-        """Take the actions; threads begin at once."""
+        """Send the actions; threads start immediately."""
         self._begun = [
             (index, self._call(index, partial(guarded.step, self.environments[index], actions[index], self._shapes)))
             for index in (range(self.num_envs) if indices is None else indices)
@@ -116,7 +116,7 @@ class InProcessVectorEnv(VectorEnv[Array, Array, Array]):
         return observations, rewards, terminated, truncated, infos
 
     def replace(self, index: int) -> list[int]:
-        """A new environment in the place of a faulty one; returns which others lost their episode by it: none.
+        """Replace a faulty environment; returns which others lost their episode: none.
 
         Where it cannot be constructed, `faults` says why, and the old one stays.
         """
@@ -130,17 +130,17 @@ class InProcessVectorEnv(VectorEnv[Array, Array, Array]):
         return []
 
     def retire(self, indices: Sequence[int]) -> list[int]:
-        """These environments will not be used any more; returns which others lost their episode by it: none."""
+        """Retire these environments; returns which others lost their episode: none."""
         self.faults = {}
         return []
 
     @property
     def observations(self) -> Array:
-        """What every environment showed last."""
+        """The latest observation of every environment."""
         return self._observations.copy()
 
     def _call(self, index: int, call: Callable[[], Any]) -> Callable[[], Any]:
-        """Begin the call in the environment's thread, if it has one; returns what gives its result or raises."""
+        """Start the call in the environment's thread, if it has one; returns a function for its result."""
         if not self._threads:
             return call
         place = index % len(self._threads)
@@ -159,7 +159,7 @@ class InProcessVectorEnv(VectorEnv[Array, Array, Array]):
             ) from None
 
     def _close(self, index: int) -> str:
-        """Close an environment, unless a thread hangs in it; returns what went wrong."""
+        """Close an environment, unless a thread hangs in it; returns the error, if any."""
         try:
             if not self._threads:
                 guarded.close(self.environments[index])
@@ -171,7 +171,7 @@ class InProcessVectorEnv(VectorEnv[Array, Array, Array]):
         return ""
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Close every environment; one that fails in it is told as a warning."""
+        """Close every environment; errors are warnings."""
         said = dict.fromkeys(filter(None, map(self._close, range(self.num_envs))))
         for thread in self._threads:
             thread.stop()
@@ -189,11 +189,11 @@ class _Thread:
 
     @property
     def busy(self) -> bool:
-        """Whether it is in a call."""
+        """Whether a call is running."""
         return self._last is not None and not self._last.done()
 
     def submit(self, call: Callable[[], Any]) -> Future[Any]:
-        """What will have the call's result."""
+        """A future for the call's result."""
         self._last = Future()
         self._calls.put((self._last, call))
         return self._last

@@ -1,4 +1,4 @@
-"""Make a Gymnasium environment by name, and say what is missing when it cannot be made."""
+"""Create a Gymnasium environment by name, and report a missing package."""
 
 import contextlib
 import difflib
@@ -142,7 +142,7 @@ def make_environment(
     action_repeat: int = 1,
     **kwargs: Any,
 ) -> gym.Env[Any, Any]:
-    """The environment of this name, or what a function makes, its observations one vector; faults are one sentence.
+    """The environment of this name, or of a function, with observations as one vector; errors are one sentence.
 
     With `pixels`, its observations are its last few images instead (pixels.py).
     """
@@ -191,32 +191,32 @@ def _made_of(env: str | EnvFactory, arguments: dict[str, Any]) -> Any:
         made = factory(**arguments)
         return made if limit is None else gym.wrappers.TimeLimit(made, limit)
     with warnings.catch_warnings():
-        # That a version is old is no news where it is asked for by name, and unknown ones get a sentence above.
+        # An old version that was asked for by name needs no warning, and unknown ones are refused above.
         warnings.simplefilter("ignore", DeprecationWarning)
         warnings.filterwarnings("ignore", module="glfw")
-        # Gymnasium's own checker only prints; what matters is checked once, with a sentence (check.py).
+        # Gymnasium's checker only prints; check.py raises errors instead.
         return gym.make(env, disable_env_checker=True, **arguments)  # type: ignore[arg-type]  # a name, here
 
 
 def _register(package: str, aloud: bool) -> None:
-    """Import the package, which is what registers its environments; what it says then is about Adroit's alone."""
+    """Import the package, which registers its environments; its messages are about Adroit only."""
     said = io.StringIO()
     with warnings.catch_warnings(), contextlib.redirect_stderr(said):
-        warnings.filterwarnings("ignore", module="glfw")  # that there is no window is no news to who needs none
+        warnings.filterwarnings("ignore", module="glfw")  # a missing window is no problem for headless rendering
         gym.register_envs(importlib.import_module(package))
     if aloud:
         print(said.getvalue(), end="", file=sys.stderr)
 
 
 def missing_family(purpose: str, family: Family) -> MissingExtra:
-    """The error for a family whose packages are not here."""
+    """The error for a family whose packages are not installed."""
     error = missing_extra(purpose, family.extra)
     note = note_on(family)
     return MissingExtra(f"{error} ({note})") if note else error
 
 
 def note_on(family: Family) -> str:
-    """What stands in the way of installing a family on this Python, if anything does."""
+    """Why a family cannot be installed on this Python; empty if it can."""
     if family.extra == "pybullet" and sys.version_info[:2] != (3, 11):
         here = ".".join(map(str, sys.version_info[:2]))
         return f"PyBullet has a ready package for Python 3.11 only, and this is {here}: pip would have to compile it"
@@ -224,7 +224,7 @@ def note_on(family: Family) -> str:
 
 
 def _small_view(family: Family | None, image_size: int) -> dict[str, Any]:
-    """Gymnasium's MuJoCo tasks draw at any size: twice as fine as needed, with the camera that follows the body."""
+    """Gymnasium's MuJoCo tasks render at any size: twice as fine as needed, with the camera that follows the body."""
     if family is None or family.extra != "mujoco":
         return {}
     return {"width": 2 * image_size, "height": 2 * image_size, "camera_name": "track"}

@@ -93,7 +93,7 @@ class MujocoBatch(InProcessVectorEnv):
         self._helpers = count - 1
 
     def _update_addresses(self, index: int) -> None:
-        """Look up where an environment's numbers are; they stay there for as long as it exists."""
+        """Look up the addresses of an environment's arrays; they are fixed while it exists."""
         env: Any = self.environments[index].unwrapped
         unstable = env.data.warning.number[FIRST_UNSTABLE:]
         if unstable.strides != (8,):
@@ -116,7 +116,7 @@ class MujocoBatch(InProcessVectorEnv):
         return observations
 
     def begin_step(self, actions: Array, indices: Sequence[int] | None = None) -> None:
-        """Take the actions; the helping threads start at once."""
+        """Send the actions; the pool's threads start immediately."""
         self._began = time.perf_counter()
         self._actions[:] = actions.reshape(self._actions.shape)
         whole = indices is None or len(indices) == self.num_envs
@@ -126,7 +126,7 @@ class MujocoBatch(InProcessVectorEnv):
         self._began -= time.perf_counter()
 
     def finish_step(self) -> StepResult:
-        """Step together with the helping threads; compute rewards and terminations."""
+        """Step together with the pool's threads; compute rewards and terminations."""
         started = time.perf_counter()
         failed, stepped = self._library.finish(self._pool), self._stepping
         if self._tuner and len(stepped) >= self._tuner.candidates[-1]:  # as many as there can be threads
@@ -171,7 +171,7 @@ class MujocoBatch(InProcessVectorEnv):
         }
 
     def replace(self, index: int) -> list[int]:
-        """A new environment in the place of a faulty one; returns which others lost their episode by it: none.
+        """Replace a faulty environment; returns which others lost their episode: none.
 
         Where it cannot be constructed, `faults` says why, and the old one stays.
         """
@@ -194,7 +194,7 @@ def _write(arrays: Sequence[Array], numbers: Array) -> None:
 
 
 def why_not(make: Make) -> str | None:
-    """Why environments made by this function cannot be stepped in a batch; None where they can."""
+    """Why environments made by this function cannot be stepped in a batch; None if they can."""
     if not _is_registered(make):
         return "it is not a MuJoCo task that Gymnasium registers"
     if gym.__version__ not in CHECKED_VERSIONS or int(np.__version__.split(".")[0]) < 2:
@@ -208,12 +208,12 @@ def why_not(make: Make) -> str | None:
             if physics() is None:
                 return "this version of MuJoCo lacks a function that is needed"
             return None if _equals_gymnasium(environment, make) else "its numbers differ from Gymnasium's"
-    except Exception as error:  # whatever is unlike what was compared: the ordinary way works, or says what is wrong
+    except Exception as error:  # anything unexpected: stepping without the batch works, or raises the error
         return guarded.describe(error)
 
 
 def _is_registered(make: Make) -> bool:
-    """Whether this makes, by its name, a MuJoCo task of Gymnasium's own; nothing is made to find out."""
+    """Whether this makes, by its name, a MuJoCo task of Gymnasium's own; without creating one."""
     if not isinstance(make, partial) or make.func is not make_environment:
         return False
     env = make.keywords.get("env", make.args[0] if make.args else None)
@@ -222,7 +222,7 @@ def _is_registered(make: Make) -> bool:
 
 
 def _task_of(environment: gym.Env[Any, Any]) -> tuple[str, int]:
-    """The task, such as ant_v5, and the time limit; an empty name where there is more than Gymnasium's class."""
+    """The task, such as ant_v5, and the time limit; an empty name if there is more than Gymnasium's class."""
     limit = NO_LIMIT
     while isinstance(environment, gym.Wrapper):
         if type(environment) is TimeLimit:

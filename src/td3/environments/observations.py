@@ -1,4 +1,4 @@
-"""Observations of every kind as one vector of numbers, which is what the networks read."""
+"""Observations of every kind as one vector, the input of the networks."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ def as_vector(environment: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
 
 
 def holds_image(space: Space[Any]) -> bool:
-    """Whether it is an image, or a group with one in it."""
+    """Whether it is an image, or a Dict or Tuple with one."""
     if isinstance(space, Dict):
         return any(map(holds_image, space.values()))
     if isinstance(space, Tuple):
@@ -31,7 +31,7 @@ def holds_image(space: Space[Any]) -> bool:
 
 
 def flattened_from(environment: gym.Env[Any, Any]) -> str:
-    """What was flattened, in words, such as Dict(goal 3, position 10); empty where nothing was."""
+    """The flattened space as text, such as Dict(goal 3, position 10); empty if nothing was flattened."""
     while isinstance(environment, gym.Wrapper):
         if isinstance(environment, FlattenObservation):
             return described(environment.env.observation_space)
@@ -40,7 +40,7 @@ def flattened_from(environment: gym.Env[Any, Any]) -> str:
 
 
 def described(space: Space[Any]) -> str:
-    """A space in few words."""
+    """A short description of a space."""
     if isinstance(space, Dict):
         return f"Dict({', '.join(f'{name} {described(part)}' for name, part in space.items())})"
     if isinstance(space, Tuple):

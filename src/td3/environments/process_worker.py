@@ -24,7 +24,7 @@ TIMER_SLACK_NANOSECONDS = 1_000
 PR_SET_TIMERSLACK = 29
 """From linux/prctl.h."""
 REASON_BYTES = 1_600
-"""Room for what one environment did wrong."""
+"""Bytes for one environment's error message."""
 CONSTRUCT, RESET, STEP, CLOSE = 1, 2, 3, 4
 
 
@@ -75,7 +75,7 @@ def work(
     signals: WorkerSignals,
     parent: int,
 ) -> None:
-    """A worker's life: wait for a command, do it, say so; leave when told to or when the parent is gone."""
+    """The worker's loop: wait for a command, run it, report; exit on request or when the parent has ended."""
     belong_to(parent)
     _reduce_timer_slack()
     arrays = SharedArrays(shared, count, workers, shapes)
@@ -110,7 +110,7 @@ def _run_command(
     arrays: SharedArrays,
     shapes: Shapes,
 ) -> None:
-    """Do one command in one environment; what goes wrong is told in the shared memory."""
+    """Run one command in one environment; errors are written to the shared memory."""
     try:
         if command == STEP:
             step = guarded.step(environments[place], arrays.actions[place], shapes)

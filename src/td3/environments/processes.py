@@ -1,4 +1,4 @@
-"""Environments in worker processes: numbers pass through shared memory, nothing is pickled per step.
+"""Environments in worker processes, through shared memory, without pickling per step.
 
 No process is woken up, which at thousands of rounds a second would cost more than the step itself: both sides poll.
 This process spins, because the GPU waits for it; workers poll with short sleeps, so that waiting does not keep a core
@@ -38,9 +38,9 @@ from td3.environments.process_worker import (
 from td3.errors import EnvironmentFault
 
 PATIENCE_SECONDS = 0.005
-"""How long a wait may take before one looks less often: something slow is going on."""
+"""Seconds of waiting after which polling is less frequent."""
 START_SECONDS = 300.0
-"""How long a worker may take to start Python and to import what it needs."""
+"""Seconds in which a worker must start Python and import its modules."""
 
 
 class ProcessVectorEnv(VectorEnv[Array, Array, Array]):
@@ -51,7 +51,7 @@ class ProcessVectorEnv(VectorEnv[Array, Array, Array]):
     """
 
     seeds_episodes = True
-    """Whether every reset takes a seed, so that an episode can be played again from its seed and its actions."""
+    """Whether every reset takes a seed, so that an episode can be replayed from its seed and actions."""
 
     def __init__(self, make: Make, count: int, workers: int, patience: float = 120.0) -> None:
         self.closed = True  # there is nothing to close yet
@@ -63,7 +63,7 @@ class ProcessVectorEnv(VectorEnv[Array, Array, Array]):
         self.observation_space = batch_space(self.single_observation_space, count)
         self.action_space = batch_space(self.single_action_space, count)
         self._context = multiprocessing.get_context("spawn")
-        # Anonymous memory: it goes when the last process goes, however that ends.
+        # Anonymous memory: freed when the last process ends.
         self._shared = self._context.RawArray(
             ctypes.c_byte, SharedArrays.bytes_needed(count, self.workers, self._shapes)
         )
@@ -151,12 +151,12 @@ class ProcessVectorEnv(VectorEnv[Array, Array, Array]):
         return self.finish_step()
 
     def step_some(self, actions: Array, indices: Sequence[int]) -> StepResult:
-        """One step of the environments at these places; the others stand still (reward 0, not ended)."""
+        """One step of the environments at these places; the others are not stepped (reward 0, not ended)."""
         self.begin_step(actions, indices)
         return self.finish_step()
 
     def replace(self, index: int) -> list[int]:
-        """A new environment in the place of a faulty one; returns which others lost their episode by it.
+        """Replace a faulty environment; returns which others lost their episode.
 
         Where the whole worker is gone, that is all its other environments: they too are new. Where an environment
         cannot be constructed, `faults` says why.
@@ -170,7 +170,7 @@ class ProcessVectorEnv(VectorEnv[Array, Array, Array]):
         return [place for place in self._restart(worker) if place != index]
 
     def retire(self, indices: Sequence[int]) -> list[int]:
-        """These environments will not be used any more; returns which others lost their episode by it."""
+        """Retire these environments; returns which others lost their episode."""
         self._retired |= set(indices)
         lost: list[int] = []
         faults: dict[int, str] = {}
@@ -185,11 +185,11 @@ class ProcessVectorEnv(VectorEnv[Array, Array, Array]):
 
     @property
     def observations(self) -> Array:
-        """What every environment showed last."""
+        """The latest observation of every environment."""
         return self._arrays.observations.copy()
 
     def _restart(self, worker: int) -> list[int]:
-        """A new process in the place of one that is gone or hangs; returns the environments that are new in it."""
+        """Replace a process that died or hangs; returns its environments."""
         self._stop(worker)
         self._start(worker)
         self._disturbed -= set(self._places[worker])
@@ -200,7 +200,7 @@ class ProcessVectorEnv(VectorEnv[Array, Array, Array]):
         return places
 
     def close_extras(self, **kwargs: Any) -> None:
-        """End the workers and give the shared memory back."""
+        """End the workers and free the shared memory."""
         started = [index for index in range(self.workers) if self._processes[index] is not None]
         self._command(CLOSE)
         until = time.perf_counter() + CLOSE_SECONDS
@@ -250,7 +250,7 @@ class ProcessVectorEnv(VectorEnv[Array, Array, Array]):
             self.faults |= self._told()
 
     def _told(self) -> dict[int, str]:
-        """What the workers say that went wrong, by place."""
+        """Errors of the workers, by index."""
         arrays = self._arrays
         told = {
             place: arrays.reasons[place].decode(errors="ignore") for place in np.flatnonzero(arrays.faulty).tolist()
@@ -259,7 +259,7 @@ class ProcessVectorEnv(VectorEnv[Array, Array, Array]):
         return told
 
     def _gave_up(self, index: int, watch: "_Watch") -> bool:
-        """Whether this worker will not answer any more; the environment it was at is then a faulty one."""
+        """Whether this worker no longer answers; its current environment is then faulty."""
         process, now, calls = self._processes[index], time.perf_counter(), int(self._arrays.calls[index])
         if calls != watch.calls:
             watch.calls, watch.since = calls, now  # it is at another environment: the time is for one
@@ -283,7 +283,7 @@ class ProcessVectorEnv(VectorEnv[Array, Array, Array]):
 
 
 class _Watch:
-    """Since when a worker is in the call that it is in."""
+    """When a worker's current call started."""
 
     def __init__(self, since: float, calls: int) -> None:
         self.since, self.calls = since, calls

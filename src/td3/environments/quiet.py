@@ -1,4 +1,4 @@
-"""Keep a C library's chatter out of the output: what it is known to print is left out, all else is passed on.
+"""Filter known messages of C libraries out of the output; everything else is passed on.
 
 PyBullet prints past Python, to the file descriptors: its build time when it is imported, `argv[0]=` when a simulation
 is made. A step never does (tests/environments/test_quiet.py), so that nothing stands in the way of training.
@@ -22,7 +22,7 @@ _one_at_a_time = threading.RLock()
 
 @contextlib.contextmanager
 def without_output() -> Iterator[None]:
-    """What is printed inside, by whichever thread, appears at the end, less the noise."""
+    """Output of all threads appears at the end, without the known messages."""
     with _one_at_a_time:
         _flush()
         kept = [diversion for number in (1, 2) if (diversion := _diverted(number)) is not None]
@@ -37,7 +37,7 @@ def without_output() -> Iterator[None]:
 
 
 def _diverted(number: int) -> tuple[int, int, IO[bytes]] | None:
-    """Have what goes to this descriptor go to a file; None where it is closed."""
+    """Redirect a file descriptor to a file; None if it is closed."""
     try:
         original = os.dup(number)
     except OSError:
@@ -48,7 +48,7 @@ def _diverted(number: int) -> tuple[int, int, IO[bytes]] | None:
 
 
 def _pass_on(file: IO[bytes], number: int) -> None:
-    with file, contextlib.suppress(OSError):  # whoever read it may have gone
+    with file, contextlib.suppress(OSError):  # its reader may have closed it
         file.seek(0)
         rest = NOISE.sub(b"", file.read())
         while rest:
@@ -56,7 +56,7 @@ def _pass_on(file: IO[bytes], number: int) -> None:
 
 
 def _flush() -> None:
-    """Have every buffer written out, Python's and C's: else it ends up on the wrong side of a diversion."""
+    """Flush all buffers of Python and C, so that output does not cross a redirection."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, OSError, ValueError):  # there may be none, or it is closed
             stream.flush()

@@ -1,4 +1,4 @@
-"""Environments that come as Python objects: a function that makes one, a class, or an instance."""
+"""Environments given as Python objects: a function that creates one, a class, or an instance."""
 
 import contextlib
 import copy
@@ -18,11 +18,11 @@ from td3.errors import EnvironmentFault
 
 EnvFactory = Callable[..., gym.Env[Any, Any]]
 FROM_PYTHON = "given"
-"""What stands before the name of an instance with wrappers, which that name alone would not bring back."""
+"""Prefix of the name of an instance with wrappers, which the name alone would not restore."""
 
 
 class EnvSpec(NamedTuple):
-    """What was given to be trained: a name for config.json, arguments, and the maker where the name is not enough."""
+    """An environment: a name for config.json, arguments, and the factory if the name is not enough."""
 
     env: str
     env_kwargs: dict[str, Any]
@@ -30,15 +30,15 @@ class EnvSpec(NamedTuple):
 
 
 class PickledFactory(CloudpickleWrapper[Any]):
-    """A function that reaches worker processes also if nobody could import it there, as Gymnasium itself does it."""
+    """A function that is sent to worker processes with cloudpickle, as Gymnasium does."""
 
     def __call__(self, **kwargs: Any) -> Any:
-        """What the function makes of these arguments."""
+        """The environment for these arguments."""
         return self.fn(**kwargs)
 
 
 def parse_env(env: Any) -> EnvSpec:
-    """A name, a class, a function that makes an environment, or an instance whose copies can be made."""
+    """A name, a class, a function that makes an environment, or an instance that can be copied."""
     if isinstance(env, str):
         return EnvSpec(env, {}, None)
     if isinstance(env, gym.Env | VectorEnv):
@@ -78,7 +78,7 @@ def _is_plain(values: Any) -> bool:
 
 
 def name_of(factory: Any) -> str:
-    """What a function or a class is called, in the form that a name of an environment has."""
+    """The name of a function or a class, in the form of an environment's name."""
     factory = getattr(factory, "fn", factory)  # as Cloudpickle's wrapper keeps it
     while isinstance(factory, partial):
         factory = factory.func
@@ -129,7 +129,7 @@ def class_named(env: str) -> type[gym.Env[Any, Any]] | None:
 
 
 def not_found(env: str) -> EnvironmentFault:
-    """The sentence for `module:name` that names no environment that can be made from here."""
+    """The error for `module:name` without an environment."""
     module, _, name = env.partition(":")
     if module == FROM_PYTHON:
         return EnvironmentFault(

@@ -1,4 +1,4 @@
-"""Where several environments are stepped: one after another here, in a batch, in threads, or in other processes.
+"""How several environments are stepped: sequentially, in a batch, in threads, or in processes.
 
 The transitions are the same everywhere; only the time is not. Gymnasium's MuJoCo tasks are stepped in a batch
 (mujoco_batch.py). For others the fastest way depends on the task: one that is quick is best stepped here, one that
@@ -21,23 +21,23 @@ from td3.environments.processes import ProcessVectorEnv
 from td3.errors import EnvironmentFault
 
 PROBE_SECONDS, TRIAL_SECONDS = 0.2, 0.5
-"""How long one environment is looked at, and how long each way is tried."""
+"""Seconds for timing one environment, and for each kind of worker."""
 WORTH_SECONDS = 0.002
-"""A round of all environments that takes no longer is not worth a trial: workers cost as much."""
+"""Seconds of a round of all environments below which nothing is measured: workers cost as much."""
 BETTER = 1.25
-"""How many times as fast a less simple way must be."""
+"""Speedup that a more complex kind of worker must reach."""
 MOST_PROCESSES = 16
-"""Processes at most; environments beyond that share them."""
+"""Maximum number of processes; more environments share them."""
 
 
 class WorkerBackend(NamedTuple):
-    """Where environments are stepped, and by how many workers."""
+    """How environments are stepped, and by how many workers."""
 
     kind: Literal["none", "threads", "processes", "batch"] = "none"
     workers: int = 0
 
     def __str__(self) -> str:
-        """In words, for the line that says what is trained."""
+        """As text, for the first line of a run."""
         if self.kind == "batch":
             return f"environments in one native MuJoCo batch (up to {self.workers} threads)"
         return f"environments in {self.workers} {self.kind}" if self.workers else "environments one after another"
@@ -46,7 +46,7 @@ class WorkerBackend(NamedTuple):
 def place(
     make: Make, count: int, worker_backend: WorkerBackend, patience: float
 ) -> InProcessVectorEnv | ProcessVectorEnv:
-    """So many new environments, stepped that way."""
+    """New environments, stepped this way."""
     if worker_backend.kind == "processes":
         return ProcessVectorEnv(make, count, worker_backend.workers, patience)
     if worker_backend.kind == "batch":
@@ -56,12 +56,12 @@ def place(
 
 
 def in_batch(make: Make, threads: int) -> WorkerBackend | None:
-    """All environments in one batch on up to so many threads; None where they cannot be stepped in one."""
+    """All environments in one batch on up to so many threads; None if they cannot be stepped in one."""
     return WorkerBackend("batch", max(1, threads)) if why_not(make) is None else None
 
 
 def construct_all(make: Make, count: int) -> list[gym.Env[Any, Any]]:
-    """So many environments; where one cannot be constructed, those before it are closed."""
+    """New environments; if one cannot be constructed, those before it are closed."""
     environments: list[gym.Env[Any, Any]] = []
     try:
         for _ in range(count):
@@ -75,29 +75,29 @@ def construct_all(make: Make, count: int) -> list[gym.Env[Any, Any]]:
 
 
 def requested_workers(kind: str, count: int) -> WorkerBackend:
-    """A way that somebody chose: a worker for each environment, as far as that is sensible."""
+    """The chosen kind: a worker for each environment, up to a limit."""
     ways = {"none": WorkerBackend(), "threads": WorkerBackend("threads", count)}
     return ways.get(kind) or WorkerBackend("processes", min(count, MOST_PROCESSES))
 
 
 def fastest_workers(make: Make, count: int) -> WorkerBackend:
-    """The fastest way to step so many environments on this machine, by a short trial."""
+    """The fastest way to step these environments on this machine, by a short measurement."""
     best = requested_workers("none", count)
     if count == 1:
-        return best  # what works on hardware should not meet a second one of its kind for a trial
+        return best  # an environment on real hardware should not be created a second time for a measurement
     try:
         step_seconds = _probe_environment(make)
         best_seconds = count * step_seconds
         for kind in ("threads", "processes") if best_seconds > WORTH_SECONDS else ():
             if best_seconds < 2 * step_seconds:
-                break  # all of them at once, almost: nothing can be much faster
+                break  # almost fully parallel: nothing can be much faster
             candidate = requested_workers(kind, count)
             seconds = _try(make, count, candidate)
             if seconds * BETTER < best_seconds:
                 best, best_seconds = candidate, seconds
     except KeyboardInterrupt:
         raise
-    except BaseException:  # user code may raise anything; the run itself will meet it and say so
+    except BaseException:  # user code may raise anything; the run itself reports it
         return best
     return best
 

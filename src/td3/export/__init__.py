@@ -1,4 +1,4 @@
-"""A trained agent for use elsewhere: one folder with ONNX, PyTorch and our own files, a model card, and their proof."""
+"""A trained agent for other programs: a folder with ONNX, PyTorch and td3 files, each compared with the agent."""
 
 from td3.export.folder import Export, export_run
 from td3.export.hub import push_run

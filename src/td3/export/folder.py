@@ -1,4 +1,4 @@
-"""Write everything about one agent into one folder, and compare every file with the agent it came from."""
+"""Export one agent into a folder, and compare every file with the agent."""
 
 import shutil
 from pathlib import Path
@@ -26,13 +26,13 @@ from td3.run.agent_file import SavedAgent
 from td3.run.directory import Run, write_json
 
 CHECKED = 1_000
-"""Random observations on which every file must answer as the agent does."""
-CHECKED_PICTURES = 50
+"""Random observations on which every file is compared with the agent."""
+CHECKED_IMAGES = 50
 """The same for images, which are a thousand times as large."""
 TOLERANCE = 1e-4
 """Largest accepted difference, as a share of half the action range: rounding is a hundred times smaller."""
 EXAMPLE = '''\
-"""Ask the exported actor for an action. Needs onnxruntime and numpy, nothing else."""
+"""Get an action from the exported actor. Needs onnxruntime and numpy only."""
 
 from pathlib import Path
 
@@ -47,7 +47,7 @@ print(action[0])  # in the environment's own units: env.step(action[0])
 
 
 class Export(NamedTuple):
-    """Where the files are, and how far each of them is from the agent."""
+    """The exported files, and how much each differs from the agent."""
 
     path: Path
     files: dict[str, float]
@@ -64,9 +64,9 @@ def export_run(
     sb3: bool = False,
     trust: bool = False,
 ) -> Export:
-    """Export one agent of a run; nothing is written before it is known that everything needed is there.
+    """Export one agent of a run; missing packages are reported before anything is written.
 
-    With `sb3` the environment is made, and `trust` lets a module that it names be imported.
+    With `sb3` the environment is created, and `trust` allows importing the module in its name.
     """
     require_onnx()
     if sb3:
@@ -81,17 +81,11 @@ def export_run(
     source, folder = run.folder(chosen) / which, out or run.path / "export"
     _prepare(folder)
     observations = random_observations(agent)
-    actor, example = ExportedActor(agent.policy), torch.from_numpy(observations[:2])
-    write_pt2(actor, example, folder / "actor.pt2")
-    write_onnx(actor, example, folder / "actor.onnx")
-    answers = {
-        "actor.onnx": actions_by_onnx(folder / "actor.onnx", observations),
-        "actor.pt2": actions_by_pt2(folder / "actor.pt2", observations),
-    }
+    answers = _write_actor(agent, observations, folder)
     if sb3:
         tensors = load_file(source / "agent.safetensors")
         write_sb3(folder / "sb3.zip", tensors, agent.policy, run.config, agent.facts)
-        # Their networks have no place for a clip, so that they are compared where it does nothing.
+        # SB3's networks cannot clip, so they are compared within the clipping range.
         unclipped = random_observations(agent, within=CLIP)
         answers["sb3.zip"] = actions_by_sb3(folder / "sb3.zip", unclipped)
     files = {
@@ -102,14 +96,48 @@ def export_run(
     for file in (source / "agent.safetensors", source / "agent.json"):
         shutil.copyfile(file, folder / file.name)
     write_json(folder / "config.json", run.config.to_json() | {"out": None})
-    shape = (1, *agent.policy.observation_shape)
-    example_of = {"shape": shape, "env": run.config.env, "kind": observation_type(agent)}
-    write_atomically(folder / "infer.py", EXAMPLE.format(**example_of).encode())
-    write_json(folder / "export.json", _facts(run, agent, chosen, which, files))
+    _write_example(agent, run.config.env, folder)
+    write_json(
+        folder / "export.json", {"seed": chosen, "which": which} | _facts(agent, run.config.env, observations, files)
+    )
     if (run.path / "video.mp4").is_file():
         shutil.copyfile(run.path / "video.mp4", folder / "replay.mp4")
     write_atomically(folder / "README.md", model_card(run, agent, chosen, which, folder).encode())
     return Export(folder, files, agent.policy.normalizer is not None)
+
+
+def export_agent(agent: SavedAgent, env: str, sb3_zip: bytes, out: Path) -> Export:
+    """Export an agent that was trained by `td3.sb3`: it has no run directory, and a model of its own."""
+    require_onnx()
+    _prepare(out)
+    observations = random_observations(agent)
+    answers = _write_actor(agent, observations, out)
+    write_atomically(out / "sb3.zip", sb3_zip)
+    files = {name: _difference(agent, observations, actions) for name, actions in answers.items()}
+    unclipped = random_observations(agent, within=CLIP)
+    if agent.policy.normalizer is None:  # otherwise it is VecNormalize that normalizes, and not the model
+        files["sb3.zip"] = _difference(agent, unclipped, actions_by_sb3(out / "sb3.zip", unclipped))
+    _refuse_wrong(out, files)
+    _write_example(agent, env, out)
+    write_json(out / "export.json", _facts(agent, env, observations, files))
+    return Export(out, files, agent.policy.normalizer is not None)
+
+
+def _write_actor(agent: SavedAgent, observations: Array, folder: Path) -> dict[str, Array]:
+    """Write the actor in both formats, and return what each file answers."""
+    actor, example = ExportedActor(agent.policy), torch.from_numpy(observations[:2])
+    write_pt2(actor, example, folder / "actor.pt2")
+    write_onnx(actor, example, folder / "actor.onnx")
+    return {
+        "actor.onnx": actions_by_onnx(folder / "actor.onnx", observations),
+        "actor.pt2": actions_by_pt2(folder / "actor.pt2", observations),
+    }
+
+
+def _write_example(agent: SavedAgent, env: str, folder: Path) -> None:
+    shape = (1, *agent.policy.observation_shape)
+    text = EXAMPLE.format(shape=shape, env=env, kind=observation_type(agent))
+    write_atomically(folder / "infer.py", text.encode())
 
 
 def random_observations(agent: SavedAgent, within: float = np.inf) -> Array:
@@ -122,7 +150,7 @@ def random_observations(agent: SavedAgent, within: float = np.inf) -> Array:
     policy = agent.policy
     shape = policy.observation_shape
     if policy.encoder is not None:
-        return generator.integers(0, 256, (CHECKED_PICTURES, *shape), np.uint8)
+        return generator.integers(0, 256, (CHECKED_IMAGES, *shape), np.uint8)
     sizes = 10 ** generator.uniform(-1, 1, (CHECKED, *(1 for _ in shape)))
     numbers = sizes * generator.standard_normal((CHECKED, *shape))
     if policy.normalizer is not None:
@@ -138,12 +166,12 @@ OURS = (
 
 
 def _prepare(folder: Path) -> None:
-    """An empty folder, or one that an export may write again; what is not ours is never touched."""
+    """An empty folder, or one of an earlier export; other files are never touched."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()) and not (folder / "export.json").exists():
             raise RunError(f"{folder} holds other files: give another --out.")
-        for name in OURS:  # a file of an earlier export must not be taken for one of this
+        for name in OURS:  # files of an earlier export must not be mistaken for new ones
             (folder / name).unlink(missing_ok=True)
         write_json(folder / "export.json", {})
     except OSError as error:
@@ -158,27 +186,25 @@ def _difference(agent: SavedAgent, observations: Array, actions: Array) -> float
 
 def _refuse_wrong(folder: Path, files: dict[str, float]) -> None:
     for name, difference in files.items():
-        if not difference <= TOLERANCE:  # NaN is wrong as well
+        if not difference <= TOLERANCE:  # NaN is refused too
             (folder / name).unlink()
             raise RunError(
-                f"{folder / name} answered otherwise than the agent, by {difference:.1e} of half the action range, so "
+                f"{folder / name} differs from the agent by {difference:.1e} of half the action range, so "
                 "it was removed: try the versions of torch, onnx and onnxruntime that constraints.txt names."
             )
 
 
-def _facts(run: Run, agent: SavedAgent, seed: int, which: str, files: dict[str, float]) -> dict[str, Any]:
+def _facts(agent: SavedAgent, env: str, observations: Array, files: dict[str, float]) -> dict[str, Any]:
     policy = agent.policy
     return {
-        "env": run.config.env,
-        "seed": seed,
-        "which": which,
+        "env": env,
         "env_steps": agent.facts.get("env_steps"),
         "input": {"name": INPUT, "shape": ["batch", *policy.observation_shape], "type": observation_type(agent)},
         "output": {"name": "action", "shape": ["batch", *policy.action_shape], "type": "float32"},
         "normalizes_observations": policy.normalizer is not None,
         "action_low": policy.low.tolist(),
         "action_high": policy.high.tolist(),
-        "checked_on": f"{len(random_observations(agent))} random observations",
+        "checked_on": f"{len(observations)} random observations",
         "difference": files,
         "difference_is": "the largest of an action, as a share of half the action range",
         "versions": agent.facts.get("versions", {}),

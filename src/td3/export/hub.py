@@ -37,7 +37,7 @@ def _upload(api: Any, repo_id: str, private: bool, export: Export) -> str:
     try:
         address = api.create_repo(repo_id, private=private, exist_ok=True)
         api.upload_folder(repo_id=repo_id, folder_path=export.path, commit_message="Upload a TD3 agent")
-    # The hub's client raises errors of several HTTP libraries, and of the network: all mean that it did not arrive.
+    # The hub's client raises errors of several HTTP libraries and of the network: all mean that the upload failed.
     except Exception as error:
         first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise RunError(

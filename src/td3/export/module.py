@@ -1,4 +1,4 @@
-"""The actor as a PyTorch module that needs nothing beside it, written as `.pt2` and as ONNX."""
+"""The actor as a self-contained PyTorch module, written as `.pt2` and as ONNX."""
 
 import contextlib
 import importlib.util
@@ -137,20 +137,20 @@ def write_onnx(actor: ExportedActor, example: Tensor, path: Path) -> None:
 
 
 def require_onnx() -> None:
-    """Say which extra is missing, before anything is written."""
+    """Report a missing extra before anything is written."""
     if any(importlib.util.find_spec(name) is None for name in ("onnx", "onnxscript", "onnxruntime")):
         raise missing_extra("exporting an agent", "export")
 
 
 def actions_by_pt2(path: Path, observations: Array) -> Array:
-    """What the written program answers."""
+    """Actions of the written program."""
     with _quiet(), torch.no_grad():
         actions: Tensor = torch.export.load(path).module()(torch.from_numpy(observations))
     return actions.numpy()
 
 
 def actions_by_onnx(path: Path, observations: Array) -> Array:
-    """What the written model answers."""
+    """Actions of the written model."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
@@ -161,7 +161,7 @@ def actions_by_onnx(path: Path, observations: Array) -> Array:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """The exporters talk of their own inner life; what can go wrong is checked afterwards, on the files."""
+    """Silence the exporters' messages; the written files are checked afterwards."""
     logging.disable(logging.WARNING)
     try:
         with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):

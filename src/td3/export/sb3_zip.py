@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 
 class _Spaces(gym.Env[Any, Any]):
-    """Spaces and nothing else: a model is made for an environment, and this one is never stepped."""
+    """An environment with spaces only: a model needs one, and it is never stepped."""
 
     def __init__(self, observation_space: Any, action_space: Any) -> None:
         self.observation_space, self.action_space = observation_space, action_space
 
 
 def require_sb3() -> None:
-    """Say which extra is missing, before anything is written."""
+    """Report a missing extra before anything is written."""
     if importlib.util.find_spec("stable_baselines3") is None:
         raise missing_extra("writing a Stable-Baselines3 model", "sb3")
 
@@ -41,7 +41,7 @@ def require_sb3() -> None:
 def write_sb3(
     path: Path, tensors: Mapping[str, Array], policy: Policy, config: TrainConfig, facts: Mapping[str, Any]
 ) -> None:
-    """Write all six networks and the settings; the optimizers start afresh, as an agent on disk has none."""
+    """Write all six networks and the settings; optimizer state is empty, because a saved agent has none."""
     require_sb3()
     from stable_baselines3 import TD3
     from stable_baselines3.common.noise import NormalActionNoise
@@ -49,7 +49,7 @@ def write_sb3(
     settings = config.td3
     with contextlib.closing(make_environment(**config.env_arguments)) as environment:
         spaces = _Spaces(environment.observation_space, environment.action_space)
-    size = len(policy.low)
+    size, sizes = len(policy.low), {"pi": list(settings.actor_sizes), "qf": list(settings.critic_sizes)}
     model = TD3(
         "MlpPolicy",
         spaces,
@@ -64,7 +64,7 @@ def write_sb3(
         target_policy_noise=settings.target_policy_noise,
         target_noise_clip=settings.target_noise_clip,
         policy_kwargs={
-            "net_arch": {"pi": list(settings.actor_sizes), "qf": list(settings.critic_sizes)},
+            "net_arch": sizes["pi"] if sizes["pi"] == sizes["qf"] else sizes,
             "activation_fn": ACTIVATIONS[settings.activation],
             "optimizer_class": {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}[settings.optimizer],
         },
@@ -72,14 +72,14 @@ def write_sb3(
         **_schedule(settings),
     )
     _copy_weights(model, tensors, policy)
-    # The buffer itself is not part of the file; whoever goes on learning gets one of this size.
+    # The buffer is not part of the file; continued training creates one of this size.
     model.buffer_size = settings.buffer_size
     model.num_timesteps, model._n_updates = int(facts["env_steps"]), int(facts["updates"])
     model.save(path)
 
 
 def actions_by_sb3(path: Path, observations: Array) -> Array:
-    """What Stable-Baselines3 predicts with the written file."""
+    """Actions that Stable-Baselines3 predicts with the written file."""
     from stable_baselines3 import TD3
 
     # A buffer of one row: to predict, nothing is stored.
@@ -88,7 +88,7 @@ def actions_by_sb3(path: Path, observations: Array) -> Array:
 
 
 def _schedule(settings: TD3Config) -> dict[str, Any]:
-    """When to update, in their words; of the shares of an update that they cannot say, the nearest."""
+    """SB3's train_freq and gradient_steps; the nearest ratio that they can express."""
     if settings.train_freq == "episode":
         return {"train_freq": (1, "episode"), "gradient_steps": -1}
     if settings.utd_ratio >= 1:

@@ -1,7 +1,7 @@
 """What comes before the steps where a state is an image: a small convolutional network that turns it into features.
 
-Both critics read the same features and their loss alone trains the encoder; the actor reads them without a slope into
-it. The critics' targets and the actor's target read an encoder's target, which follows as theirs do (step 15).
+Both critics read the same features and their loss alone trains the encoder; the actor's gradient does not reach it. The
+critics' targets and the actor's target read an encoder's target, which follows as theirs do (step 15).
 """
 
 import math
@@ -65,7 +65,7 @@ class Encoder:
 
     def __call__(self, states: Shaped[Tensor, "member batch pixel"]) -> Float[Tensor, "member batch feature"]:
         """Features of states whose pixels are from 0 to 255, of whatever type."""
-        return self.of_pictures(self.images(states))
+        return self.of_images(self.images(states))
 
     def images(
         self, states: Shaped[Tensor, "member batch pixel"]
@@ -76,7 +76,7 @@ class Encoder:
         framed = states.view(*states.shape[:2], frames, *order)
         return (framed.movedim(-1, -3) if channels_last else framed).flatten(2, 3)
 
-    def of_pictures(
+    def of_images(
         self, images: Shaped[Tensor, "member batch channel height width"]
     ) -> Float[Tensor, "member batch feature"]:
         """Features of images; members have weights of their own, so it is one after another."""
@@ -106,7 +106,7 @@ class Encoder:
 def make_encoder_and_target(
     seeds: Sequence[int], plan: EncoderPlan, device: torch.device | str, dtype: torch.dtype
 ) -> tuple[Encoder, Encoder]:
-    """An encoder per seed, born as PyTorch's own layers are, and a target that starts as its exact copy."""
+    """An encoder per seed, initialized as PyTorch's own layers are, and a target that starts as its exact copy."""
     parameters = torch.empty(len(seeds), sum(plan.sizes), dtype=dtype)
     for own, seed in zip(parameters, seeds, strict=True):
         generator = torch.Generator().manual_seed(derive_seed(seed, "encoder"))
@@ -134,14 +134,14 @@ def encode(
     Images are first moved by a few random pixels, the frames of one state together (DrQ, arXiv 2004.13649): an
     encoder that sees every image in many places does not learn the few thousand it has by heart.
     """
-    images, next_pictures = encoder.images(state), encoder.images(next_state)
+    images, next_images = encoder.images(state), encoder.images(next_state)
     if most := encoder.plan.shift:
         shifts = random.shifts(state.shape[1], 2 * most)
         images = shifted(images, shifts[..., :2], most)
-        next_pictures = shifted(next_pictures, shifts[..., 2:], most)
+        next_images = shifted(next_images, shifts[..., 2:], most)
     with torch.no_grad():
-        next_features = encoder_target.of_pictures(next_pictures)
-    return encoder.of_pictures(images), next_features
+        next_features = encoder_target.of_images(next_images)
+    return encoder.of_images(images), next_features
 
 
 def shifted(

@@ -1,4 +1,4 @@
-"""What to type after a run has ended, chosen by what the run was and how it went."""
+"""Commands to suggest after a run, chosen by its settings and result."""
 
 from pathlib import Path
 
@@ -29,7 +29,7 @@ def next_steps(path: Path, config: TrainConfig, interrupted: bool, before: Array
 
 
 def renders(config: TrainConfig) -> bool:
-    """Whether the environment says that it can draw frames."""
+    """Whether the environment can render frames."""
     try:
         entry = gym.spec(config.env).entry_point
         creator = load_env_creator(entry) if isinstance(entry, str) else entry

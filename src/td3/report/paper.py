@@ -1,4 +1,4 @@
-"""What the paper measured, to hold a run against: arXiv 1802.09477, table 1 (TD3) and the table of its ablations.
+"""Results of the paper, for comparison: arXiv 1802.09477, table 1 (TD3) and the table of its ablations.
 
 Table 1: the highest mean over ten seeds at any evaluation of one million env steps, and one standard deviation over the
 seeds at that moment. Ablations: the mean over the last ten evaluations, same seeds.
@@ -11,7 +11,7 @@ STEPS = 1_000_000
 
 
 class Published(NamedTuple):
-    """The paper's figures for one task."""
+    """The paper's results for one task."""
 
     highest: float
     spread: float
@@ -30,22 +30,22 @@ PAPER = {
 
 
 def published(env: str) -> Published | None:
-    """The paper's figures for a task of Gymnasium's MuJoCo family, whatever its version."""
+    """The paper's results for a task of Gymnasium's MuJoCo family, whatever its version."""
     task, _, version = env.partition("-v")
     return PAPER.get(task) if version.isdigit() else None
 
 
 def engine_warning(env: str, versions: dict[str, str]) -> str:
-    """Why a run and the paper's table are not measured with the same stick."""
+    """Why a run and the paper's table are not directly comparable."""
     engine = f"mujoco {versions['mujoco']}" if "mujoco" in versions else "another engine"
     return (
         f"The paper used {ENGINE}; this run used {env} on {engine}. Engine and tasks have changed since (contacts, "
-        "integrators, rewards), so the band says where to look, not what must be reached."
+        "integrators, rewards), so the paper's result is an orientation, not a target."
     )
 
 
 def engines_differ(versions: list[dict[str, str]]) -> str | None:
-    """A warning where runs that are compared were made with different physics."""
+    """A warning if compared runs used different physics."""
     engines = sorted({found["mujoco"] for found in versions if "mujoco" in found}, key=_as_numbers)
     if len(engines) < 2:
         return None

@@ -1,4 +1,4 @@
-"""What a run wrote, read back as arrays and validated here, once: the one source of report, doctor and hints.
+"""Recorded files of a run, read as validated arrays: the only source of report, doctor and hints.
 
 Everything after `read_run` may rely on it: columns are there, numbers are within their ranges, texts are short and
 printable. A file that is missing is empty, as in a run of an earlier version; one that holds anything else than what
@@ -33,7 +33,7 @@ LONGEST_TEXT = 2_000
 
 
 class Frozen(NamedTuple):
-    """Where and why training of one seed stopped while the others went on."""
+    """Where and why training of one seed stopped while the others continued."""
 
     env_steps: int
     reason: str
@@ -60,7 +60,8 @@ class SeedRecords:
     @property
     def success_rate(self) -> float:
         """At the last evaluation; NaN where it is not known."""
-        return float(self.success_rates[-1]) if len(self.success_rates) else math.nan
+        rate = float(self.success_rates[-1]) if len(self.success_rates) else math.nan
+        return rate if math.isfinite(rate) else math.nan
 
 
 @dataclass(frozen=True)
@@ -74,31 +75,31 @@ class RunRecords:
     seeds: tuple[SeedRecords, ...]
     times: Table
     separate: tuple["RunRecords", ...] = ()
-    """The runs that this one is made of, where it is: each trained apart, with times of its own."""
+    """The runs that were combined into this one, if any: each trained separately, with its own times."""
 
     @property
     def runs(self) -> tuple["RunRecords", ...]:
-        """The runs that trained: itself, or those that it is made of."""
+        """The trained runs: itself, or those that were combined."""
         return self.separate or (self,)
 
     @property
     def name(self) -> str:
-        """What to call it: the directory's own name, whatever links led there."""
+        """The directory's name, with links resolved."""
         return self.path.resolve().name
 
     @property
     def whole_seeds(self) -> tuple[SeedRecords, ...]:
-        """The seeds that count: those that are not frozen; all of them where all are."""
+        """Active seeds: those that are not frozen, or all if all are frozen."""
         return tuple(seed for seed in self.seeds if seed.frozen is None) or self.seeds
 
     @property
     def all_frozen(self) -> bool:
-        """Whether no seed was trained to the end, so that there is no result to speak of."""
+        """Whether no seed was trained to the end, so that there is no result."""
         return all(seed.frozen is not None for seed in self.seeds)
 
     @property
     def curves(self) -> tuple[Array, Array]:
-        """Env steps `[evaluation]` that all seeds which count have, and their mean returns `[seed, evaluation]`."""
+        """Env steps `[evaluation]` that all active seeds have, and their mean returns `[seed, evaluation]`."""
         shared = shared_steps(seed.steps for seed in self.whole_seeds)
         return shared, np.stack([seed.curve[np.isin(seed.steps, shared)] for seed in self.whole_seeds])
 
@@ -127,9 +128,9 @@ class RunRecords:
 
     @property
     def notes(self) -> list[str]:
-        """What a reader of the curves must know: seeds that are frozen, or whose evaluations end early."""
+        """Notes on the curves: seeds that are frozen, or whose evaluations end early."""
         said = [
-            f"Seed {seed.seed} is frozen since env step {seed.frozen.env_steps:,} and is not counted: "
+            f"Seed {seed.seed} has been frozen since env step {seed.frozen.env_steps:,} and is not counted: "
             f"{seed.frozen.reason.rstrip('.')}."
             for seed in self.seeds
             if seed.frozen
@@ -146,7 +147,7 @@ class RunRecords:
 
     @property
     def env_steps(self) -> int:
-        """How far it has come."""
+        """Env steps so far."""
         return max(int(self.status.get("env_steps", 0)), int(self.curves[0][-1]))
 
     @property
@@ -156,7 +157,7 @@ class RunRecords:
 
     @property
     def device(self) -> str:
-        """Where it trained."""
+        """The device."""
         found = [str(r.times["device"][-1]) if len(r.times["device"]) else r.config.device for r in self.runs]
         return _joined(found)
 
@@ -172,7 +173,7 @@ def shared_steps(steps: Iterable[Array]) -> Array:
 
 
 def combine(path: Path, runs: Sequence[RunRecords]) -> RunRecords:
-    """Runs of one task and setting as one run of all their seeds; times stay those of the runs that took them."""
+    """Runs of one task and setting as one run of all their seeds; each run keeps its own times."""
     first, seeds = runs[0], tuple(seed for run in runs for seed in run.seeds)
     names = dict.fromkeys(name for run in runs for name in run.versions)
     versions = {name: _joined([run.versions.get(name, "none") for run in runs]) for name in names}
@@ -191,7 +192,7 @@ def _joined(texts: Sequence[str]) -> str:
 
 
 def read_run(path: Path | str) -> RunRecords:
-    """Everything that there is; what an older run did not write is empty."""
+    """All records of a run; tables that an older version did not write are empty."""
     run = Run(path)
     status = _read_status(run.path / "status.json", run.seeds)
     seeds = []
@@ -199,7 +200,7 @@ def read_run(path: Path | str) -> RunRecords:
         steps, returns = run.evaluations(seed)
         folder = run.folder(seed)
         tables = read_table(folder / "metrics.csv", _METRICS), read_table(folder / "diagnostics.csv", _DIAGNOSTICS)
-        rates = read_table(folder / "evaluations.csv", {"env_steps": _COUNT, "success_rate": _SHARE})["success_rate"]
+        rates = read_table(folder / "evaluations.csv", _EVALUATIONS)["success_rate"]
         seeds.append(SeedRecords(seed, steps, returns, *tables, status["frozen"].get(seed), rates))
     times = read_table(run.path / "times.csv", _TIMES)
     versions = _read_versions(run.path / "versions.json")
@@ -214,12 +215,12 @@ def _require_shared(records: RunRecords) -> None:
 
 
 class Wrong(ValueError):
-    """What a cell should have been."""
+    """A cell that cannot be read."""
 
 
 @dataclass(frozen=True)
 class _Number:
-    """A reader of numbers within a range; `undefined` lets NaN and infinity pass, which a diverged learner writes."""
+    """A reader of numbers within a range; `undefined` allows NaN and infinity, which a diverged run writes."""
 
     low: float
     high: float
@@ -242,11 +243,11 @@ class _Number:
         return self.low <= value <= self.high and (not self.whole or value.is_integer())
 
     def _is_undefined(self, value: float, text: str) -> bool:
-        # Digits that come to infinity are more than a float64 has room for, and nothing that training wrote.
+        # Digits beyond the range of float64 were not written by training.
         return self.undefined and not math.isfinite(value) and not any(map(str.isdigit, text))
 
     def column(self, cells: list[str]) -> Array | None:
-        """All cells at once, where each is a number within the range or NaN; every report reads thousands of them."""
+        """All cells at once, if each is a number within the range or NaN; a report reads thousands of them."""
         try:
             values = np.array([float(cell) for cell in cells])
         except ValueError:
@@ -262,7 +263,7 @@ def _text(text: str) -> str:
 
 
 def _histogram(text: str) -> Array:
-    """Counts, as diagnostics.csv holds them; an empty list where there are none."""
+    """Counts, as diagnostics.csv holds them; an empty list if there are none."""
     try:
         bars = json.loads(text)
     except (ValueError, RecursionError):
@@ -288,11 +289,12 @@ _DIAGNOSTICS: Columns = dict.fromkeys(DIAGNOSTICS, _SIZE) | {
     **dict.fromkeys(("saturation", "stuck", "actor_dead", "critic_dead"), _SHARE),
     **dict.fromkeys(("policy_actions", "played_actions"), _histogram),
 }
+_EVALUATIONS: Columns = {"env_steps": _COUNT, "success_rate": _SHARE}
 _TIMES: Columns = {"env_steps": _COUNT, **dict.fromkeys(PARTS, _SECONDS), "device": _text}
 
 
 def read_table(path: Path, columns: Columns) -> Table:
-    """These columns of a CSV file, all of one length: empty without the file, NaN where it lacks one.
+    """These columns of a CSV file, all of one length: empty without the file, NaN if a column is missing.
 
     A last line without an end is being written, and is not there yet. The header is row 1.
     """
@@ -377,7 +379,7 @@ def _read_versions(path: Path) -> dict[str, str]:
 
 
 def _read_status(path: Path, seeds: Sequence[int]) -> dict[str, Any]:
-    """The fields that are read again; others are ignored. `frozen` is by seed, and empty where there is none."""
+    """The fields that are used; others are ignored. `frozen` is by seed."""
     values = _read_object(path)
     kinds = {"status": str, "reason": str, "env_steps": int, "seconds": float, "saving_seconds": float}
     known: dict[str, Any] = {name: _field(path, name, values[name], kinds[name]) for name in kinds if name in values}

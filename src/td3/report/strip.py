@@ -1,4 +1,4 @@
-"""What a film shows besides the picture: a strip of reward and Q under it, a line of text, several pictures as one."""
+"""Parts of a video: a strip with reward and Q-values below the frame, a line of text, frames in a grid."""
 
 import math
 from collections import deque
@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Picture = NDArray[Any]
+Image = NDArray[Any]
 WINDOW = 150
-"""Env steps that the strip shows, the newest."""
+"""Newest env steps that the strip shows."""
 STRIP, LABEL, GAP = 56, 22, 4
-"""Height of the strip and of a line of text, and room between the pictures of a grid, in pixels."""
+"""Height of the strip and of a line of text, and gap between the frames of a grid, in pixels."""
 PAPER, INK, SOFT, REWARD, VALUE = (21, 23, 26), (230, 232, 235), (163, 170, 180), (255, 159, 67), (79, 176, 238)
 
 
 class Strip:
-    """Keeps the newest rewards and Q-values of one episode, and draws them."""
+    """Records the newest rewards and Q-values of one episode, and draws them."""
 
     def __init__(self) -> None:
         self.spans: dict[str, tuple[float, float]] = {}
@@ -26,7 +26,7 @@ class Strip:
         self.clear()
 
     def expect(self, rewards: Sequence[float], values: Sequence[float], gamma: float) -> None:
-        """Fix the scales by an episode played before, and keep the discounted return observed after each step."""
+        """Set the scales from an episode played before, and store the observed discounted return of each step."""
         self._after = discounted(rewards, gamma)
         self.spans["reward"] = _span(rewards, self.spans.get("reward"))
         if values:
@@ -50,8 +50,8 @@ class Strip:
                 self._observed.append(self._after[self._steps])
         self._steps += 1
 
-    def under(self, image: Picture, label: str = "") -> Picture:
-        """The picture with the strip below it, and with a line of text above it if one is given."""
+    def under(self, image: Image, label: str = "") -> Image:
+        """The frame with the strip below it, and with a line of text above it if one is given."""
         from PIL import Image, ImageDraw
 
         width = image.shape[1]
@@ -62,7 +62,7 @@ class Strip:
         for place, (name, numbers, color) in enumerate(parts):
             left, right = round(place * share) + 8, round((place + 1) * share) - 8
             newest = short_number(numbers[-1]) if numbers else ""
-            if name == "Q" and self._observed:  # what critic 1 predicts, and what then came in, on one scale
+            if name == "Q" and self._observed:  # critic 1's Q-value and the observed return, on one scale
                 newest = f"{newest} / {short_number(self._observed[-1])}"
                 name = "Q / return" if share > 150 else name
                 _sparkline(draw, self._observed, (left, 22, right, STRIP - 6), SOFT, self.spans.get("Q"))
@@ -109,8 +109,8 @@ def _sparkline(
     )
 
 
-def text_line(text: str, width: int) -> Picture:
-    """A dark line with text, as wide as the picture below it."""
+def text_line(text: str, width: int) -> Image:
+    """A dark line with text, as wide as the frame below it."""
     from PIL import Image, ImageDraw
 
     line = Image.new("RGB", (width, LABEL), PAPER)
@@ -119,12 +119,12 @@ def text_line(text: str, width: int) -> Picture:
 
 
 def grid_columns(count: int) -> int:
-    """Up to three side by side, more in a grid that is as square as it goes."""
+    """Columns of a grid: up to three in a row, more in a grid that is nearly square."""
     return count if count <= 3 else math.ceil(math.sqrt(count))
 
 
-def tiled(images: Sequence[Picture]) -> Picture:
-    """Pictures of one size in a grid; a last row that is not full is centered."""
+def tiled(images: Sequence[Image]) -> Image:
+    """Frames of one size in a grid; an incomplete last row is centered."""
     columns = grid_columns(len(images))
     rows = math.ceil(len(images) / columns)
     high, wide = images[0].shape[:2]
@@ -139,8 +139,8 @@ def tiled(images: Sequence[Picture]) -> Picture:
     return grid
 
 
-def curve_beside(image: Picture, steps: Sequence[float], returns: Sequence[float], now: float) -> Picture:
-    """The picture with the learning curve to its right, and a mark where the shown agent stands on it."""
+def with_curve(image: Image, steps: Sequence[float], returns: Sequence[float], now: float) -> Image:
+    """The frame with the learning curve to its right, and a mark at the shown agent."""
     from PIL import Image, ImageDraw
 
     height, width = image.shape[0], max(160, image.shape[1] * 3 // 4)
@@ -165,8 +165,8 @@ def curve_beside(image: Picture, steps: Sequence[float], returns: Sequence[float
     return np.concatenate((image, np.asarray(panel)), 1)
 
 
-def narrowed(image: Picture, width: int) -> Picture:
-    """The picture no wider than this, its sides even, as video wants them."""
+def narrowed(image: Image, width: int) -> Image:
+    """The frame with at most this width and even sides, as video codecs require."""
     from PIL import Image
 
     scale = min(1.0, width / image.shape[1])
@@ -176,8 +176,8 @@ def narrowed(image: Picture, width: int) -> Picture:
     return np.asarray(Image.fromarray(np.ascontiguousarray(image)).resize(size, Image.Resampling.LANCZOS))
 
 
-def dimmed(image: Picture) -> Picture:
-    """Darker: its episode is over."""
+def dimmed(image: Image) -> Image:
+    """Dimmed: its episode has ended."""
     return (image * 0.45).astype(np.uint8)
 
 
@@ -189,5 +189,5 @@ def _font(size: int) -> Any:
 
 
 def short_number(value: float) -> str:
-    """As many digits as can be read in passing; never minus nothing."""
+    """A number with few digits; never -0."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value + 0.0 if abs(value) >= 0.005 else 0.0:.2f}"

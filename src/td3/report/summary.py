@@ -210,7 +210,7 @@ def describe_pair(pair: Pair) -> str:
         + f" at {_where(pair.steps)}, probability of improvement {found.probability:.2f}"
     )
     ended = [(records.path, int(records.curves[0][-1])) for records in (pair.run, pair.reference)]
-    further = "".join(f" {path} goes on to {last:,}." for path, last in ended if last > pair.steps[-1])
+    further = "".join(f" {path} continues to {last:,}." for path, last in ended if last > pair.steps[-1])
     if found.verdict == "too_few_seeds":
         return f"{numbers}; {too_few_seeds(found)}.{further}"
     return f"{VERDICTS[found.verdict]}; {numbers}, margin {found.margin:,.1f}.{further}"

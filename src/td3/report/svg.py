@@ -1,6 +1,6 @@
-"""Small charts as SVG text: lines with bands, histograms, one stacked bar. They follow the page's ink, light or dark.
+"""Small charts as SVG text: lines with bands, histograms, one stacked bar. They use the page's colors, light or dark.
 
-Drawn here and not by a plotting library, because every run writes its report, every minute, on machines that have none.
+Drawn here and not by a plotting library, because every run updates its report, also without one installed.
 """
 
 import math
@@ -14,14 +14,14 @@ from td3.policy import Array
 
 WIDTH, HEIGHT = 400, 250
 LEFT, RIGHT, TOP, BOTTOM = 56, 14, 14, 40
-"""Room around the drawing for ticks and labels, in the chart's own units; text is 13 of them high."""
+"""Margins for ticks and labels, in the chart's units; text is 13 units high."""
 MOST_POINTS = 240
-"""A line has no more points than this: the eye sees no more at this size."""
+"""Maximum points of a line; more would not be visible."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """One curve, with a band around it where `low` and `high` are given; `color` is CSS."""
+    """One curve, with a band if `low` and `high` are given; `color` is CSS."""
 
     x: Array
     y: Array
@@ -35,7 +35,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Level:
-    """A horizontal line across the chart, with a band of so much on either side."""
+    """A horizontal line across the chart, with a band of `spread` on either side."""
 
     y: float
     color: str
@@ -44,7 +44,7 @@ class Level:
 
 @dataclass
 class Chart:
-    """What is drawn and how the axes are named."""
+    """The content and the axes of a chart."""
 
     title: str
     x_label: str = "env steps"
@@ -130,7 +130,7 @@ def _drawn(line: Line, across: Callable[[Array], Array], upward: Callable[[Array
 def bars(
     groups: Sequence[tuple[Array, str]], title: str, x_label: str, ends: tuple[str, str], height: int = 200
 ) -> str:
-    """Histograms over one another as outlines with a wash, each as shares of its own sum."""
+    """Overlaid histograms, each as shares of its own sum."""
     shares = [(counts / max(counts.sum(), 1), color) for counts, color in groups if len(counts)]
     top = max([float(share.max()) for share, _ in shares], default=1.0) or 1.0
     down = height - BOTTOM
@@ -165,7 +165,7 @@ def stacked(shares: Sequence[tuple[float, str]], title: str) -> str:
 
 
 def ticks(low: float, high: float, about: int = 4) -> list[float]:
-    """Round numbers within the span, about so many."""
+    """Round numbers within the span, about as many as asked for."""
     raw = (high - low) / about
     if not (math.isfinite(raw) and raw > 0):
         return [low]
@@ -175,9 +175,9 @@ def ticks(low: float, high: float, about: int = 4) -> list[float]:
     return [round(step * number, 12) for number in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
-def short(value: float, beside: float = 0.0) -> str:
-    """A number in the few letters that an axis has room for, in the unit that the largest one `beside` it has."""
-    size = max(abs(value), abs(beside))
+def short(value: float, largest: float = 0.0) -> str:
+    """A short number for an axis, in the unit of the largest one on that axis."""
+    size = max(abs(value), abs(largest))
     if value == 0:
         return "0"
     if size >= 1e6:
@@ -225,7 +225,7 @@ def _padded(span: tuple[float, float]) -> tuple[float, float]:
 
 
 def _powers(low: float, high: float) -> list[float]:
-    """Ticks of a logarithmic axis, as exponents: powers of ten, or their halves and fifths where those are too few."""
+    """Ticks of a logarithmic axis, as exponents: powers of ten, or their halves and fifths if those are too few."""
     whole = [float(power) for power in range(math.ceil(low), math.floor(high) + 1)]
     if len(whole) > 1:
         return whole[:: max(1, math.ceil(len(whole) / 5))]

@@ -9,7 +9,7 @@ import numpy as np
 from td3.errors import ConfigError, RunError
 from td3.policy import Policy
 from td3.report.stage import Player, saved_critic
-from td3.report.strip import curve_beside, dimmed, grid_columns, narrowed, tiled
+from td3.report.strip import dimmed, grid_columns, narrowed, tiled, with_curve
 from td3.report.video_file import VideoWriter
 from td3.run.agent_file import load_agent
 from td3.run.directory import Run
@@ -110,7 +110,7 @@ def record_learning(
             stage.reset(seed)
             for _ in range(frames_each):
                 image = stage.image(with_strip=True)
-                writer.show(image if curve is None else curve_beside(image, *curve, float(player.env_steps)))
+                writer.show(image if curve is None else with_curve(image, *curve, float(player.env_steps)))
                 for _ in range(writer.every):
                     if stage.ended:
                         episode += 1

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 FORMAT = "td3-agent"
 VERSION, NORMALIZED_VERSION, ACTIVATION_VERSION = 1, 2, 3
-"""What reads the first only does not know of normalized observations, and would act on raw ones; what reads the first
-two only does not know of other activations than ReLU."""
+"""Readers of format 1 do not know normalized observations and would act on raw ones; readers of formats 1 and 2 do not
+know activations other than ReLU."""
 LARGEST_JSON, LARGEST_AGENT = 1 << 20, 1 << 28
-"""Bytes beyond which a file is not looked at: networks of 3,000 units a layer are smaller."""
+"""Larger files (in bytes) are not read: networks with 3,000 units per layer are smaller."""
 LARGEST_PICTURES = 1 << 22
 """Numbers of an observation of images: 16 frames of 256 x 256 pixels in four channels."""
 REPLACES = "replaces"
@@ -35,7 +35,7 @@ REPLACES = "replaces"
 
 
 class SavedAgent(NamedTuple):
-    """An agent read from disk: its policy, and what was written beside it."""
+    """An agent read from disk: its policy, and the facts saved with it."""
 
     policy: Policy
     facts: dict[str, Any]
@@ -137,7 +137,9 @@ def load_agent(folder: Path) -> SavedAgent:
             raise ValueError("the networks do not fit the spaces")
         if not len(low) == len(high) == widths[1]:
             raise ValueError("the networks do not fit the spaces")
-        is_normalized = facts["version"] == NORMALIZED_VERSION or "observation.mean" in tensors
+        is_normalized = facts["version"] == NORMALIZED_VERSION or (
+            facts["version"] == ACTIVATION_VERSION and "observation.mean" in tensors
+        )
         normalizer = _normalizer(tensors, widths[0]) if is_normalized else None
         shapes = observation_shape, action_shape
         policy = Policy(layers, low, high, *shapes, normalizer, encoder, facts.get("activation", "relu"))
@@ -148,7 +150,7 @@ def load_agent(folder: Path) -> SavedAgent:
 
 
 def _read_pair(folder: Path) -> tuple[dict[str, Any], bytes]:
-    """The facts about the tensors that are there, and their file; raises `AgentFileError` where none describe them."""
+    """The facts about the tensors that are there, and their file; raises `AgentFileError` if none describe them."""
     for _ in range(2):  # the second time for an agent that was replaced between the two reads
         described = _read_facts(folder / "agent.json")
         try:
@@ -165,7 +167,7 @@ def _read_pair(folder: Path) -> tuple[dict[str, Any], bytes]:
 
 
 def _check_facts(facts: Mapping[str, Any]) -> None:
-    """Raise ValueError if a fact that commands print or count with is not what it should be."""
+    """Raise ValueError if a fact that commands use has the wrong type."""
     for name in ("seed", "env_steps", "updates"):
         if type(facts.get(name, 0)) is not int or not 0 <= facts.get(name, 0) < 1 << 62:
             raise ValueError(f"{name} is not a whole number of at least 0")
@@ -198,7 +200,7 @@ def _normalizer(tensors: Mapping[str, Array], size: int) -> tuple[Array, Array]:
 def _encoder(
     tensors: Mapping[str, Array], facts: Mapping[str, Any], observation_shape: tuple[int, ...]
 ) -> NumpyEncoder | None:
-    """What reads an agent's images; None where it was trained on vectors."""
+    """The image encoder of an agent; None if it was trained on vectors."""
     if not facts.get("frames"):
         return None
     (frames,), strides = _shape([facts["frames"]]), _shape(facts["strides"])

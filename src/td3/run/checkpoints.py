@@ -1,4 +1,4 @@
-"""Checkpoints of a whole run, from which it goes on bit for bit after being killed at any moment.
+"""Checkpoints of a whole run, for bit-exact resume after being killed at any moment.
 
 checkpoints/
   000000050000/  manifest.json  state.safetensors      one checkpoint; the newest two are kept
@@ -65,7 +65,7 @@ class Shard(NamedTuple):
 
 
 class Checkpoint(NamedTuple):
-    """A checkpoint that is whole, as far as its manifest and state go; the buffer is read shard by shard."""
+    """A checkpoint with valid manifest and state; the buffer is read shard by shard."""
 
     env_steps: int
     facts: dict[str, Any]
@@ -83,7 +83,7 @@ class Checkpoint(NamedTuple):
             yield first, chunk["rows"]
 
     def chunks(self) -> Iterator[tuple[int, dict[str, Array]]]:
-        """The same with all that a buffer of images keeps beside its rows."""
+        """The same with the additional arrays of an image buffer."""
         for shard in self.shards:
             if outside(self.folder / "replay_buffer" / shard.name, self.folder.parent):
                 raise ValueError(f"{shard.name} is a link out of the run")
@@ -105,11 +105,11 @@ class Checkpoints:
     def save(
         self, env_steps: int, facts: Mapping[str, Any], tensors: Mapping[str, Array], buffer: "ReplayBuffer"
     ) -> None:
-        """Write a checkpoint; on an OSError the ones before it stay as they were."""
+        """Write a checkpoint; on an OSError the earlier ones are unchanged."""
         (self.folder / "replay_buffer").mkdir(parents=True, exist_ok=True)
         self._write_new_rows(buffer)
         part = self.folder / ".part"
-        remove_folder(part)  # a save that was killed
+        remove_folder(part)  # left by a killed save
         part.mkdir()
         state = write_atomically(part / "state.safetensors", save_tensors(_contiguous(tensors)))
         body = {
@@ -127,7 +127,7 @@ class Checkpoints:
         self._remove_what_is_over()
 
     def newest(self) -> tuple[Checkpoint | None, list[str]]:
-        """The newest checkpoint whose manifest and state are whole, and a sentence on each newer one that is not."""
+        """The newest checkpoint with valid manifest and state, and a message about each newer one that is damaged."""
         return self._first_whole(self._names())
 
     def has(self, env_steps: int) -> bool:
@@ -139,14 +139,14 @@ class Checkpoints:
         return self._first_whole([name for name in self._names() if int(name) < checkpoint.env_steps])
 
     def continue_from(self, checkpoint: Checkpoint) -> None:
-        """New rows follow those of this checkpoint; newer checkpoints, which were refused, make room."""
+        """Continue after this checkpoint; newer ones, which were refused, are removed."""
         self._shards = checkpoint.shards
         for name in self._names():
             if int(name) > checkpoint.env_steps:
                 remove_folder(self.folder / name)
 
     def start_new(self) -> None:
-        """Forget everything."""
+        """Remove all checkpoints."""
         for name in self._names():
             remove_folder(self.folder / name)
         remove_folder(self.folder / "replay_buffer")
@@ -200,7 +200,7 @@ class Checkpoints:
         self._shards = tuple(kept)
 
     def _remove_what_is_over(self) -> None:
-        """Old checkpoints, and shards that none of the kept ones needs; failing to is no harm."""
+        """Old checkpoints, and shards that none of the kept ones needs; an error is ignored."""
         for name in self._names()[KEPT:]:
             remove_folder(self.folder / name)  # its manifest first: a checkpoint without it is none
         needed = {shard.name for shard in self._shards}
@@ -212,7 +212,7 @@ class Checkpoints:
 
 
 def fill_buffer(buffer: "ReplayBuffer", checkpoint: Checkpoint, added: int) -> None:
-    """Put a checkpoint's transitions where they were in the ring; raises ValueError if any is missing or damaged."""
+    """Load a checkpoint's transitions into the ring buffer; raises ValueError if any is missing or damaged."""
     import torch
 
     buffer.set_cursor_(added, checkpoint.named("buffer."))

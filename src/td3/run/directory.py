@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import td3.collect.collector  # only to write: a run is read without PyTorch
 
 LARGEST_JSON, LARGEST_NPZ, LARGEST_TABLE = 1 << 20, 1 << 25, 1 << 28
-"""Bytes beyond which a file is not looked at."""
+"""Larger files (in bytes) are not read."""
 LARGEST_STEP, LARGEST_RETURN = 2**53, 1e100
 """No run has more env steps; returns up to this can be squared and added up."""
 METRICS = (
@@ -48,11 +48,11 @@ DIAGNOSTICS = (
 
 
 PARTS = ("env", "act", "update", "store", "evaluate", "save", "other")
-"""What the time of a run is booked on: columns of times.csv."""
+"""Parts of the training loop whose time is recorded: columns of times.csv."""
 
 
 def new_directory(config: TrainConfig) -> Path:
-    """Where a new run goes; refuses a directory that holds a run or that cannot be written."""
+    """The directory of a new run; one that holds a run or cannot be written is refused."""
     if config.out is not None and config.out.absolute() == config.out.absolute().parent:
         raise RunError(f"{config.out} is no folder for a run: give a folder of its own as --out.")
     path = config.out or Path("runs") / config.env.replace("/", "_").replace(":", "_")
@@ -68,7 +68,7 @@ def new_directory(config: TrainConfig) -> Path:
         raise RunError(f"{path} cannot be written ({error.strerror}): give another --out.") from None
     if config.out is None:
         latest = path.parent / "latest"
-        # A convenience: not every file system has links, and another run may be making the same one.
+        # Optional: not every file system has links, and another run may be creating the same one.
         with contextlib.suppress(OSError):
             if latest.is_symlink():
                 latest.unlink()
@@ -83,7 +83,7 @@ def require_no_run(path: Path) -> None:
 
 
 def _dated_folder(parent: Path) -> Path:
-    """A new folder named after the date and time; of several starts in one second, each gets its own."""
+    """A new folder named after date and time, unique even for several starts in one second."""
     parent.mkdir(parents=True, exist_ok=True)
     stamp = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
     for name in (stamp, *(f"{stamp}_{number}" for number in range(2, 10_000))):
@@ -94,8 +94,8 @@ def _dated_folder(parent: Path) -> Path:
 
 
 def versions() -> dict[str, str]:
-    """What the results depend on besides the configuration; the physics engine changes the tasks."""
-    from td3.backends.choose import choose_backend  # here: it brings PyTorch, for which reading a run need not wait
+    """Versions that affect the results; the physics engine changes the tasks."""
+    from td3.backends.choose import choose_backend  # here: it imports PyTorch, which reading a run does not need
 
     kernels = "C" if choose_backend("cpu").slower_because is None else "PyTorch"
     found = {"python": platform.python_version(), "machine": platform.machine(), "kernels": kernels}
@@ -143,7 +143,7 @@ class MemberWriter:
         self._row("metrics.csv", [_plain(row[name]) for name in METRICS])
 
     def diagnostics(self, row: Mapping[str, Any]) -> None:
-        """One row of how the learner looks from inside."""
+        """One row of diagnostics."""
         self._row("diagnostics.csv", [_plain(row[name]) for name in DIAGNOSTICS])
 
     def episode(self, episode: "td3.collect.collector.Episode") -> None:
@@ -173,19 +173,19 @@ class MemberWriter:
         return {name: np.array(column) for name, column in zip(names, columns, strict=False)}
 
     def restore_history(self, history: Mapping[str, Array]) -> None:
-        """Take up the evaluations of an earlier writer."""
+        """Continue the evaluations of an earlier writer."""
         if history:
             columns = (history[name] for name in ("returns", "lengths", "successes"))
             self._history = list(zip(history["env_steps"].tolist(), *columns, strict=True))
             self._write_history()
 
     def flush(self) -> None:
-        """Hand all rows to the operating system."""
+        """Flush all rows to the operating system."""
         for file in self._files.values():
             file.flush()
 
     def position(self) -> dict[str, int]:
-        """How many bytes of each file are written, after these are safely on disk."""
+        """Bytes of each file, after they have been synced to disk."""
         self.flush()
         for file in self._files.values():
             os.fsync(file.fileno())
@@ -212,7 +212,7 @@ class MemberWriter:
 
 
 def check_position(folder: Path, position: Mapping[str, int]) -> None:
-    """Raise ValueError if rows that were written are no longer there."""
+    """Raise ValueError if rows that were written are missing."""
     for name in MemberWriter.FILES:
         size = (folder / name).stat().st_size if (folder / name).is_file() else -1
         if size < position[name]:
@@ -221,7 +221,7 @@ def check_position(folder: Path, position: Mapping[str, int]) -> None:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Only one process at a time may write a run; the lock goes with the process, however that ends."""
+    """Lock a run for writing by one process; the lock is released when the process ends."""
     try:
         import fcntl
     except ImportError:  # not on Windows
@@ -244,12 +244,12 @@ def _plain(value: Any) -> Any:
 
 
 def write_json(path: Path, values: Mapping[str, Any]) -> None:
-    """A small file of facts."""
+    """Write a small JSON file."""
     write_atomically(path, json.dumps(values, indent=2).encode())
 
 
 def write_facts(path: Path, values: Mapping[str, Any]) -> None:
-    """The same before anything is trained: raises RunError where it cannot be written."""
+    """The same before training; raises RunError if it cannot be written."""
     try:
         write_json(path, values)
     except OSError as error:
@@ -257,7 +257,7 @@ def write_facts(path: Path, values: Mapping[str, Any]) -> None:
 
 
 def read_facts(path: Path) -> dict[str, Any]:
-    """What a small file of facts says, such as status.json or an agent's; nothing where it cannot be read."""
+    """The content of a small JSON file such as status.json; empty if it cannot be read."""
     try:
         found = read_json(path, LARGEST_JSON)
     except (OSError, ValueError):
@@ -266,7 +266,7 @@ def read_facts(path: Path) -> dict[str, Any]:
 
 
 class Run:
-    """A run directory, to be read."""
+    """Read access to a run directory."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
@@ -287,7 +287,7 @@ class Run:
             raise ConfigError(f"{self.path / 'config.json'} cannot be used: {error}") from None
 
     def env_arguments(self, trust: bool, command: str) -> dict[str, Any]:
-        """What `make_environment` is called with; `command` is what was typed, for the sentence that refuses."""
+        """Arguments of `make_environment`; `command` is the command line for the error message."""
         require_trust(self.config, self.path, trust, command)
         return self.config.env_arguments
 
@@ -313,7 +313,7 @@ class Run:
 
     @property
     def active_seeds(self) -> tuple[int, ...]:
-        """The seeds that were not frozen: what a mean over seeds covers."""
+        """The seeds that were not frozen; means over seeds cover these."""
         return tuple(seed for seed in self.seeds if seed not in self.frozen) or self.seeds
 
     def folder(self, seed: int) -> Path:
@@ -349,7 +349,7 @@ class Run:
         return max(self.active_seeds, key=lambda seed: float(self.evaluations(seed)[1][-1].mean()))
 
     def agent(self, seed: int | None = None, which: str = "best") -> SavedAgent:
-        """A saved agent: of one seed (by default the best one), as it was at its best or at the end."""
+        """A saved agent of one seed (by default the best one), at its best evaluation or at the end of training."""
         if which not in ("best", "last"):
             raise RunError(f"an agent is kept as it was at its best or at the last step; {which!r} is neither.")
         chosen = self.best_seed() if seed is None else seed
@@ -363,12 +363,12 @@ class Run:
         return load_agent(self.folder(chosen) / which)
 
     def __repr__(self) -> str:
-        """Where it is and what it trained."""
+        """Path, environment and seeds."""
         return f"Run({str(self.path)!r}, env={self.config.env!r}, seeds={list(self.seeds)})"
 
 
 def require_trust(config: TrainConfig, path: Path, trust: bool, command: str) -> None:
-    """Refuse an environment whose name has a run import a module, unless its code is trusted."""
+    """Refuse to import the module in an environment's name, unless the run is trusted."""
     module, names_module, _ = config.env.partition(":")
     if names_module and not trust:
         raise RunError(
@@ -387,7 +387,7 @@ def require_trusted_steps(config: TrainConfig, path: Path, trust: bool) -> None:
 
 
 def _read_array(archive: zipfile.ZipFile, name: str) -> Array:
-    """An array of numbers from an archive; raises ValueError where what it says of its size is not its size."""
+    """A numeric array from an archive; raises ValueError if its header does not match its size."""
     info = archive.getinfo(f"{name}.npy")
     with archive.open(info) as file:
         if np.lib.format.read_magic(file) != (1, 0):
@@ -404,7 +404,7 @@ def _listed(seeds: Sequence[int]) -> str:
 
 
 def load(path: Path | str, seed: int | None = None, which: str = "best") -> SavedAgent:
-    """The agent in a run directory, or in an agent's own folder."""
+    """The agent in a run directory or in an agent's folder."""
     folder = Path(path)
     if (folder / "agent.json").exists():
         return load_agent(folder)

@@ -1,10 +1,12 @@
-"""The names that Stable-Baselines3 users type, on this package's engine: `from td3.sb3 import TD3`.
+"""Stable-Baselines3's TD3 with this package's engine: change the import to `from td3.sb3 import TD3`."""
 
-Works with Stable-Baselines3 beside it (its environments, noises, callbacks and loggers are accepted) and without it.
-"""
+import importlib.util
 
-from td3.sb3.environments import DummyVecEnv
+from td3.errors import missing_extra
+
+if importlib.util.find_spec("stable_baselines3") is None:
+    raise missing_extra("td3.sb3", "sb3")
+
 from td3.sb3.model import TD3
-from td3.sb3.noise import NormalActionNoise, OrnsteinUhlenbeckActionNoise
 
-__all__ = ["TD3", "DummyVecEnv", "NormalActionNoise", "OrnsteinUhlenbeckActionNoise"]
+__all__ = ["TD3"]

@@ -4,7 +4,6 @@ One order of events, whatever the engine: the action comes from the actor as the
 environments do it, the update draws from the buffer as it was before that step.
 """
 
-import contextlib
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,25 +12,23 @@ from typing import Any
 import gymnasium as gym
 import torch
 
-from td3.algorithm import NormalizedReplayBuffer
 from td3.algorithm.replacing import Replacement
 from td3.callbacks.base import CallbackList
 from td3.collect import RayCollector
-from td3.collect.collector import Collector, Episode
+from td3.collect.collector import Episode
 from td3.config import TrainConfig
 from td3.diagnostics import TimeBudget
-from td3.engine import acting_policy, make_engine
+from td3.engine import acting_policy
 from td3.environments import TaskSpaces
 from td3.errors import EnvironmentFault
 from td3.policy import Array
-from td3.resources import available_threads
 from td3.run.checkpoints import Checkpoint
 from td3.run.directory import versions
 from td3.signals import StopSignals
 from td3.training.failures import diagnosis, reason_of, with_resume_hint
-from td3.training.setup import make_agent, make_buffer
+from td3.training.parts import open_parts
+from td3.training.schedule import updates_due_for_episodes, updates_due_for_steps
 from td3.training.state import arrays_of, facts_of, restore
-from td3.training.workers import make_evaluator, make_vector_envs
 
 
 class Trainer:
@@ -49,30 +46,13 @@ class Trainer:
     ) -> None:
         self.config, self.spaces = config, spaces
         self.versions = versions()  # looked up once: it takes milliseconds
-        settings, seeds = config.td3, config.member_seeds
-        self.agent = make_agent(config, spaces, device, replacements)
-        self.buffer = make_buffer(len(seeds), buffer_size, spaces, device, in_host_ram)
-        if self.agent.normalizer is not None:
-            self.buffer = NormalizedReplayBuffer(self.buffer, self.agent.normalizer)
-        self.placement = f"{self.buffer.rows.device}" + (", replay buffer in the host's RAM" if in_host_ram else "")
-        threads = config.threads or available_threads()
-        bounds = (spaces.action_low, spaces.action_high)
+        parts = open_parts(config, spaces, make, device, buffer_size, in_host_ram, replacements)
+        self.agent, self.buffer, self.engine, self.evaluator, self.collecting, self.placement, self._opened = parts
         self.remote: RayCollector | None = None
-        with contextlib.ExitStack() as made:  # where a part cannot be had, those before it are closed
-            self.engine = make_engine(self.agent, self.buffer, config, threads)
-            made.enter_context(contextlib.closing(self.engine))
-            if config.workers == "ray":
-                self.evaluator = make_evaluator(make, config, threads, device)
-                made.enter_context(contextlib.closing(self.evaluator))
-                self.remote = made.enter_context(contextlib.closing(RayCollector(config, spaces, make)))
-            else:
-                environments, self.evaluator, worker_backend = make_vector_envs(make, config, threads, device)
-                made.enter_context(contextlib.closing(self.evaluator))
-                made.enter_context(contextlib.closing(environments))
-                if worker_backend.kind != "none":
-                    self.placement += f", {worker_backend}"
-                self.collector = Collector(environments, seeds, *bounds, settings.exploration_noise)
-            self._made = made.pop_all()
+        if isinstance(self.collecting, RayCollector):
+            self.remote = self.collecting
+        else:
+            self.collector = self.collecting
         self.env_steps = self._steps_before = self.first_step = 0
         self.resumed, self.status, self.reason, self.stop_reason = False, "running", "", ""
         self.seconds_before, self._begun = 0.0, time.monotonic()
@@ -139,7 +119,7 @@ class Trainer:
         self.engine.store(rows)
         lap("store")
         self.env_steps += rows.shape[1]
-        self.engine.update(self._updates_due_for_episodes(episodes))
+        self.engine.update(updates_due_for_episodes(self.config.td3, episodes, self.agent.members))
         self._freeze_failed()
         lap("update")
         for episode in episodes:
@@ -157,7 +137,7 @@ class Trainer:
         if not warm_up:
             self.engine.act_async(self.collector.member_states)
         lap("act")
-        owed = self._updates_due_for_steps(before + self.collector.envs_per_member)
+        owed = self._updates_due(before + self.collector.envs_per_member)
         if self.engine.asynchronous:
             # A GPU's update begins when the actions are on their way, and runs on while the environments step.
             self.engine.update(owed)
@@ -178,7 +158,7 @@ class Trainer:
         lap = self.time.lap
         remote.send(int(self.agent.updates.max()), lambda: acting_policy(self.agent))
         lap("act")
-        self.engine.update(self._updates_due_for_steps(self.env_steps + remote.envs_per_member))
+        self.engine.update(self._updates_due(self.env_steps + remote.envs_per_member))
         lap("update")
         found = remote.take(int(self.agent.updates.max()))
         for sentence in remote.said:
@@ -186,22 +166,11 @@ class Trainer:
         remote.said.clear()
         return found
 
-    def _updates_due_for_steps(self, env_steps: int) -> list[int]:
+    def _updates_due(self, env_steps: int) -> list[int]:
         """Updates due when so many env steps have been begun, less those done; none from an empty buffer."""
-        settings = self.config.td3
-        if settings.train_freq != "step" or len(self.buffer) == 0:
+        if len(self.buffer) == 0:
             return [0] * self.agent.members
-        due = int(max(0, env_steps - settings.learning_starts) * settings.utd_ratio)
-        owed: list[int] = (due - self.agent.updates).tolist()
-        return owed
-
-    def _updates_due_for_episodes(self, episodes: Sequence[Episode]) -> list[int]:
-        """As many updates as the ended episodes had steps."""
-        owed = [0] * self.agent.members
-        if self.config.td3.train_freq == "episode":
-            for episode in episodes:
-                owed[episode.member] += round(episode.length * self.config.td3.utd_ratio)
-        return owed
+        return updates_due_for_steps(self.config.td3, env_steps, self.agent.updates)
 
     def _freeze_failed(self) -> None:
         """Leave seeds where they are whose numbers broke down or whose environments failed for good: others go on."""
@@ -251,11 +220,6 @@ class Trainer:
         return self.config.out
 
     @property
-    def collecting(self) -> Collector | RayCollector:
-        """What steps the environments, here or on a cluster."""
-        return self.remote or self.collector
-
-    @property
     def active_members(self) -> list[int]:
         """Members that are not frozen."""
         return [member for member in range(self.agent.members) if member not in self.frozen]
@@ -275,4 +239,4 @@ class Trainer:
 
     def close(self) -> None:
         """Let go of environments and threads."""
-        self._made.close()
+        self._opened.close()

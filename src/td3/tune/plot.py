@@ -1,4 +1,4 @@
-"""A picture of a study: how every trial learned, how the best grew, and what each setting had to do with it."""
+"""The plot of a study: learning curves of all trials, the best value so far, and the value against each setting."""
 
 import io
 import math
@@ -25,7 +25,7 @@ STYLE: dict[Any, Any] = {
 LOGARITHMIC = {"learning_rate": (1e-4, 3e-4, 1e-3, 3e-3), "tau": (0.001, 0.003, 0.01, 0.05)}
 """The settings drawn on a logarithmic axis, and where it is labeled."""
 LISTED = ("gamma", "hidden_sizes", "batch_size")
-"""The settings that have a few values only."""
+"""The settings with a few choices."""
 
 
 def draw(
@@ -34,7 +34,7 @@ def draw(
     best: "optuna.trial.FrozenTrial | None",
     path: Path,
 ) -> None:
-    """Write the picture."""
+    """Write the plot."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
@@ -63,7 +63,7 @@ def _thousands(value: float, _: Any = None) -> str:
 
 
 def _look(trial: "optuna.trial.FrozenTrial", best: "optuna.trial.FrozenTrial | None") -> dict[str, Any]:
-    """Color and mark of a trial; shape says the same as color."""
+    """Color and marker of a trial; both have the same meaning."""
     if best is not None and trial.number == best.number:
         return {"color": BEST, "marker": "*", "zorder": 3}
     if trial.state.name == "COMPLETE":

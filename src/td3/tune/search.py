@@ -1,7 +1,7 @@
-"""Many short runs with different settings, the hopeless ones stopped early, the best one as a config file.
+"""Hyperparameter search: short runs with different settings, pruned early; the best one as a config file.
 
 Everything is in one folder: `study.db` (Optuna's, in SQLite), a run per trial, `best.toml` and `tuning.png`. The same
-command goes on where it was stopped.
+command continues an interrupted study.
 """
 
 import contextlib
@@ -36,15 +36,15 @@ SEARCH: dict[str, Callable[["optuna.Trial"], Any]] = {
     "tau": lambda trial: trial.suggest_float("tau", 1e-3, 5e-2, log=True),
     "learning_starts_share": lambda trial: trial.suggest_float("learning_starts_share", 0.01, 0.2),
 }
-"""What is searched; `learning_starts_share` is the share of a run's env steps whose actions are random."""
+"""The search space; `learning_starts_share` is the share of a run's env steps whose actions are random."""
 LAST = 3
-"""Evaluations at the end of a run whose mean is the trial's value: a single one sways."""
+"""Evaluations at the end of a run whose mean is the trial's value: a single one is noisy."""
 UNPRUNED_TRIALS, UNPRUNED_SHARE = 5, 0.3
-"""No run is stopped among the first trials, or in the first part of its own steps."""
+"""No pruning in the first trials, and in the first part of each trial's steps."""
 
 
 class TuneOptions(NamedTuple):
-    """What a study is about; it is kept with the study and cannot change."""
+    """Options of a study; they are saved with it and cannot change."""
 
     env: str
     steps: int
@@ -59,7 +59,7 @@ class TuneOptions(NamedTuple):
 
 
 class Tuning(NamedTuple):
-    """How far a study is."""
+    """The state of a study."""
 
     path: Path
     finished: int
@@ -82,7 +82,7 @@ class PruningCallback(WarningsCallback):
         """Report the mean over seeds and episodes."""
         env_steps = evaluation.env_steps
         if env_steps == 0 or self.pruned:
-            return  # before training all are alike
+            return  # before training all trials are alike
         value = float(evaluation.returns.mean())
         self.values.append(value)
         if not math.isfinite(value):
@@ -96,7 +96,7 @@ class PruningCallback(WarningsCallback):
 
     @property
     def value(self) -> float:
-        """What the trial is worth."""
+        """The trial's value."""
         return float(np.mean(self.values[-LAST:]))
 
 
@@ -165,7 +165,7 @@ def _settings(options: TuneOptions, parameters: dict[str, Any]) -> dict[str, Any
 
 
 def _usual(options: TuneOptions) -> dict[str, Any]:
-    """The preset's own numbers, as the first trial: what is found must beat them."""
+    """The preset's values, as the first trial and baseline."""
     preset = preset_config(options.preset, options.env, options.steps)
     usual: dict[str, Any] = {
         "learning_rate": preset.actor_learning_rate,
@@ -211,7 +211,7 @@ def _open_study(options: TuneOptions, out: Path) -> "optuna.Study":
         first = (str(error).splitlines() or [type(error).__name__])[0]
         raise RunError(f"{out / 'study.db'} cannot be used ({first}): give another --out.") from None
     _same_study(study, options, out)
-    # The draws depend on how far the study is: going on does not try the first settings again.
+    # The samples depend on the number of trials: a continued study does not repeat the first settings.
     study.sampler = optuna.samplers.TPESampler(seed=derive_seed(options.seed, "tune", len(study.trials)) % 2**31)
     return study
 
@@ -223,7 +223,7 @@ def _same_study(study: "optuna.Study", options: TuneOptions, out: Path) -> None:
         study.set_user_attr("options", asked)
         study.enqueue_trial(_usual(options))
         return
-    kept = {**TuneOptions._field_defaults, **kept}  # what a study of an earlier version did not know
+    kept = {**TuneOptions._field_defaults, **kept}  # fields that an earlier version did not have
     for name, value in asked.items():
         if kept.get(name) != value:
             raise ConfigError(
@@ -238,10 +238,10 @@ def _run_trial(trial: "optuna.Trial", options: TuneOptions, out: Path, device: s
     config = config_of(options, {name: SEARCH[name](trial) for name in options.fields})
     folder = out / f"trial_{trial.number:04}"
     callback = PruningCallback(trial)
-    # A trial that ends early begins again, so checkpoints would serve nobody.
+    # An interrupted trial starts again, so checkpoints are not needed.
     try:
         train_run(replace(config, out=folder, device=device, threads=threads, save_every=0), [callback])  # type: ignore[arg-type]  # checked there
-    except Diverged as error:  # settings that do not work are what a search has to find out
+    except Diverged as error:  # a search also tries settings that diverge
         raise optuna.TrialPruned(str(error)) from error
     if callback.pruned:
         raise optuna.TrialPruned(callback.pruned)
@@ -249,7 +249,7 @@ def _run_trial(trial: "optuna.Trial", options: TuneOptions, out: Path, device: s
 
 
 def _finished(study: "optuna.Study") -> list["optuna.trial.FrozenTrial"]:
-    """Trials that have told what they had to tell; an interrupted one has not."""
+    """Finished and pruned trials, without interrupted ones."""
     from optuna.trial import TrialState
 
     return study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
@@ -263,7 +263,7 @@ def _best(study: "optuna.Study") -> "optuna.trial.FrozenTrial | None":
 
 
 def value_of(trial: "optuna.trial.FrozenTrial") -> float:
-    """What a finished trial was worth, or a stopped one's last return."""
+    """The value of a finished trial, or the last return of a pruned one."""
     if trial.value is not None and trial.state.name == "COMPLETE":
         return trial.value
     return max(trial.intermediate_values.items(), default=(0, math.nan))[1]
@@ -276,7 +276,7 @@ def _tell(
     out: Path,
     say: Callable[[str], None],
 ) -> None:
-    """A line for every finished trial; the config file, whenever there is a better one."""
+    """Print a line for every finished trial; write the config file whenever there is a better one."""
     best = _best(study)
     told = f"return {value_of(trial):,.1f}"
     if trial.state.name != "COMPLETE":
@@ -294,7 +294,7 @@ def _short(value: Any) -> str:
 
 
 def config_file(options: TuneOptions, parameters: dict[str, Any], number: int, value: float) -> str:
-    """A file for `td3 train --config`: what was found; all else comes from the preset."""
+    """A file for `td3 train --config` with the settings found; all others come from the preset."""
     lines = [
         f"# Trial {number} of `td3 tune` on {_toml(options.env)}: return {value:,.1f} at {options.steps:,} env steps",
         f"# (the mean of the last {LAST} evaluations).",
@@ -341,7 +341,7 @@ def _result(study: "optuna.Study", out: Path, interrupted: bool) -> Tuning:
 
 @contextlib.contextmanager
 def _quiet_optuna() -> Iterator[None]:
-    """Optuna logs every trial in its own words; ours are above."""
+    """Silence Optuna's log lines; ours are printed instead."""
     import optuna
 
     level = optuna.logging.get_verbosity()
