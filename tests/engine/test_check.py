@@ -11,7 +11,7 @@ import td3
 from td3.algorithm import Agent, AgentSpec, make_replay_buffer
 from td3.algorithm.update import update as right_update
 from td3.config import TD3Config, TrainConfig
-from td3.engine import EagerEngine, GraphEngine, check, make_engine
+from td3.engine import EagerEngine, GraphEngine, check, graph, make_engine
 from td3.engine.recording import Recording
 from td3.errors import ConfigError
 

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from td3.algorithm import Agent, MemberStreams, NormalizedReplayBuffer, ReplayBuffer
 from td3.algorithm.optimizer import NonFinite
-from td3.algorithm.registry import STEPS
 from td3.algorithm.replacing import Replacement
 from td3.algorithm.update import Settings
 from td3.engine.once import update_once
@@ -72,13 +71,22 @@ def try_changes(agent: Agent, seeds: Sequence[int], settings: Settings) -> None:
         raise ConfigError("steps cannot be replaced where observations are images: leave out --replace-steps.")
     learner, buffer = _trial(agent, seeds)
     assert learner.changes is not None
+    members = 1 if learner.actor.parameters.device.type == "cpu" else len(seeds)  # as in `_update_eagerly`
+    rows, action_size = (members, settings.batch_size), agent.actor.network.sizes[-1]
+    shapes: dict[int, tuple[int, ...]] = {
+        **dict.fromkeys((5, 6), (*rows, action_size)),
+        **dict.fromkeys((7, 10), (2, *rows)),
+        **dict.fromkeys((8, 9), rows),
+        11: (members,),
+    }
     replacements = learner.changes.replacements
-    learner.changes.replacements = tuple(one._replace(function=_checked(one)) for one in replacements)
+    checked = [one._replace(function=_checked(one, shapes.get(one.number))) for one in replacements]
+    learner.changes.replacements = tuple(checked)
     _update_eagerly(learner, buffer, seeds, settings, max(0, settings.policy_delay - 2))
 
 
-def _checked(replacement: Replacement) -> Callable[..., Any]:
-    """The function, with its results compared with those of the step that it replaces."""
+def _checked(replacement: Replacement, shape: tuple[int, ...] | None) -> Callable[..., Any]:
+    """The function; what it raises, or a result of another shape, becomes a sentence."""
     number, function, _ = replacement
 
     @functools.wraps(function)
@@ -90,11 +98,9 @@ def _checked(replacement: Replacement) -> Callable[..., Any]:
             raise
         except Exception as error:
             raise ConfigError(f"{name} failed ({type(error).__name__}: {error}).") from error
-        if number in PURE:
-            expected = STEPS[number].function(*arguments)
-            shapes = [[tuple(t.shape) for t in (r if isinstance(r, tuple) else (r,))] for r in (expected, result)]
-            if shapes[0] != shapes[1]:
-                raise ConfigError(f"{name} returned shape {shapes[1]}, and {shapes[0]} is needed.")
+        found = tuple(result.shape) if isinstance(result, Tensor) else type(result).__name__
+        if shape is not None and found != shape:
+            raise ConfigError(f"{name} returned {found}, and a tensor of shape {shape} is needed.")
         return result
 
     return checked
@@ -111,8 +117,6 @@ def _apart(one: Tensor, other: Tensor) -> float:
     return float((one.double() - other.double()).norm() / other.double().norm().clamp(min=1e-12))
 
 
-PURE = range(5, 12)
-"""Steps that only compute: their result has the shape of the original's."""
 NETWORKS = ("actor", "actor_target", "critics", "critics_target")
 
 
