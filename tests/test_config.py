@@ -68,6 +68,8 @@ BAD_TD3 = [
     ("random_shift", -1),
 ]
 BAD_TRAIN = [
+    ("variant", ("sac",)),
+    ("replace_steps", (3,)),
     ("engine", "fast"),
     ("engine", None),
     ("env", ""),

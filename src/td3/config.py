@@ -40,13 +40,20 @@ LARGEST_CONFIG = 1 << 20
 ADDED_LATER = (
     *("save_every", "env_timeout", "buffer_device", "workers", "ray_address", "max_staleness"),
     *("env_kwargs", "normalize_observations", "pixels", "frames", "image_size", "action_repeat"),
-    "engine",
+    *("engine", "variant", "replace_steps"),
 )
 """Fields that the first version did not have: its runs are read with the default."""
 MOST_ENVIRONMENTS = 10_000
 """Maximum environments of a run, for training and for evaluation: each takes memory and time."""
 SIZES = ("hidden_sizes", "actor_hidden_sizes", "critic_hidden_sizes")
 """Fields that hold the sizes of layers; a list is as good as a tuple."""
+VARIANTS: dict[str, dict[str, Any]] = {
+    "no-delay": {"policy_delay": 1},
+    "no-smoothing": {"target_policy_noise": 0.0},
+    "no-twin": {},
+    "ddpg": {"policy_delay": 1, "target_policy_noise": 0.0},
+}
+"""Variants of TD3 and the settings that they change; the steps that they replace are in `td3.variants`."""
 WARM_UP_PART = 10
 """A preset's random steps are at most this fraction (1/10) of the run, so that a short run learns too."""
 
@@ -181,6 +188,10 @@ class TrainConfig:
     """Arguments of the environment, as KEY=VALUE (continuous=true gravity=-5.0) or one JSON object."""
     normalize_observations: bool = False
     """Normalize observations by running mean and standard deviation, and clip to +-10."""
+    variant: tuple[str, ...] = ()
+    """Variants of TD3, by name: no-delay, no-smoothing, no-twin, ddpg."""
+    replace_steps: tuple[str, ...] = ()
+    """Functions in the place of steps, as FILE.py:NAME, each marked with @td3.replace_step(NUMBER)."""
     td3: TD3Config = field(default_factory=TD3Config)
     """Hyperparameters of TD3."""
 
@@ -188,6 +199,8 @@ class TrainConfig:
         """Refuse what cannot work, in one sentence."""
         if isinstance(self.out, str):
             object.__setattr__(self, "out", Path(self.out))
+        for name in ("variant", "replace_steps"):
+            object.__setattr__(self, name, _listed(getattr(self, name)))
         check_fields(self, _TRAIN_RULES)
         if self.workers == "ray" and self.td3.train_freq == "episode":
             raise ConfigError(
@@ -317,6 +330,21 @@ def preset_config(name: str, env: str, steps: int) -> TD3Config:
     return replace(preset, learning_starts=min(preset.learning_starts, steps // WARM_UP_PART))
 
 
+def with_variant(settings: TD3Config, names: Any) -> TD3Config:
+    """The settings with those of variants over them; an unknown name gets its sentence from `TrainConfig`."""
+    for name in _listed(names) if _are_names(_listed(names)) else ():
+        settings = replace(settings, **VARIANTS.get(name, {}))
+    return settings
+
+
+def _listed(names: Any) -> Any:
+    """Names from "a,b", ("a", "b") or, as in JSON, ["a", "b"]; anything else as it is."""
+    words = [names] if isinstance(names, str) else names
+    if not isinstance(words, list | tuple) or not all(isinstance(word, str) for word in words):
+        return names
+    return tuple(name for word in words for name in word.split(","))
+
+
 def resolve(env: str, preset: str = "author", **given: Any) -> TrainConfig:
     """A full configuration from a preset and the fields that were given, of the run or of the algorithm."""
     for name, text in (("env", env), ("preset", preset)):
@@ -336,7 +364,7 @@ def resolve(env: str, preset: str = "author", **given: Any) -> TrainConfig:
     # An invalid number of steps is refused by TrainConfig below.
     base = preset_config(preset, env, steps if whole(1)(steps) else default_steps)
     chosen: Preset = preset  # type: ignore[assignment]  # preset_config has refused every other name
-    td3 = replace(base, **{name: value for name, value in given.items() if name not in own})
+    td3 = replace(with_variant(base, given.get("variant", ())), **{k: v for k, v in given.items() if k not in own})
     return TrainConfig(env=env, preset=chosen, td3=td3, **run_fields)
 
 
@@ -388,6 +416,11 @@ _TD3_RULES: tuple[Rule, ...] = (
     ("random_shift", "a whole number of at least 0", whole(0)),
 )
 
+
+def _are_names(given: Any) -> bool:
+    return isinstance(given, tuple) and all(isinstance(name, str) and name for name in given)
+
+
 _TRAIN_RULES: tuple[Rule, ...] = (
     ("env", "the name of an environment", lambda given: isinstance(given, str) and given != ""),
     ("steps", "a whole number of at least 1", whole(1)),
@@ -414,5 +447,7 @@ _TRAIN_RULES: tuple[Rule, ...] = (
     ("buffer_device", f"one of {', '.join(get_args(BufferDevice))}", one_of(BufferDevice)),
     ("env_kwargs", "plain values by name, and not render_mode, which each command chooses", are_kwargs),
     ("normalize_observations", "True or False", lambda given: isinstance(given, bool)),
+    ("variant", f"names among {', '.join(VARIANTS)}", lambda given: _are_names(given) and {*given} <= {*VARIANTS}),
+    ("replace_steps", "functions as FILE.py:NAME", lambda given: _are_names(given)),
     ("td3", "a TD3Config", lambda given: isinstance(given, TD3Config)),
 )

@@ -12,7 +12,6 @@ from td3.config import TD3Config
 from td3.engine import update_once
 
 updates = importlib.import_module("td3.algorithm.update")
-once = importlib.import_module("td3.engine.once")
 
 SETTINGS = TD3Config(hidden_sizes=(16, 16), batch_size=8, buffer_size=50)
 NAMES = {number: STEPS[number].function.__name__ for number in range(4, 16)}
@@ -41,8 +40,7 @@ def calls(monkeypatch):
         return spy
 
     for number, name in NAMES.items():
-        module = once if number == 4 else updates
-        monkeypatch.setattr(module, name, spied(number, getattr(module, name)))
+        monkeypatch.setattr(updates, name, spied(number, getattr(updates, name)))
     return seen
 
 

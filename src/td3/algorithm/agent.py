@@ -11,6 +11,7 @@ from torch import Tensor
 from td3.algorithm.networks import StackedMLP
 from td3.algorithm.normalizer import Normalizer
 from td3.algorithm.optimizer import OPTIMIZERS, Optimizer
+from td3.algorithm.replacing import Replacement, StepChanges
 from td3.algorithm.spec import AgentSpec
 from td3.algorithm.step_01_replay_buffer import Batch
 from td3.algorithm.step_02_actor import ActionRange, Actor, make_actor_and_target
@@ -37,6 +38,8 @@ class Agent:
     """What the networks read is normalized by it; None where they read observations as they are."""
     backend: Backend = TORCH
     """What computes its layers and its optimizer steps, chosen when it was made."""
+    changes: StepChanges | None = None
+    """Functions in the place of steps, where a run replaces some."""
 
     def __post_init__(self) -> None:
         """Have both optimizers share one flag per member."""
@@ -55,6 +58,7 @@ class Agent:
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
         backend: Backend | None = None,
+        replacements: Sequence[Replacement] = (),
     ) -> "Agent":
         """Newly initialized learners, one per seed (steps 2 and 3); a member's weights depend on its own seed alone."""
         backend = backend or choose_backend(device, dtype, spec.activation)
@@ -80,6 +84,7 @@ class Agent:
             np.zeros(len(seeds), np.int64),
             Normalizer(len(seeds), spec.input_size, device, dtype) if spec.normalized else None,
             backend,
+            StepChanges.create(replacements, len(seeds), device, dtype) if replacements else None,
         )
 
     @property
@@ -131,6 +136,7 @@ class Agent:
             self.updates[index : index + 1],
             self.normalizer and self.normalizer.member(index),
             self.backend,
+            self.changes and self.changes.member(index),
         )
 
     def copied(self, device: torch.device | str = "cpu") -> "Agent":
@@ -161,6 +167,7 @@ class Agent:
             self.updates.copy(),
             self.normalizer and self.normalizer.copied(device),
             backend,
+            self.changes and self.changes.copied(device),
         )
 
     def share_learning_rates(self, other: "Agent") -> None:
@@ -188,6 +195,7 @@ class Agent:
             **{f"actor_optimizer.{name}": tensor for name, tensor in self.actor_optimizer.state().items()},
             **{f"critics_optimizer.{name}": tensor for name, tensor in self.critics_optimizer.state().items()},
             **{f"observations.{name}": t for name, t in (self.normalizer.tensors() if self.normalizer else {}).items()},
+            **(self.changes.tensors() if self.changes else {}),
         }
 
     def _encoders(self) -> dict[str, Tensor]:

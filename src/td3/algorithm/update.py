@@ -1,6 +1,9 @@
 """One update of TD3: the steps 5 to 15, called in order on a batch that step 4 has sampled."""
 
-from typing import NamedTuple, Protocol, runtime_checkable
+import inspect
+import types
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from jaxtyping import Float
 from torch import Tensor
@@ -11,6 +14,7 @@ from td3.algorithm.step_04_to_09_bellman_target import (
     bellman_target,
     min_q,
     q_values_of_targets,
+    sample_batch,
     smooth_target_action,
     target_action,
 )
@@ -56,6 +60,23 @@ def update(agent: Agent, batch: Batch, random: RandomStreams, settings: "Setting
         polyak_critics_target_(agent.critics_target, agent.critics, tau)  # 15
 
     return Losses(loss.detach(), actor_loss, q_values.detach().mean((0, 2)))
+
+
+class Steps(NamedTuple):
+    """What an engine calls: step 4, and steps 5 to 15."""
+
+    sample_batch: Callable[..., Batch]
+    update: Callable[..., Losses]
+
+
+def steps_of(agent: Agent) -> Steps:
+    """Step 4 and `update`; where the agent has replacements, the same code, in which their names stand for those."""
+    if agent.changes is None:
+        return Steps(sample_batch, update)
+    functions: dict[str, Any] = agent.changes.functions()
+    plain = inspect.unwrap(update)
+    changed = types.FunctionType(plain.__code__, {**plain.__globals__, **functions}, plain.__name__)
+    return Steps(functions.get("sample_batch", sample_batch), changed)
 
 
 def moves_actor(updates: int, settings: "Settings") -> bool:

@@ -1,4 +1,4 @@
-"""`td3 ladder` and `td3 explain`: TD3 explained."""
+"""`td3 ladder`, `td3 explain` and `td3 steps`: TD3 explained."""
 
 import json
 from dataclasses import dataclass, fields
@@ -8,6 +8,7 @@ from typing import Annotated
 import tyro
 
 from td3.cli.options import Commands, Trust
+from td3.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -74,4 +75,34 @@ def explain_command(command: ExplainCommand) -> int:
     return 0
 
 
-COMMANDS: Commands = {"ladder": (LadderCommand, ladder_command), "explain": (ExplainCommand, explain_command)}
+@dataclass(frozen=True)
+class StepsCommand:
+    """List the fifteen steps; `td3 steps diff RUN` shows those that a run replaced."""
+
+    diff: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="diff RUN")] = ()
+    """The word diff and a run directory; without them, the steps and the variants are listed."""
+    json: bool = False
+    """Print the list, or the replaced steps, as one JSON object instead of text."""
+
+
+def steps_command(command: StepsCommand) -> int:
+    """Print signatures and files, or the differences of a run's steps from the originals."""
+    from td3.run.directory import Run
+    from td3.variants import listing, read_record
+
+    if command.diff:
+        word, *paths = command.diff
+        if word != "diff" or len(paths) != 1:
+            raise ConfigError(f"`td3 steps {' '.join(command.diff)}` is not known: use `td3 steps diff RUN`.")
+        replaced = read_record(Run(paths[0]).path)
+        print(json.dumps(replaced) if command.json else listing.differences(replaced))
+        return 0
+    print(json.dumps(listing.steps()) if command.json else listing.overview())
+    return 0
+
+
+COMMANDS: Commands = {
+    "ladder": (LadderCommand, ladder_command),
+    "explain": (ExplainCommand, explain_command),
+    "steps": (StepsCommand, steps_command),
+}

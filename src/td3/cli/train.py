@@ -12,7 +12,7 @@ import tyro
 from td3.cli.options import Commands, EnvKwargs, EnvName, RunPath, Trust
 from td3.cli.parsing import option_names, parse_arguments
 from td3.cli.play import WatchCommand, record_video
-from td3.config import TD3Config, TrainConfig, preset_config, read_config
+from td3.config import TD3Config, TrainConfig, preset_config, read_config, with_variant
 from td3.errors import ConfigError
 
 
@@ -87,7 +87,8 @@ def train_defaults(words: Sequence[str]) -> TrainCommand:
     default = TrainCommand()
     # Fewer than one step gets its sentence from TrainConfig.
     steps = typed.steps if typed.steps > 0 else default.steps
-    return replace(default, td3=preset_config(typed.preset or default.preset, typed.env, steps))
+    settings = with_variant(preset_config(typed.preset or default.preset, typed.env, steps), typed.variant)
+    return replace(default, td3=settings)
 
 
 def _typed(words: Sequence[str]) -> _Typed:
@@ -107,7 +108,7 @@ def _typed(words: Sequence[str]) -> _Typed:
 
 def _defaults_of_file(path: Path, typed: _Typed) -> TrainCommand:
     """The settings of a file over those of its preset, which depend on environment, preset and steps."""
-    given = {name: value for name in ("env", "preset", "steps") if (value := getattr(typed, name))}
+    given = {name: value for name in ("env", "preset", "steps", "variant") if (value := getattr(typed, name))}
     config = read_config(path, **given)
     if ":" in config.env and not typed.env:  # a module named on the command line may be imported
         from td3.run.directory import require_trust

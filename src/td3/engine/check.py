@@ -1,6 +1,7 @@
 """Does an engine compute what eager execution computes? Asked when a run starts, and on a schedule while it runs."""
 
 import contextlib
+import functools
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,8 +11,10 @@ from torch import Tensor
 
 from td3.algorithm import Agent, MemberStreams, NormalizedReplayBuffer, ReplayBuffer
 from td3.algorithm.optimizer import NonFinite
+from td3.algorithm.replacing import Replacement
 from td3.algorithm.update import Settings
 from td3.engine.once import update_once
+from td3.errors import ConfigError
 
 TOLERANCE, TOLERANCE_TF32 = 1e-5, 1e-3
 """Largest difference of a CUDA graph from eager execution that a run accepts: the same kernels in the same order."""
@@ -30,18 +33,10 @@ def max_difference(
 
     Both start from copies of the same learners, the same made-up transitions and the same random numbers.
     """
-    device, sizes = agent.actor.parameters.device, agent.actor.network.sizes
     first = max(0, settings.policy_delay - 2)  # so that a few updates are of both kinds: the actor waits, and moves
     learners = []
     for eagerly in (False, True):
-        learner = agent.copied(device)
-        buffer = ReplayBuffer(len(seeds), 512, sizes[0], sizes[-1], device)
-        if learner.normalizer is not None:
-            buffer = NormalizedReplayBuffer(buffer, learner.normalizer)
-        buffer.backend = learner.backend
-        rows = torch.randn(buffer.rows.shape, generator=torch.Generator().manual_seed(0))
-        rows[..., -1] = (rows[..., -1] > 1).float()
-        buffer.add_(rows.to(device))
+        learner, buffer = _trial(agent, seeds)
         if eagerly:
             _update_eagerly(learner, buffer, seeds, settings, first)
         else:
@@ -54,6 +49,61 @@ def max_difference(
             engine.close()
         learners.append(learner)
     return difference(*learners)
+
+
+def _trial(agent: Agent, seeds: Sequence[int]) -> tuple[Agent, ReplayBuffer]:
+    """A copy of the agent, and made-up transitions."""
+    device, sizes = agent.actor.parameters.device, agent.actor.network.sizes
+    learner = agent.copied(device)
+    buffer = ReplayBuffer(len(seeds), 512, sizes[0], sizes[-1], device)
+    if learner.normalizer is not None:
+        buffer = NormalizedReplayBuffer(buffer, learner.normalizer)
+    buffer.backend = learner.backend
+    rows = torch.randn(buffer.rows.shape, generator=torch.Generator().manual_seed(0))
+    rows[..., -1] = (rows[..., -1] > 1).float()
+    buffer.add_(rows.to(device))
+    return learner, buffer
+
+
+def try_changes(agent: Agent, seeds: Sequence[int], settings: Settings) -> None:
+    """Execute the replaced steps once, on a copy; raises `ConfigError` where one fails or returns another shape."""
+    if agent.critics.encoder is not None:
+        raise ConfigError("steps cannot be replaced where observations are images: leave out --replace-steps.")
+    learner, buffer = _trial(agent, seeds)
+    assert learner.changes is not None
+    members = 1 if learner.actor.parameters.device.type == "cpu" else len(seeds)  # as in `_update_eagerly`
+    rows, action_size = (members, settings.batch_size), agent.actor.network.sizes[-1]
+    shapes: dict[int, tuple[int, ...]] = {
+        **dict.fromkeys((5, 6), (*rows, action_size)),
+        **dict.fromkeys((7, 10), (2, *rows)),
+        **dict.fromkeys((8, 9), rows),
+        11: (members,),
+    }
+    replacements = learner.changes.replacements
+    checked = [one._replace(function=_checked(one, shapes.get(one.number))) for one in replacements]
+    learner.changes.replacements = tuple(checked)
+    _update_eagerly(learner, buffer, seeds, settings, max(0, settings.policy_delay - 2))
+
+
+def _checked(replacement: Replacement, shape: tuple[int, ...] | None) -> Callable[..., Any]:
+    """The function; what it raises, or a result of another shape, becomes a sentence."""
+    number, function, _ = replacement
+
+    @functools.wraps(function)
+    def checked(*arguments: Any, **keywords: Any) -> Any:
+        name = f"step {number}, replaced by {function.__name__},"
+        try:
+            result = function(*arguments, **keywords)
+        except NonFinite:
+            raise
+        except Exception as error:
+            raise ConfigError(f"{name} failed ({type(error).__name__}: {error}).") from error
+        found = tuple(result.shape) if isinstance(result, Tensor) else type(result).__name__
+        if shape is not None and found != shape:
+            raise ConfigError(f"{name} returned {found}, and a tensor of shape {shape} is needed.")
+        return result
+
+    return checked
 
 
 def difference(by_engine: Agent, eager: Agent) -> float:

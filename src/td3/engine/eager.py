@@ -13,12 +13,11 @@ from functools import partial
 import numpy as np
 import torch
 
-from td3.algorithm import Agent, MemberStreams, ReplayBuffer, update
+from td3.algorithm import Agent, MemberStreams, ReplayBuffer
 from td3.algorithm.networks import Workspace
 from td3.algorithm.optimizer import NonFinite
 from td3.algorithm.step_02_actor import ActionRange, Actor
-from td3.algorithm.step_04_to_09_bellman_target import sample_batch
-from td3.algorithm.update import Settings, moves_actor
+from td3.algorithm.update import Settings, moves_actor, steps_of
 from td3.backends.thread_tuner import ThreadTuner
 from td3.engine.base import EngineBase
 from td3.engine.check import EVERY, ScheduledCheck
@@ -188,6 +187,7 @@ class MemberUpdate:
         self, agent: Agent, buffer: ReplayBuffer, seed: int, settings: Settings, losses: LossSums, recorded: bool = True
     ) -> None:
         self._agent, self._buffer, self._settings, self._losses = agent, buffer, settings, losses
+        self._steps = steps_of(agent)
         dtype, action_size = buffer.rows.dtype, agent.actor.network.sizes[-1]
         self._streams = (
             FixedStreams([seed], settings.batch_size, action_size, dtype)
@@ -214,6 +214,7 @@ class MemberUpdate:
         self._agent.updates += 1
 
     def _update(self, move_actor: bool) -> None:
+        sample_batch, update = self._steps
         batch = sample_batch(self._buffer, self._streams, self._settings.batch_size)
         self._losses.add_(update(self._agent, batch, self._streams, self._settings, move_actor))
 

@@ -15,11 +15,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from td3.algorithm import Agent, MemberStreams, ReplayBuffer, update
+from td3.algorithm import Agent, MemberStreams, ReplayBuffer
 from td3.algorithm.step_02_actor import Actor
-from td3.algorithm.step_04_to_09_bellman_target import sample_batch
 from td3.algorithm.streams import BLOCK
-from td3.algorithm.update import Settings, moves_actor
+from td3.algorithm.update import Settings, moves_actor, steps_of
 from td3.backends.base import Backend
 from td3.backends.pinned import shared_zeros
 from td3.backends.torch_backend import TORCH
@@ -165,7 +164,7 @@ class GraphEngine(EngineBase):
         tolerance: float = TOLERANCE,
     ) -> None:
         super().__init__(agent, buffer)
-        self.settings, self._eager = settings, False
+        self.settings, self._eager, self._steps = settings, False, steps_of(agent)
         self.device = agent.actor.parameters.device
         self.losses = LossSums(len(seeds), self.device, agent.backend)
         self._check = ScheduledCheck(agent, buffer, seeds, settings, tolerance)
@@ -304,6 +303,7 @@ class GraphEngine(EngineBase):
         self._do_act()
 
     def _do_update(self, move_actor: bool) -> None:
+        sample_batch, update = self._steps
         batch = sample_batch(self.buffer, self._streams, self.settings.batch_size)
         self.losses.add_(update(self.agent, batch, self._streams, self.settings, move_actor))
         self._streams.cursor.add_(1)

@@ -4,7 +4,7 @@ import warnings
 
 from td3.algorithm import Agent, ReplayBuffer
 from td3.config import TrainConfig
-from td3.engine.check import TOLERANCE, TOLERANCE_TF32, max_difference
+from td3.engine.check import TOLERANCE, TOLERANCE_TF32, max_difference, try_changes
 from td3.engine.eager import EagerEngine
 from td3.engine.graph import GraphEngine
 from td3.errors import ConfigError
@@ -17,6 +17,8 @@ def make_engine(agent: Agent, buffer: ReplayBuffer, config: TrainConfig, threads
     use it within `backend_flags`.
     """
     seeds, settings = config.member_seeds, config.td3
+    if agent.changes is not None:
+        try_changes(agent, seeds, settings)
     way = _way(agent, buffer, config)
     allowed = 0.0 if way != "graph" else TOLERANCE_TF32 if config.tf32 else TOLERANCE
 
@@ -26,7 +28,18 @@ def make_engine(agent: Agent, buffer: ReplayBuffer, config: TrainConfig, threads
         return EagerEngine(agent, buffer, seeds, settings, threads, recorded=way == "recorded")
 
     if way != "eager":
-        drift = max_difference(agent, seeds, settings, engine)
+        try:
+            drift = max_difference(agent, seeds, settings, engine)
+        except Exception as error:
+            if agent.changes is None:
+                raise
+            # Eager execution has just done the same updates: what was replaced cannot be recorded.
+            warnings.warn(
+                f"the replaced steps cannot be {'recorded' if way == 'recorded' else 'put into a CUDA graph'} "
+                f"({type(error).__name__}: {error}); this run uses eager execution, which is slower.",
+                stacklevel=2,
+            )
+            drift, way = 0.0, "eager"
         if not drift <= allowed:  # NaN too
             name = "recordings" if way == "recorded" else "CUDA graphs"
             warnings.warn(

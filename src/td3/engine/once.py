@@ -1,13 +1,13 @@
 """One update as it is written: step 4, steps 5 to 15, and a count. Engines must compute what this computes."""
 
-from td3.algorithm import Agent, Losses, ReplayBuffer, update
-from td3.algorithm.step_04_to_09_bellman_target import sample_batch
+from td3.algorithm import Agent, Losses, ReplayBuffer
 from td3.algorithm.streams import RandomStreams
-from td3.algorithm.update import Settings, moves_actor
+from td3.algorithm.update import Settings, moves_actor, steps_of
 
 
 def update_once(agent: Agent, buffer: ReplayBuffer, random: RandomStreams, settings: Settings) -> Losses:
     """Sample a batch, improve the agent once, and count it; members that are updated together count alike."""
+    sample_batch, update = steps_of(agent)
     batch = sample_batch(buffer, random, settings.batch_size)
     losses = update(agent, batch, random, settings, moves_actor(int(agent.updates[0]), settings))
     agent.updates += 1

@@ -377,6 +377,15 @@ def require_trust(config: TrainConfig, path: Path, trust: bool, command: str) ->
         )
 
 
+def require_trusted_steps(config: TrainConfig, path: Path, trust: bool) -> None:
+    """Refuse to execute the files of a run's replaced steps, unless they are trusted."""
+    if config.replace_steps and not trust:
+        raise RunError(
+            f"{path} replaces steps by {', '.join(config.replace_steps)}, and to resume it executes that code: if you "
+            f"trust it, say so with  td3 resume {path} --trust  (in Python: replace_steps=[...] or trust=True)."
+        )
+
+
 def _read_array(archive: zipfile.ZipFile, name: str) -> Array:
     """A numeric array from an archive; raises ValueError if its header does not match its size."""
     info = archive.getinfo(f"{name}.npy")

@@ -2,7 +2,7 @@
 
 import contextlib
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from td3.algorithm.replacing import Replacement
 from td3.callbacks.base import Callback, CallbackList, WarningsCallback
 from td3.callbacks.standard import standard_callbacks
 from td3.config import TrainConfig, resolve
@@ -19,39 +20,65 @@ from td3.errors import ConfigError, RunError
 from td3.files import check_run_folder
 from td3.libraries import library_variables
 from td3.run.checkpoints import Checkpoint
-from td3.run.directory import Run, locked, new_directory, require_no_run, require_trust, versions, write_facts
+from td3.run.directory import (
+    Run,
+    locked,
+    new_directory,
+    require_no_run,
+    require_trust,
+    require_trusted_steps,
+    versions,
+    write_facts,
+)
 from td3.signals import sigterm_as_interrupt
 from td3.training.engines import backend_flags
 from td3.training.resuming import changed_versions, config_to_resume, newest_usable, require_unfinished
 from td3.training.setup import arguments_of_env, choose_device, longest_buffer, probe_environment, require_room
 from td3.training.trainer import Trainer
+from td3.variants import RECORD, changes_since, find_replacements, load_function, name_of, record_of
 
 
-def train(env: Any, *, preset: str = "author", callbacks: Sequence[Callback] = (), **settings: Any) -> Run:
+def train(
+    env: Any,
+    *,
+    preset: str = "author",
+    callbacks: Sequence[Callback] = (),
+    replace_steps: Sequence[Callable[..., Any] | str] = (),
+    **settings: Any,
+) -> Run:
     """Train and return the run: `td3.train("HalfCheetah-v5", steps=100_000, seeds=3, batch_size=128)`.
 
     Instead of a name, `env` may be a class of environments or a function that makes one. `callbacks` are told what
-    happens, and may stop the run (`td3.Callback`).
+    happens, and may stop the run (`td3.Callback`). `replace_steps` has functions in the place of steps of the algorithm
+    (`td3.replace_step`).
     """
     given = parse_env(env)
+    functions = [step for step in replace_steps if callable(step)]
+    settings["replace_steps"] = tuple(name_of(step) if callable(step) else step for step in replace_steps)
+    functions = functions and [step if callable(step) else load_function(step) for step in replace_steps]
     if given.env_kwargs:
         settings["env_kwargs"] = given.env_kwargs | settings.get("env_kwargs", {})
     config = resolve(given.env, preset, **settings)
     config.require_updates()
     for warning in config.warnings():
         warnings.warn(warning, stacklevel=2)
-    return train_run(config, [WarningsCallback(), *callbacks], given.factory)
+    return train_run(config, [WarningsCallback(), *callbacks], given.factory, functions)
 
 
 @library_variables()
 @sigterm_as_interrupt()
 def train_run(
-    config: TrainConfig, callbacks: Sequence[Callback] | None = None, factory: EnvFactory | None = None
+    config: TrainConfig,
+    callbacks: Sequence[Callback] | None = None,
+    factory: EnvFactory | None = None,
+    functions: Sequence[Callable[..., Any]] = (),
 ) -> Run:
     """Train as configured; Ctrl-C saves what was learned, and is then raised as KeyboardInterrupt.
 
     `factory` makes the environment where its name alone cannot. Without `callbacks`, warnings are Python's own.
+    `functions` are those that `replace_steps` names, where they come from Python.
     """
+    replacements = find_replacements(config.variant, config.replace_steps, functions)
     env_arguments = arguments_of_env(config, factory)
     spaces = probe_environment(config, env_arguments)
     in_host_ram = require_room(config, spaces)
@@ -61,7 +88,9 @@ def train_run(
         require_no_run(path)  # another process may have been faster
         write_facts(path / "versions.json", versions())
         write_facts(path / "config.json", config.to_json())
-        _train(config, env_arguments, spaces, in_host_ram, callbacks, None)
+        if replacements:
+            write_facts(path / RECORD, {"replaced": record_of(replacements)})
+        _train(config, env_arguments, spaces, in_host_ram, replacements, callbacks, None)
     return Run(path)
 
 
@@ -72,18 +101,20 @@ def resume(
     env: Any = None,
     trust: bool = False,
     callbacks: Sequence[Callback] = (),
+    replace_steps: Sequence[Callable[..., Any]] = (),
 ) -> Run:
     """Continue a run that was interrupted or stopped, or, with more steps, a finished one.
 
     Give the same `callbacks` again: those that keep a state get it back.
 
     `env` is needed where the run was trained on a function of yours: the same one again. A run whose environment is
-    named `module:Class` is resumed with that class as `env`, or with `trust`, which has the module imported.
+    named `module:Class` is resumed with that class as `env`, or with `trust`, which has the module imported. The same
+    holds for functions in the place of steps: give them again as `replace_steps`, or `trust` the file they came from.
     """
     given, told = None if env is None else parse_env(env), [WarningsCallback(), *callbacks]
     if given is None or given.factory is not None:
-        return resume_run(Path(path), steps, told, given and given.factory, trust=trust)
-    return resume_run(Path(path), steps, told, trust=trust, env=given.env)
+        return resume_run(Path(path), steps, told, given and given.factory, trust=trust, functions=replace_steps)
+    return resume_run(Path(path), steps, told, trust=trust, env=given.env, functions=replace_steps)
 
 
 @library_variables()
@@ -96,10 +127,12 @@ def resume_run(
     *,
     trust: bool = False,
     env: str | None = None,
+    functions: Sequence[Callable[..., Any]] = (),
 ) -> Run:
     """Go on from the newest whole checkpoint, or from the beginning where there is none.
 
-    A module that the run's environment names is imported only with `trust`, or where `env` is that name.
+    A module that the run's environment names is imported only with `trust`, or where `env` is that name; a file that
+    holds a step of the run, only with `trust`, or not at all where its `functions` are given.
     """
     check_run_folder(path)
     with locked(path) if path.is_dir() else contextlib.nullcontext():
@@ -107,18 +140,20 @@ def resume_run(
         if env is not None and env != config.env:
             raise RunError(f"{path} is a run of {config.env}, and {env} was given: give the environment that it has.")
         require_trust(config, path, trust or env is not None or factory is not None, f"td3 resume {path}")
+        require_trusted_steps(config, path, trust or bool(functions))
+        replacements = find_replacements(config.variant, config.replace_steps, functions)
         checkpoint, refused = newest_usable(path, config)
         require_unfinished(path, config, checkpoint, refused)
         place = "the beginning" if checkpoint is None else f"env step {checkpoint.env_steps:,}"
         notices = [f"{sentence}; continuing from {place}." for sentence in refused]
         if checkpoint is not None:
-            notices += changed_versions(checkpoint.facts.get("versions", {}))
+            notices += changed_versions(checkpoint.facts.get("versions", {})) + changes_since(path, replacements)
         env_arguments = arguments_of_env(config, factory)
         spaces = probe_environment(config, env_arguments)
         in_host_ram = require_room(config, spaces, checkpoint, resumed=True)
         # Before the first checkpoint of an extension: a run that is killed until then still knows how long it is to be.
         write_facts(path / "config.json", config.to_json())
-        _train(config, env_arguments, spaces, in_host_ram, callbacks, checkpoint, notices)
+        _train(config, env_arguments, spaces, in_host_ram, replacements, callbacks, checkpoint, notices)
     return Run(path)
 
 
@@ -127,6 +162,7 @@ def _train(
     env_arguments: Mapping[str, Any],
     spaces: TaskSpaces,
     in_host_ram: bool,
+    replacements: Sequence[Replacement],
     callbacks: Sequence[Callback] | None,
     checkpoint: Checkpoint | None,
     notices: Sequence[str] = (),
@@ -135,7 +171,8 @@ def _train(
     make, buffer_size = partial(make_environment, **env_arguments), min(config.td3.buffer_size, longest_buffer(config))
     try:
         with backend_flags(config.tf32):
-            trainer = Trainer(config, spaces, make, choose_device(config.device), buffer_size, in_host_ram)
+            device = choose_device(config.device)
+            trainer = Trainer(config, spaces, make, device, buffer_size, in_host_ram, replacements)
             with contextlib.closing(trainer):
                 trainer.run(CallbackList(standard_callbacks(trainer, given)), checkpoint, notices)
     except torch.OutOfMemoryError:

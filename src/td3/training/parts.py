@@ -1,13 +1,14 @@
 """What a trainer is made of: agent, replay buffer, engine, collector and evaluator."""
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import gymnasium as gym
 import torch
 
 from td3.algorithm import Agent, NormalizedReplayBuffer, ReplayBuffer
+from td3.algorithm.replacing import Replacement
 from td3.collect import RayCollector
 from td3.collect.collector import Collector
 from td3.config import TrainConfig
@@ -40,9 +41,10 @@ def open_parts(
     device: torch.device,
     buffer_size: int,
     in_host_ram: bool,
+    replacements: Sequence[Replacement] = (),
 ) -> Parts:
     """All parts of a run that has not begun; where one cannot be had, those before it are closed."""
-    agent, seeds = make_agent(config, spaces, device), config.member_seeds
+    agent, seeds = make_agent(config, spaces, device, replacements), config.member_seeds
     buffer = make_buffer(len(seeds), buffer_size, spaces, device, in_host_ram)
     if agent.normalizer is not None:
         buffer = NormalizedReplayBuffer(buffer, agent.normalizer)

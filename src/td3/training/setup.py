@@ -2,7 +2,7 @@
 
 import math
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from td3.algorithm import Agent, AgentSpec, ReplayBuffer, make_replay_buffer
+from td3.algorithm.replacing import Replacement
 from td3.collect import require_cluster
 from td3.config import TD3Config, TrainConfig
 from td3.environments import TaskSpaces, check_environment, make_environment
@@ -94,11 +95,13 @@ def encoder_plan(spaces: TaskSpaces, settings: TD3Config) -> EncoderPlan | None:
     return EncoderPlan(*layout, shapes, tuple(stride for *_, stride in layers), shift)
 
 
-def make_agent(config: TrainConfig, spaces: TaskSpaces, device: torch.device) -> Agent:
-    """The newly initialized agent of a run."""
+def make_agent(
+    config: TrainConfig, spaces: TaskSpaces, device: torch.device, replacements: Sequence[Replacement] = ()
+) -> Agent:
+    """The newly initialized agent of a run, with functions in the place of some steps."""
     bounds, encoder = (spaces.action_low, spaces.action_high), encoder_plan(spaces, config.td3)
     spec = AgentSpec.from_settings(config.td3, spaces.state_size, *bounds, config.normalize_observations, encoder)
-    return Agent.create(spec, config.member_seeds, device)
+    return Agent.create(spec, config.member_seeds, device, replacements=replacements)
 
 
 def make_buffer(

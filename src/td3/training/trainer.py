@@ -12,6 +12,7 @@ from typing import Any
 import gymnasium as gym
 import torch
 
+from td3.algorithm.replacing import Replacement
 from td3.callbacks.base import CallbackList
 from td3.collect import RayCollector
 from td3.collect.collector import Episode
@@ -41,10 +42,11 @@ class Trainer:
         device: torch.device,
         buffer_size: int,
         in_host_ram: bool = False,
+        replacements: Sequence[Replacement] = (),
     ) -> None:
         self.config, self.spaces = config, spaces
         self.versions = versions()  # looked up once: it takes milliseconds
-        parts = open_parts(config, spaces, make, device, buffer_size, in_host_ram)
+        parts = open_parts(config, spaces, make, device, buffer_size, in_host_ram, replacements)
         self.agent, self.buffer, self.engine, self.evaluator, self.collecting, self.placement, self._opened = parts
         self.remote: RayCollector | None = None
         if isinstance(self.collecting, RayCollector):

@@ -1,0 +1,112 @@
+"""Changes of named steps: variants of TD3 that come with the package, and functions of your own.
+
+A variant is a set of settings (`td3.config.VARIANTS`) and of functions in the place of steps.
+"""
+
+import hashlib
+import importlib.util
+import inspect
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from td3.algorithm.registry import STEPS
+from td3.algorithm.replacing import Replacement, replacements_of
+from td3.errors import ConfigError, RunError
+from td3.files import read_regular_file
+from td3.variants.ablations import first_critic
+
+FUNCTIONS: dict[str, tuple[Callable[..., Any], ...]] = {
+    "no-delay": (),
+    "no-smoothing": (),
+    "no-twin": (first_critic,),
+    "ddpg": (first_critic,),
+}
+"""The functions of each variant."""
+RECORD = "steps.json"
+"""File of a run that holds the source of every replaced step."""
+LARGEST_RECORD = 1 << 22
+
+
+def find_replacements(
+    variant: Sequence[str], named: Sequence[str], functions: Sequence[Callable[..., Any]] = ()
+) -> tuple[Replacement, ...]:
+    """All replacements of a run, in order: of its variants, of `FILE.py:NAME`, and functions from Python."""
+    own = [function for name in variant for function in FUNCTIONS[name]]
+    unique = list(dict.fromkeys(own))  # two variants may remove the same idea
+    given = functions or [load_function(name) for name in named]
+    try:
+        return replacements_of([*unique, *given])
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+
+
+def load_function(name: str) -> Callable[..., Any]:
+    """The function NAME of `path/to/file.py:NAME`; executes the file."""
+    path, _, function = name.rpartition(":")
+    if not path or not function:
+        raise ConfigError(f"{name!r} names no function: write path/to/file.py:NAME.", "replace_steps")
+    spec = importlib.util.spec_from_file_location(f"td3_steps_{Path(path).stem}", path)
+    if spec is None or spec.loader is None or not Path(path).is_file():
+        raise ConfigError(f"{path} is not a file of Python: write path/to/file.py:NAME.", "replace_steps")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+        return getattr(module, function)  # type: ignore[no-any-return]
+    except AttributeError:
+        raise ConfigError(f"{path} has no function {function!r}.", "replace_steps") from None
+    except Exception as error:
+        raise ConfigError(f"{path} cannot be imported ({type(error).__name__}: {error}).", "replace_steps") from error
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """FILE.py:NAME of a function from Python."""
+    try:
+        return f"{inspect.getsourcefile(inspect.unwrap(function))}:{function.__name__}"
+    except TypeError:  # built in
+        return f"<python>:{getattr(function, '__name__', function)}"
+
+
+def record_of(replacements: Sequence[Replacement]) -> list[dict[str, Any]]:
+    """What a run keeps of its replaced steps: for people and for `td3 steps diff`; nothing of it is executed."""
+    return [
+        {
+            "number": one.number,
+            "step": one.step_name,
+            "function": one.function.__name__,
+            "source": source_of(one.function),
+            "sha256": hashlib.sha256(source_of(one.function).encode()).hexdigest(),
+            "state": dict(one.state),
+        }
+        for one in replacements
+    ]
+
+
+def source_of(function: Callable[..., Any]) -> str:
+    """Its source, or what stands for it where there is no file."""
+    try:
+        return inspect.getsource(inspect.unwrap(function))
+    except (OSError, TypeError):
+        return f"# no source; bytecode {inspect.unwrap(function).__code__.co_code.hex()}\n"
+
+
+def read_record(run: Path) -> list[dict[str, Any]]:
+    """The replaced steps of a run, as it recorded them; empty where it replaced none."""
+    if not (run / RECORD).exists():
+        return []
+    try:
+        found = json.loads(read_regular_file(run / RECORD, LARGEST_RECORD))["replaced"]
+        return [{**one, "step": STEPS[one["number"]].function.__name__, "source": str(one["source"])} for one in found]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise RunError(f"{run / RECORD} is damaged ({error!r}).") from None
+
+
+def changes_since(run: Path, replacements: Sequence[Replacement]) -> list[str]:
+    """A sentence where a run is resumed with other functions than it began with."""
+    before, now = read_record(run), record_of(replacements)
+    if [(one["number"], one["sha256"]) for one in before] == [(one["number"], one["sha256"]) for one in now]:
+        return []
+    names = [f"step {one['number']} ({one['function']})" for one in now if one not in before]
+    changed = ", ".join(names) or "a replaced step"
+    return [f"{changed} has changed since the run began: the run continues, but not as it would have."]

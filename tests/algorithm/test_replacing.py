@@ -1,0 +1,189 @@
+"""A function in the place of a step: checked when the run starts, executed by every engine, saved and resumed."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from scripted import SMALL
+
+import td3
+from td3.algorithm.registry import STEPS
+from td3.algorithm.replacing import REPLACEABLE, replace_step
+from td3.cli import main
+from td3.errors import ConfigError, RunError
+from td3.run.checkpoints import Checkpoints
+
+FIELDS = {**SMALL, "steps": 80, "device": "cpu"}
+
+
+@replace_step(11)
+def absolute_error(q_values, target_q):
+    return (q_values - target_q).abs().mean(-1).sum(0)
+
+
+@replace_step(9, state={"largest": 1, "calls": 2})
+def remembered(reward, terminated, next_q, gamma, original, step_state):
+    """The same target, and a count of calls."""
+    step_state["largest"].copy_(torch.maximum(step_state["largest"], reward.abs().amax(-1, keepdim=True)))
+    step_state["calls"] += 1
+    return original(reward, terminated, next_q, gamma)
+
+
+def tensors_of(run):
+    return Checkpoints(run.path).newest()[0].tensors
+
+
+def require_equal(one, other):
+    for name, tensor in tensors_of(one).items():
+        if name.startswith("agent."):
+            assert np.array_equal(tensors_of(other)[name], tensor), name
+
+
+def weights_of(run):
+    return {name: t for name, t in tensors_of(run).items() if name.startswith("agent.actor")}
+
+
+def trained(tmp_path, name, **settings):
+    return td3.train("Rail-v0", out=tmp_path / name, **{**FIELDS, **settings})
+
+
+def test_every_step_of_an_update_is_reached_by_its_replacement(tmp_path):
+    called = set()
+
+    def wrapper(number):
+        names = list(__import__("inspect").signature(STEPS[number].function).parameters)
+        source = f"def wrapped({', '.join(names)}, original):\n    called.add({number})\n"
+        source += f"    return original({', '.join(names)})\n"
+        space = {"called": called}
+        exec(source, space)
+        return replace_step(number)(space["wrapped"])
+
+    plain = trained(tmp_path, "plain")
+    changed = trained(tmp_path, "changed", replace_steps=[wrapper(number) for number in REPLACEABLE])
+    assert called == {*REPLACEABLE}
+    require_equal(plain, changed)
+
+
+def test_another_loss_trains_another_agent_alike_in_every_engine(tmp_path):
+    plain, recorded = trained(tmp_path, "plain"), trained(tmp_path, "recorded", replace_steps=[absolute_error])
+    eager = trained(tmp_path, "eager", replace_steps=[absolute_error], engine="eager")
+    for name, tensor in weights_of(recorded).items():
+        assert (weights_of(eager)[name] == tensor).all(), name
+    assert any((weights_of(plain)[name] != tensor).any() for name, tensor in weights_of(recorded).items())
+
+
+def test_state_is_each_seeds_own_saved_and_restored(tmp_path):
+    alone = trained(tmp_path, "alone", replace_steps=[remembered], seed=1)
+    both = trained(tmp_path, "both", replace_steps=[remembered], seeds=2)
+    calls = tensors_of(both)["agent.step_9.0.calls"]
+    assert calls.shape == (2, 2)
+    assert (calls > 30).all()
+    assert tensors_of(both)["agent.step_9.0.largest"][1] == tensors_of(alone)["agent.step_9.0.largest"][0]
+    whole = trained(tmp_path, "whole", replace_steps=[remembered], steps=120)
+    extended = td3.resume(
+        trained(tmp_path, "cut", replace_steps=[remembered]).path, steps=120, replace_steps=[remembered]
+    )
+    require_equal(whole, extended)
+
+
+def file_with(tmp_path, factor):
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "import td3\n\n\n@td3.replace_step(9)\ndef short_sighted(reward, terminated, next_q, gamma):\n"
+        f"    return reward + {factor} * gamma * (1 - terminated) * next_q\n"
+    )
+    return f"{path}:short_sighted"
+
+
+def test_a_run_keeps_the_source_and_a_resume_needs_trust_and_says_when_it_has_changed(tmp_path, capsys):
+    words = [
+        w
+        for k, v in {"hidden-sizes": "8 8", "batch-size": "8", "learning-starts": "20"}.items()
+        for w in (f"--td3.{k}", *v.split())
+    ]
+    name, out = file_with(tmp_path, 0.5), tmp_path / "run"
+    options = ["--steps", "80", "--eval-episodes", "1", "--out", str(out), "--device", "cpu"]
+    assert main(["train", "Rail-v0", *words, *options, "--replace-steps", name]) == 0
+    assert "0.5 * gamma" in json.loads((out / "steps.json").read_text())["replaced"][0]["source"]
+    capsys.readouterr()
+    assert main(["steps", "diff", str(out)]) == 0
+    assert "+    return reward + 0.5 * gamma" in capsys.readouterr().out
+    with pytest.raises(RunError, match="if you trust it"):
+        td3.resume(out, steps=90)
+    file_with(tmp_path, 0.6)
+    assert main(["resume", str(out), "--steps", "90", "--trust"]) == 0
+    assert "step 9 (short_sighted) has changed since the run began" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "number", "said"),
+    [
+        ("q, y", 11, r"step 11 is critic_loss\(q_values, target_q\), and mine\(q, y\) was given for it"),
+        ("q_values, target_q", 2, "the steps of an update are 4 to 15"),
+        ("q_values, target_q", 99, "the steps of an update are 4 to 15"),
+    ],
+)
+def test_a_function_that_does_not_fit_is_refused_before_the_run(tmp_path, arguments, number, said):
+    space = {}
+    exec(f"def mine({arguments}):\n    return 0\n", space)
+    with pytest.raises(ConfigError, match=said):
+        trained(tmp_path, "run", replace_steps=[replace_step(number)(space["mine"])])
+    assert not (tmp_path / "run").exists()
+
+
+def test_one_that_fails_or_returns_another_shape_is_named(tmp_path):
+    @replace_step(11)
+    def broken(q_values, target_q):
+        raise RuntimeError("no")
+
+    @replace_step(11)
+    def summed(q_values, target_q):
+        return (q_values - target_q).square().mean()
+
+    for function, said in (
+        (broken, "step 11, replaced by broken, failed"),
+        (summed, "step 11, replaced by summed, returned"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            trained(tmp_path, function.__name__, replace_steps=[function])
+
+
+def test_two_for_one_step_must_wrap(tmp_path):
+    @replace_step(11)
+    def halved(q_values, target_q, original):
+        return 0.5 * original(q_values, target_q)
+
+    with pytest.raises(ConfigError, match="step 11 is replaced twice, by halved and absolute_error"):
+        trained(tmp_path, "no", replace_steps=[halved, absolute_error])
+    trained(tmp_path, "yes", replace_steps=[absolute_error, halved])
+    with pytest.raises(ConfigError, match="replaces no step"):
+        trained(tmp_path, "unmarked", replace_steps=[print])
+
+
+@pytest.mark.parametrize("name", ["missing.py:f", "nothing", "no_such_name"])
+def test_a_file_that_cannot_be_used_is_refused(tmp_path, name):
+    if name == "no_such_name":
+        name = file_with(tmp_path, 1).replace("short_sighted", "other")
+    with pytest.raises(ConfigError, match=r"write path/to/file.py:NAME|has no function"):
+        trained(tmp_path, "run", replace_steps=[name])
+
+
+def test_variants_change_settings_and_steps(tmp_path):
+    ddpg = trained(tmp_path, "ddpg", variant="ddpg")
+    assert (ddpg.config.td3.policy_delay, ddpg.config.td3.target_policy_noise) == (1, 0.0)
+    parts = trained(tmp_path, "parts", variant=("no-delay", "no-smoothing", "no-twin"))
+    require_equal(ddpg, parts)
+    assert trained(tmp_path, "own", variant="no-delay", policy_delay=3).config.td3.policy_delay == 3
+    with pytest.raises(ConfigError, match="variant"):
+        trained(tmp_path, "no", variant="sac")
+
+
+def test_the_steps_are_listed(capsys):
+    assert main(["steps"]) == 0
+    text = capsys.readouterr().out
+    assert "min_q(q_values)" in text
+    assert "no-twin" in text
+    assert main(["steps", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)) == 15
+    assert main(["steps", "what"]) == 2
