@@ -8,7 +8,16 @@ ORDER = {
     "Tutorials": ["index.md", "own_environment.md", "ladder.md", "fifteen_steps.md"],
     "How to": [
         *("train.md", "environments.md", "images.md", "evaluate.md", "watch.md", "report.md", "doctor.md"),
-        *("hyperparameters.md", "tune.md", "callbacks.md", "cluster.md", "deploy.md", "export.md", "push.md"),
+        *(
+            "hyperparameters.md",
+            "tune.md",
+            "modify.md",
+            "callbacks.md",
+            "cluster.md",
+            "deploy.md",
+            "export.md",
+            "push.md",
+        ),
         *("sb3.md", "coming_from.md", "faq.md"),
     ],
     "Reference": ["configuration.md", "api.md", "metrics.md", "results.md", "performance.md", "glossary.md"],

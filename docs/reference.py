@@ -23,6 +23,7 @@ API = {
         "td3.run.agent_file.SavedAgent": ("act",),
     },
     "Callbacks": {"td3.Callback": None},
+    "Replaced steps": {"td3.replace_step": ()},
     "Export and tune": {
         "td3.export.folder.export_run": (),
         "td3.export.hub.push_run": (),

@@ -68,7 +68,7 @@ def reproduce(
 def config_of(row: Row, seeds: int | None = None) -> Any:
     """The configuration that trains a row."""
     given = {"steps": row.steps, "seeds": seeds or row.seeds, "env_kwargs": row.env_kwargs, **row.settings}
-    return resolve(row.env, row.preset, **given)
+    return resolve(row.env, row.preset, **given, **({"variant": (row.variant,)} if row.variant else {}))
 
 
 def against(run: Run, stored: Curve) -> Comparison:

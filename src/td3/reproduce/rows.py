@@ -20,6 +20,8 @@ class Row:
     env_kwargs: dict[str, Any] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
     """Fields of TD3Config that differ from the preset."""
+    variant: str = ""
+    """The variant of TD3, where it is another one."""
     change: str = ""
     """What the row changes, for tables that compare settings."""
 
@@ -29,6 +31,8 @@ class Row:
         words = ["td3 train", self.env, f"--steps {self.steps}", f"--seeds {self.seeds}"]
         if self.preset != "author":
             words.append(f"--preset {self.preset}")
+        if self.variant:
+            words.append(f"--variant {self.variant}")
         if self.env_kwargs:
             words.append("--env-kwargs " + " ".join(f"{k}={json.dumps(v)}" for k, v in self.env_kwargs.items()))
         words += [f"--td3.{name.replace('_', '-')} {value}" for name, value in self.settings.items()]
@@ -49,9 +53,11 @@ CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
     "batch_100": ("batch of 100 instead of 256", {"batch_size": 100}),
     "episode_updates": ("updates at the end of episodes", {"train_freq": "episode"}),
 }
-ABLATIONS: dict[str, tuple[str, dict[str, Any]]] = {
-    "no_delay": ("no delayed policy updates", {"policy_delay": 1}),
-    "no_smoothing": ("no target policy smoothing", {"target_policy_noise": 0.0}),
+ABLATIONS = {
+    "no_delay": ("no delayed policy updates", "no-delay"),
+    "no_smoothing": ("no target policy smoothing", "no-smoothing"),
+    "no_twin": ("no minimum of two critics", "no-twin"),
+    "ddpg": ("none of the three (DDPG)", "ddpg"),
 }
 SHORT = 300_000
 """Env steps of the easy tasks, which reach their limit long before, and of the comparisons of settings."""
@@ -66,12 +72,12 @@ ROWS = (
     Row("inverted_pendulum_v5", "table1", "InvertedPendulum-v5", SHORT),
     Row("inverted_double_pendulum_v5", "table1", "InvertedDoublePendulum-v5", SHORT),
     *(
-        Row(f"{task}_v5_{name}", "table2", env, 500_000, settings=settings, change=change)
+        Row(f"{task}_v5_{name}", "table2", env, 500_000, variant=variant, change=change)
         for task, env in (
             *(("halfcheetah", "HalfCheetah-v5"), ("walker2d", "Walker2d-v5")),
             *(("hopper", "Hopper-v5"), ("ant", "Ant-v5")),
         )
-        for name, (change, settings) in ABLATIONS.items()
+        for name, (change, variant) in ABLATIONS.items()
     ),
     *(
         Row(f"{task}_v5_{name}", "changes", env, SHORT, settings=settings, change=change)
