@@ -18,7 +18,7 @@ ORDER = {
             "export.md",
             "push.md",
         ),
-        *("sb3.md", "coming_from.md", "faq.md"),
+        *("export.md", "push.md", "sb3.md", "coming_from.md", "faq.md"),
     ],
     "Reference": ["configuration.md", "api.md", "metrics.md", "results.md", "performance.md", "glossary.md"],
     "Explanation": ["algorithm.md", "concepts.md", "reliability.md", "deviations.md"],

@@ -83,6 +83,8 @@ PYTHON_SIZES = {
 """The same for Python: pattern and what stands there instead."""
 FROM_PYTHON = {"observation": np.zeros(17), "__name__": "__main__"}
 """Names that a block takes from its reader."""
+OBJECTS = ("callbacks", "replace_steps")
+"""Arguments of td3.train that are no plain values."""
 QUOTED = "@step("
 """How a Python block begins that quotes the algorithm: not a program, but every line of it must be in the source."""
 ANSWERS = {"td3 doctor": (0, 1)}
@@ -212,7 +214,7 @@ def run_command(command, folder):
 def run_python(text, name):
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "td3.train":
-            fields = {k.arg: ast.literal_eval(k.value) for k in node.keywords if k.arg != "callbacks"}
+            fields = {k.arg: ast.literal_eval(k.value) for k in node.keywords if k.arg not in OBJECTS}
             require_no_warning(resolve("any", **fields))
     for pattern, instead in PYTHON_SIZES.items():
         text = re.sub(pattern, instead, text)
