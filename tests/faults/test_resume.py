@@ -22,7 +22,8 @@ from td3.environments import ProcessVectorEnv, WorkerBackend
 from td3.errors import ConfigError, RunError
 from td3.evaluate import EvaluationWorkers
 from td3.run.checkpoints import Checkpoints
-from td3.run.directory import MemberWriter, versions
+from td3.run.directory import versions
+from td3.run.tables import MemberWriter
 from td3.training import resume_run, train_run
 from td3.training.state import arrays_of, restore
 

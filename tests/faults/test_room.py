@@ -15,7 +15,7 @@ from td3 import resources, training
 from td3.errors import ConfigError, RunError
 from td3.run import checkpoints, directory
 from td3.run.checkpoints import Checkpoints
-from td3.run.directory import MemberWriter
+from td3.run.tables import MemberWriter
 from td3.training import resume_run, train_run
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "somewhere")

@@ -18,7 +18,8 @@ from td3.config import read_config, resolve
 from td3.errors import ConfigError, RunError, UserError
 from td3.files import USED_IN_A_RUN, check_run_folder, open_plain, remove_folder, write_atomically
 from td3.run.checkpoints import Checkpoints
-from td3.run.directory import MemberWriter, locked, new_directory
+from td3.run.directory import locked, new_directory
+from td3.run.tables import MemberWriter
 
 COMMANDS: dict[str, Callable[[Path], object]] = {
     "report": lambda run: reports.report_command(reports.ReportCommand((run,))),

@@ -11,7 +11,7 @@ import numpy as np
 import td3
 from td3.config import resolve
 from td3.environments.rail import Rail
-from td3.run.directory import DIAGNOSTICS, METRICS
+from td3.run.tables import DIAGNOSTICS, METRICS
 
 HEALTHY = {
     "q_start": 480.0,

@@ -17,7 +17,8 @@ from td3.report.doctor import examine_run
 from td3.report.records import read_run
 from td3.report.render import page
 from td3.report.summary import describe_runs, figures
-from td3.run.directory import DIAGNOSTICS, METRICS, PARTS
+from td3.run.directory import PARTS
+from td3.run.tables import DIAGNOSTICS, METRICS
 
 TABLES = {
     "seed_0/metrics.csv": METRICS,

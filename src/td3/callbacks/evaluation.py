@@ -12,7 +12,7 @@ from td3.engine import live_policy
 from td3.evaluate import EvaluationWorkers, Evaluator
 from td3.policy import Array
 from td3.run.checkpoints import Checkpoint, load_agent_
-from td3.run.directory import DIAGNOSTICS
+from td3.run.tables import DIAGNOSTICS
 
 if TYPE_CHECKING:
     from td3.training import Trainer

@@ -14,7 +14,7 @@ from td3.config import TrainConfig
 from td3.environments.infos import numbers_of
 from td3.evaluate import Evaluation
 from td3.policy import Array
-from td3.run.directory import METRICS, MemberWriter
+from td3.run.tables import METRICS, MemberWriter
 
 if TYPE_CHECKING:
     from td3.run.checkpoints import Checkpoint

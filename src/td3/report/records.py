@@ -21,7 +21,8 @@ from td3.config import TrainConfig
 from td3.errors import RunError
 from td3.files import read_json, read_regular_file
 from td3.policy import Array
-from td3.run.directory import DIAGNOSTICS, LARGEST_JSON, LARGEST_TABLE, METRICS, PARTS, Run
+from td3.run.directory import LARGEST_JSON, LARGEST_TABLE, PARTS, Run
+from td3.run.tables import DIAGNOSTICS, METRICS
 from td3.statistics import at_the_end
 
 Table = dict[str, Array]

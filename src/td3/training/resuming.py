@@ -7,7 +7,8 @@ from pathlib import Path
 from td3.config import TrainConfig
 from td3.errors import ConfigError, RunError
 from td3.run.checkpoints import Checkpoint, Checkpoints, check_facts
-from td3.run.directory import MemberWriter, check_position, read_facts, versions
+from td3.run.directory import read_facts, versions
+from td3.run.tables import MemberWriter, check_position
 
 
 def newest_usable(path: Path, config: TrainConfig) -> tuple[Checkpoint | None, list[str]]:
