@@ -53,7 +53,7 @@ def test_updates_beside_the_author_and_stable_baselines3(capsys, small, checkout
     assert figures["machine"]["torch"]
 
 
-def test_rivals_that_did_not_run_are_not_mentioned(capsys, small, without):
+def test_baselines_that_did_not_run_are_not_mentioned(capsys, small, without):
     without("stable_baselines3")
     figures = figures_of(capsys, "bench", "update", *TINY, *SMALL)
     assert not [name for name in figures if "author" in name or "sb3" in name]
@@ -81,7 +81,7 @@ def test_updates_in_words(capsys, small):
     assert " updates/s with 1 thread (batch 8, width 16, members 1, " in output
     assert "| threads |" in output
     assert "ratio to Stable-Baselines3" in output
-    assert errors == "Measuring 3 lanes side by side for 0.2 s.\n"
+    assert errors == "Measuring 3 cases side by side for 0.2 s.\n"
 
 
 def test_the_loop_tells_its_parts_apart(capsys, small):

@@ -14,7 +14,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture
 def made(monkeypatch) -> list:
-    """The other libraries' objects, as the lanes make them."""
+    """The other libraries' objects, as the benchmarks make them."""
     found, make = [], learners._their_learner
     monkeypatch.setattr(learners, "_their_learner", lambda *arguments: found.append(make(*arguments)) or found[-1])
     return found

@@ -167,7 +167,7 @@ def test_the_header_says_what_was_flattened_and_what_it_was_made_with(tmp_path, 
     assert main(["train", "Grouped-v1", "--env-kwargs", "a=1", "b=yes", *options]) == 0
     del gym.registry["Grouped-v1"]
     lines = capsys.readouterr().out.splitlines()
-    assert lines[1:3] == [
+    assert lines[2:4] == [
         'Made with {"a": 1, "b": "yes"}.',
         "Observations: Dict(a 1, b Dict(c 2)), flattened to 3 numbers.",
     ]

@@ -1,4 +1,4 @@
-"""The rivals, each as it comes: this package, Stable-Baselines3, sbx, and the paper author's code."""
+"""The baselines, each as it comes: this package, Stable-Baselines3, sbx, and the paper author's code."""
 
 import importlib
 import importlib.util
@@ -29,7 +29,7 @@ from td3.training import Trainer, backend_flags
 STATE_SIZE, ACTION_SIZE = 17, 6
 """As in HalfCheetah."""
 ROWS = 100_000
-"""Transitions in each rival's buffer where updates alone are measured."""
+"""Transitions in each baseline's buffer where updates alone are measured."""
 WARM_UP_STEPS = 1_000
 """Env steps with random actions before a loop is measured."""
 CHUNK = 10

@@ -22,6 +22,8 @@ class UpdateBench:
 
     author: Path | None = None
     """A checkout of the paper author's code, to be measured as a baseline."""
+    compile: bool = False
+    """Also measure a plain PyTorch TD3 compiled by torch.compile; compiling takes a minute."""
     threads: int = 0
     """CPU threads; 0 measures one thread and all of them, and reports the faster first."""
     batch_size: int = 256

@@ -39,7 +39,7 @@ def measure(options: PeersBench) -> tuple[dict[str, Any], str]:
             loop = learners.Td3Loop(options.env, 1, options.width, options.batch_size, device, threads)
             cases["td3", threads] = stack.enter_context(contextlib.closing(loop)).case
         cases |= _baseline_cases(options, device)
-        machine.announce(f"Measuring {len(cases)} lanes side by side for {options.seconds:g} s.")
+        machine.announce(f"Measuring {len(cases)} cases side by side for {options.seconds:g} s.")
         slice_seconds = min(SLICE_SECONDS, options.seconds / (2 * len(cases)))
         rates = timing.interleave(cases, options.seconds, slice_seconds)
     best = {name: _fastest(name, rates) for name in TITLES if any(name == case for case, _ in rates)}

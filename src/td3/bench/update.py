@@ -6,11 +6,12 @@ from typing import Any
 import torch
 
 from td3.bench import learners, machine, timing
+from td3.bench.compiled import compiled_updates
 from td3.bench.options import UpdateBench
 from td3.config import TD3Config
 from td3.training import choose_device
 
-RIVALS = {"author": "the author's code", "sb3": "Stable-Baselines3"}
+BASELINES = {"author": "the author's code", "sb3": "Stable-Baselines3", "compiled": "torch.compile"}
 Rates = Mapping[tuple[str, int], Sequence[float]]
 
 
@@ -20,7 +21,7 @@ def measure(options: UpdateBench) -> tuple[dict[str, Any], str]:
     facts = machine.describe_machine(device)
     threads = machine.thread_counts(options.threads, device)
     cases = _cases(options, device, threads)
-    machine.announce(f"Measuring {len(cases)} lanes side by side for {options.seconds:g} s.")
+    machine.announce(f"Measuring {len(cases)} cases side by side for {options.seconds:g} s.")
     rates = timing.interleave(cases, options.seconds)
     flops = machine.update_flops(
         learners.STATE_SIZE,
@@ -53,6 +54,8 @@ def _cases(options: UpdateBench, device: torch.device, threads: Sequence[int]) -
         cases["sgemm", count] = machine.sgemm_case(device, count, 2 * options.members)
         if options.author is not None:
             cases["author", count] = learners.author_updates(options.author, options.batch_size, device, count)
+        if options.compile:
+            cases["compiled", count] = compiled_updates(buffer, options.width, options.batch_size, count)
         if learners.installed("stable_baselines3"):
             cases["sb3", count] = learners.sb3_updates(options.batch_size, options.width, device, count)
     return cases
@@ -72,7 +75,7 @@ def _row(rates: Rates, threads: int, flops: float) -> dict[str, Any]:
         "share_of_ceiling": share["median"],
         "share_of_ceiling_spread": share,
     }
-    for baseline in RIVALS:
+    for baseline in BASELINES:
         if (baseline, threads) in rates:
             theirs = rates[baseline, threads]
             ratio = timing.ratio(ours, theirs)
@@ -83,9 +86,9 @@ def _row(rates: Rates, threads: int, flops: float) -> dict[str, Any]:
 
 def _text(figures: Mapping[str, Any]) -> str:
     headings = ["threads", "updates/s", "ceiling", "share of ceiling"]
-    present = [baseline for baseline in RIVALS if f"ratio_to_{baseline}" in figures]
-    headings += [f"{RIVALS[baseline]}" for baseline in present] + [
-        f"ratio to {RIVALS[baseline]}" for baseline in present
+    present = [baseline for baseline in BASELINES if f"ratio_to_{baseline}" in figures]
+    headings += [f"{BASELINES[baseline]}" for baseline in present] + [
+        f"ratio to {BASELINES[baseline]}" for baseline in present
     ]
     rows = [
         [
