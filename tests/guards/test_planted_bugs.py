@@ -16,6 +16,7 @@ def test_it_is_caught_that(bug, guard, monkeypatch):
         GUARDS[guard]()
 
 
+@pytest.mark.long  # test_guards.py has each of them by itself
 def test_with_nothing_planted_every_guard_holds():
     for holds in GUARDS.values():
         holds()

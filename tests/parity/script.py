@@ -7,6 +7,7 @@ actors come close to the ends of the range, some rows are terminated.
 from collections.abc import Sequence
 from dataclasses import replace
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -42,6 +43,8 @@ EVERY_ONE = [
     ("course with sgd", "symmetric"),
     ("bullet", "asymmetric"),
 ]
+# The first two by default, the others in the long tier.
+SOME_FIRST = [*EVERY_ONE[:2], *(pytest.param(*pair, marks=pytest.mark.long) for pair in EVERY_ONE[2:])]
 
 
 class Script:

@@ -6,9 +6,9 @@ from reference.td3_float64 import PlainBatch, PlainTD3
 
 from parity.script import (
     ACTION_RANGES,
-    EVERY_ONE,
     EVERY_PAIR,
     PRESETS,
+    SOME_FIRST,
     STATE_SIZE,
     Script,
     ScriptedStreams,
@@ -84,7 +84,7 @@ def test_the_first_two_updates_equal_the_reference(preset, action_range):
     assert both.difference() <= TOLERANCE
 
 
-@pytest.mark.parametrize(("preset", "action_range"), EVERY_ONE)
+@pytest.mark.parametrize(("preset", "action_range"), SOME_FIRST)
 def test_200_updates_equal_the_reference(preset, action_range):
     both = SideBySide(preset, action_range, updates=200)
     for _ in range(200):
