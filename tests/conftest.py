@@ -17,6 +17,21 @@ def one_thread_of_pytorch():
     torch.set_num_threads(1)
 
 
+WHOLE_RUNS = {"bench", "collect", "docs", "explain", "export", "faults", "ladder", "learning", "report", "sb3", "tune"}
+"""Folders whose tests train whole runs, many times over: there they are as fast as in training."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _without_shape_checks(request):
+    """Shapes are checked in all other folders; checking them again here would take most of the time."""
+    import jaxtyping
+
+    before = jaxtyping.config.jaxtyping_disable
+    jaxtyping.config.update("jaxtyping_disable", before or request.path.parent.name in WHOLE_RUNS)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", before)
+
+
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory):
     """Two seeds trained for 60 steps on the scripted environment; not to be written to."""
