@@ -324,3 +324,8 @@ def test_commands_are_taken_apart_as_a_shell_would():
         "2",
     ]
     assert "--seeds" not in smaller("td3 train X-v0")
+
+
+def test_the_readme_is_short():
+    text = re.sub(r"```.*?```|<[^>]+>", "", (ROOT / "README.md").read_text(), flags=re.DOTALL)
+    assert len([word for line in text.splitlines() if not line.startswith("|") for word in line.split()]) <= 750

@@ -39,7 +39,7 @@ def replace_step(number: int, state: Mapping[str, int] | None = None) -> Callabl
     """
 
     def mark(function: Function) -> Function:
-        function.__td3_replacement__ = Replacement(number, function, dict(state or {}))  # type: ignore[attr-defined]
+        function.__td3_replacement__ = Replacement(number, function, dict(state or {}))  # type: ignore[attr-defined]  # a mark
         return function
 
     return mark

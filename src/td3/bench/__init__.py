@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from td3.bench.options import (
+    BENCHMARKS,
     AnyBench,
     CollectorsBench,
     EnvsBench,
@@ -35,13 +36,6 @@ class Report(NamedTuple):
 
 def run(options: AnyBench) -> Report:
     """Run the benchmark that these options belong to."""
-    homes = {
-        UpdateBench: "update",
-        LoopBench: "loop",
-        PeersBench: "peers",
-        ScalingBench: "scaling",
-        EnvsBench: "envs",
-        CollectorsBench: "collectors",
-    }
+    name = next(name for name, kind in BENCHMARKS.items() if kind is type(options))
     # Imported when it runs, so that `td3 --help` does not import PyTorch.
-    return Report(*import_module(f"td3.bench.{homes[type(options)]}").measure(options))
+    return Report(*import_module(f"td3.bench.{name}").measure(options))

@@ -159,6 +159,15 @@ class CollectorsBench:
 
 
 AnyBench = UpdateBench | LoopBench | PeersBench | ScalingBench | EnvsBench | CollectorsBench
+BENCHMARKS: dict[str, type[AnyBench]] = {
+    "update": UpdateBench,
+    "loop": LoopBench,
+    "peers": PeersBench,
+    "scaling": ScalingBench,
+    "envs": EnvsBench,
+    "collectors": CollectorsBench,
+}
+"""The options of `td3 bench NAME`, which the module `td3.bench.NAME` measures."""
 
 
 def _at_least(low: int) -> Callable[[Any], bool]:

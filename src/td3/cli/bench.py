@@ -2,15 +2,7 @@
 
 import json
 
-from td3.bench.options import (
-    AnyBench,
-    CollectorsBench,
-    EnvsBench,
-    LoopBench,
-    PeersBench,
-    ScalingBench,
-    UpdateBench,
-)
+from td3.bench.options import BENCHMARKS, AnyBench
 from td3.cli.options import Commands
 
 
@@ -23,14 +15,4 @@ def bench_command(options: AnyBench) -> int:
     return 0
 
 
-COMMANDS: Commands = {
-    f"bench {name}": (kind, bench_command)
-    for name, kind in {
-        "update": UpdateBench,
-        "loop": LoopBench,
-        "peers": PeersBench,
-        "scaling": ScalingBench,
-        "envs": EnvsBench,
-        "collectors": CollectorsBench,
-    }.items()
-}
+COMMANDS: Commands = {f"bench {name}": (kind, bench_command) for name, kind in BENCHMARKS.items()}

@@ -74,7 +74,7 @@ class _Typed(TrainCommand):
 
 def parse_train(words: Sequence[str]) -> TrainCommand:
     """The command of the arguments after `td3 train`."""
-    return parse_arguments(  # type: ignore[no-any-return]
+    return parse_arguments(  # type: ignore[no-any-return]  # of the type that is given
         TrainCommand, "td3 train", words, "train", TRAIN_OPTIONS, default=train_defaults(words)
     )
 
@@ -102,7 +102,7 @@ def _typed(words: Sequence[str]) -> _Typed:
             )
         except ConfigError:  # parsing with the right types refuses it again
             continue
-        return typed  # type: ignore[no-any-return]
+        return typed  # type: ignore[no-any-return]  # as above
     return _Typed()
 
 

@@ -11,10 +11,7 @@ from numpy.typing import NDArray
 from td3.environments.check import TaskSpaces, check_environment, guarded_call
 from td3.environments.make import make_environment
 from td3.errors import EnvironmentFault
-
-LARGE_OBSERVATION, SMALL_SPREAD = 1_000.0, 0.01
-LARGE_REWARD, SMALL_REWARD = 100.0, 0.001
-"""Thresholds of the doctor's findings on observations and rewards."""
+from td3.scales import LARGE_OBSERVATION, LARGE_REWARD, SMALL_REWARD, SMALL_SPREAD
 
 
 class Survey(NamedTuple):

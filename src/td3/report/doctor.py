@@ -10,6 +10,7 @@ from typing import NamedTuple
 from td3.report import measures
 from td3.report.measures import SETTLED, Measure
 from td3.report.records import RunRecords
+from td3.scales import LARGE_OBSERVATION, LARGE_REWARD, SMALL_REWARD, SMALL_SPREAD
 
 
 class Finding(NamedTuple):
@@ -180,7 +181,7 @@ RULES = (
     Rule(
         "large_observations",
         measures.recent("observation_scale"),
-        1_000.0,
+        LARGE_OBSERVATION,
         True,
         "Observations are huge: one dimension has a root mean square of {number:,.0f} (limit {threshold:,.0f}).",
         "Scale them: train with --normalize-observations, or divide by known ranges in the environment.",
@@ -188,7 +189,7 @@ RULES = (
     Rule(
         "small_observations",
         measures.recent("observation_spread"),
-        0.01,
+        SMALL_SPREAD,
         False,
         "Observations hardly vary: the most variable dimension has a standard deviation of {number:.1e} (limit "
         "{threshold:g}).",
@@ -197,7 +198,7 @@ RULES = (
     Rule(
         "large_rewards",
         measures.recent("reward_scale"),
-        100.0,
+        LARGE_REWARD,
         True,
         "Rewards are large: their root mean square is {number:,.0f} a step (limit {threshold:,.0f}).",
         "Divide them (gymnasium.wrappers.TransformReward): critics of this size learn values of thousands slowly.",
@@ -205,7 +206,7 @@ RULES = (
     Rule(
         "small_rewards",
         measures.recent("reward_scale"),
-        1e-3,
+        SMALL_REWARD,
         False,
         "Rewards are tiny: their root mean square is {number:.1e} a step (limit {threshold:g}).",
         "Multiply them, or, if almost all are 0, give a denser reward: TD3 finds a rare one only by luck.",

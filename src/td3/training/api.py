@@ -53,9 +53,8 @@ def train(
     (`td3.replace_step`).
     """
     given = parse_env(env)
-    functions = [step for step in replace_steps if callable(step)]
+    functions = [step if callable(step) else load_function(step) for step in replace_steps]
     settings["replace_steps"] = tuple(name_of(step) if callable(step) else step for step in replace_steps)
-    functions = functions and [step if callable(step) else load_function(step) for step in replace_steps]
     if given.env_kwargs:
         settings["env_kwargs"] = given.env_kwargs | settings.get("env_kwargs", {})
     config = resolve(given.env, preset, **settings)

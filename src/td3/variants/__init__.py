@@ -53,7 +53,7 @@ def load_function(name: str) -> Callable[..., Any]:
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-        return getattr(module, function)  # type: ignore[no-any-return]
+        return getattr(module, function)  # type: ignore[no-any-return]  # checked by replacements_of
     except AttributeError:
         raise ConfigError(f"{path} has no function {function!r}.", "replace_steps") from None
     except Exception as error:
