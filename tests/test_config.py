@@ -99,7 +99,7 @@ BAD_TRAIN = [
     ("ray_address", 6379),
     ("max_staleness", 0),
     ("threads", -1),
-    ("tf32", 1),
+    ("precision", "bfloat16"),
     ("buffer_device", "disk"),
     ("env_kwargs", {"render_mode": "human"}),
     ("normalize_observations", "yes"),

@@ -30,6 +30,7 @@ from td3.rules import (
 Preset = Literal["author", "paper", "course", "bullet"]
 Device = Literal["auto", "cpu", "cuda"]
 BufferDevice = Literal["auto", "gpu", "host"]
+Precision = Literal["float32", "tf32"]
 Workers = Literal["auto", "none", "threads", "processes", "ray"]
 EngineName = Literal["auto", "eager", "recorded", "graph"]
 Activation = Literal["relu", "tanh", "elu", "leaky_relu"]
@@ -180,8 +181,8 @@ class TrainConfig:
     """Execution of updates: eager (as written), recorded (CPU) or graph (CUDA graphs, GPU); auto takes the fastest."""
     threads: int = 0
     """CPU threads for the updates; 0 takes what the machine allows."""
-    tf32: bool = False
-    """On a GPU, multiply matrices in TF32: faster, with 10 bits of mantissa instead of 23."""
+    precision: Precision = "float32"
+    """Of products of matrices on a GPU; tf32 is faster, with 10 bits of mantissa instead of 23."""
     buffer_device: BufferDevice = "auto"
     """Where the replay buffer of a GPU run is stored; auto: on the GPU if it fits, else in host RAM."""
     env_kwargs: dict[str, Any] = field(default_factory=dict)
@@ -443,7 +444,7 @@ _TRAIN_RULES: tuple[Rule, ...] = (
     ("max_staleness", "a whole number of at least 1", whole(1)),
     ("engine", f"one of {', '.join(get_args(EngineName))}", one_of(EngineName)),
     ("threads", "a whole number from 0 to 10,000", lambda given: whole(0)(given) and given <= 10_000),
-    ("tf32", "True or False", lambda given: isinstance(given, bool)),
+    ("precision", f"one of {', '.join(get_args(Precision))}", one_of(Precision)),
     ("buffer_device", f"one of {', '.join(get_args(BufferDevice))}", one_of(BufferDevice)),
     ("env_kwargs", "plain values by name, and not render_mode, which each command chooses", are_kwargs),
     ("normalize_observations", "True or False", lambda given: isinstance(given, bool)),

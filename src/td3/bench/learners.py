@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from td3.algorithm import Agent, AgentSpec, ReplayBuffer
 from td3.bench.machine import on_device
 from td3.bench.timing import Case
-from td3.config import TD3Config, TrainConfig
+from td3.config import Precision, TD3Config, TrainConfig
 from td3.engine import MemberUpdate, make_engine
 from td3.engine.losses import LossSums
 from td3.environments import check_environment, make_environment
@@ -57,17 +57,21 @@ def synthetic_buffer(members: int, count: int, device: torch.device) -> ReplayBu
     return buffer
 
 
-def td3_updates(buffer: ReplayBuffer, width: int, batch_size: int, threads: int) -> Case:
+def td3_updates(
+    buffer: ReplayBuffer, width: int, batch_size: int, threads: int, precision: Precision = "float32"
+) -> Case:
     """Updates as a run does them, all members counted."""
     device, members = buffer.rows.device, buffer.rows.shape[0]
     settings = TD3Config(hidden_sizes=(width, width), batch_size=batch_size, buffer_size=max(batch_size, ROWS))
-    config = TrainConfig("HalfCheetah-v5", seeds=members, device=_name(device), threads=threads, td3=settings)
+    config = TrainConfig(
+        "HalfCheetah-v5", seeds=members, device=_name(device), threads=threads, precision=precision, td3=settings
+    )
     spec = AgentSpec.from_settings(settings, STATE_SIZE, [-1.0] * ACTION_SIZE, [1.0] * ACTION_SIZE)
     agent = Agent.create(spec, config.member_seeds, device)
     if device.type == "cpu" and members == 1:
         update_once = one_member_update(agent, buffer, config)
     else:
-        with backend_flags(config.tf32):
+        with backend_flags(config.precision):
             engine = make_engine(agent, buffer, config, threads)
         update_once = partial(engine.update, [1] * members)
     for _ in range(config.td3.policy_delay):  # the first of each kind is noted, or recorded, which takes longer
@@ -210,7 +214,7 @@ def make_training(config: TrainConfig, device: torch.device) -> Trainer:
     probe = make()
     spaces = check_environment(probe, config.env)
     probe.close()
-    with backend_flags(config.tf32):
+    with backend_flags(config.precision):
         return Trainer(config, spaces, make, device, ROWS)
 
 

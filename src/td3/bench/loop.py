@@ -107,6 +107,7 @@ def measure(options: LoopBench) -> tuple[dict[str, Any], str]:
             seeds=options.members,
             envs=options.envs,
             device=options.device,
+            precision=options.precision,
             out=Path(folder),
             eval_every=0,
             eval_episodes=1,

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
+from td3.config import Precision
 from td3.errors import ConfigError
 
 BenchDevice = Literal["cpu", "cuda"]
@@ -34,6 +35,8 @@ class UpdateBench:
     """Seeds updated together; their updates are added up."""
     device: BenchDevice = "cpu"
     """Device of the updates."""
+    precision: Precision = "float32"
+    """Of products of matrices on a GPU."""
     seconds: float = 20.0
     """Seconds to measure, all baselines together."""
     json: bool = False
@@ -58,6 +61,8 @@ class LoopBench:
     """Environments per seed."""
     device: BenchDevice = "cpu"
     """Device of the updates."""
+    precision: Precision = "float32"
+    """Of products of matrices on a GPU."""
     seconds: float = 20.0
     """Seconds to measure, after the warm-up."""
     json: bool = False

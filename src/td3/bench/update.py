@@ -35,6 +35,7 @@ def measure(options: UpdateBench) -> tuple[dict[str, Any], str]:
     figures = {
         **best,
         "device": options.device,
+        "precision": options.precision,
         "batch_size": options.batch_size,
         "width": options.width,
         "members": options.members,
@@ -50,7 +51,7 @@ def _cases(options: UpdateBench, device: torch.device, threads: Sequence[int]) -
     buffer = learners.synthetic_buffer(options.members, learners.ROWS, device)
     cases = {}
     for count in threads:
-        cases["td3", count] = learners.td3_updates(buffer, options.width, options.batch_size, count)
+        cases["td3", count] = learners.td3_updates(buffer, options.width, options.batch_size, count, options.precision)
         cases["sgemm", count] = machine.sgemm_case(device, count, 2 * options.members)
         if options.author is not None:
             cases["author", count] = learners.author_updates(options.author, options.batch_size, device, count)

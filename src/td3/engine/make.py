@@ -20,7 +20,7 @@ def make_engine(agent: Agent, buffer: ReplayBuffer, config: TrainConfig, threads
     if agent.changes is not None:
         try_changes(agent, seeds, settings)
     way = _way(agent, buffer, config)
-    allowed = 0.0 if way != "graph" else TOLERANCE_TF32 if config.tf32 else TOLERANCE
+    allowed = 0.0 if way != "graph" else TOLERANCE_TF32 if config.precision == "tf32" else TOLERANCE
 
     def engine(agent: Agent, buffer: ReplayBuffer) -> GraphEngine | EagerEngine:
         if way == "graph":

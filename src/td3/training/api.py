@@ -169,7 +169,7 @@ def _train(
     given = [WarningsCallback()] if callbacks is None else callbacks
     make, buffer_size = partial(make_environment, **env_arguments), min(config.td3.buffer_size, longest_buffer(config))
     try:
-        with backend_flags(config.tf32):
+        with backend_flags(config.precision):
             device = choose_device(config.device)
             trainer = Trainer(config, spaces, make, device, buffer_size, in_host_ram, replacements)
             with contextlib.closing(trainer):

@@ -6,6 +6,7 @@ from typing import Protocol, runtime_checkable
 
 import torch
 
+from td3.config import Precision
 from td3.engine.losses import LossSums
 from td3.policy import Array
 
@@ -72,8 +73,9 @@ class Engine(Protocol):
 
 
 @contextlib.contextmanager
-def backend_flags(tf32: bool = False) -> Iterator[None]:
+def backend_flags(precision: Precision = "float32") -> Iterator[None]:
     """PyTorch's flags as updates on a GPU need them; afterwards as they were before."""
+    tf32 = precision == "tf32"
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
     before = matmul.allow_tf32, cudnn.allow_tf32, cudnn.deterministic
     # cuDNN would otherwise choose TF32, and sums whose order is another one each time.
