@@ -7,6 +7,7 @@ from td3.bench import compiled, learners
 
 
 @pytest.mark.long
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script_method.*:DeprecationWarning")  # torch.compile's own import
 def test_the_compiled_baseline_is_measured():
     buffer = learners.synthetic_buffer(1, 1_000, torch.device("cpu"))
     case = compiled.compiled_updates(buffer, 8, 16, 1)
