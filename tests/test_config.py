@@ -64,6 +64,8 @@ BAD_TD3 = [
     ("utd_ratio", math.inf),
     ("utd_ratio", 1e308),
     ("train_freq", "sometimes"),
+    ("timeouts", "ignore"),
+    ("initialization", "zeros"),
     ("image_features", 0),
     ("random_shift", -1),
 ]

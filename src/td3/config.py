@@ -31,6 +31,8 @@ Preset = Literal["author", "paper", "course", "bullet"]
 Device = Literal["auto", "cpu", "cuda"]
 BufferDevice = Literal["auto", "gpu", "host"]
 Precision = Literal["float32", "tf32"]
+Initialization = Literal["uniform", "orthogonal"]
+Timeouts = Literal["bootstrap", "terminate"]
 Workers = Literal["auto", "none", "threads", "processes", "ray"]
 EngineName = Literal["auto", "eager", "recorded", "graph"]
 Activation = Literal["relu", "tanh", "elu", "leaky_relu"]
@@ -71,6 +73,8 @@ class TD3Config:
     """Units of each hidden layer of each critic; by default those of hidden_sizes."""
     activation: Activation = "relu"
     """Activation between layers; with any other than relu, updates are slower (PyTorch's own kernels)."""
+    initialization: Initialization = "uniform"
+    """Initial weights: uniform within 1 / sqrt(inputs), PyTorch's default, or orthogonal, with biases of 0."""
     actor_learning_rate: float = 3e-4
     """Learning rate of the actor."""
     critic_learning_rate: float = 3e-4
@@ -101,6 +105,8 @@ class TD3Config:
     """Updates per env step (update-to-data ratio), for any number of parallel environments."""
     train_freq: Literal["step", "episode"] = "step"
     """Update after every env step, or, as the code of 2018 did, at the end of every episode."""
+    timeouts: Timeouts = "bootstrap"
+    """The value after a time-out: the target critics' estimate (bootstrap), or 0 (terminate, a common mistake)."""
     image_features: int = 50
     """Image encoder: feature dimension (SAC-AE, DrQ: 50)."""
     random_shift: int = 4
@@ -397,6 +403,7 @@ _TD3_RULES: tuple[Rule, ...] = (
     ("actor_hidden_sizes", "one or more whole numbers of at least 1", are_sizes_or_none),
     ("critic_hidden_sizes", "one or more whole numbers of at least 1", are_sizes_or_none),
     ("activation", f"one of {', '.join(get_args(Activation))}", one_of(Activation)),
+    ("initialization", "uniform or orthogonal", one_of(Initialization)),
     ("learning_rate_schedule", "constant or linear", one_of(Schedule)),
     # With larger ones a single step could leave the range of float32.
     ("actor_learning_rate", "above 0 and at most 100", up_to(100)),
@@ -413,6 +420,7 @@ _TD3_RULES: tuple[Rule, ...] = (
     ("tau", "within [0, 1]", within(0.0, 1.0)),
     ("utd_ratio", "above 0 and at most 1,000", up_to(1_000)),
     ("train_freq", "step or episode", lambda given: given in ("step", "episode")),
+    ("timeouts", "bootstrap or terminate", one_of(Timeouts)),
     ("image_features", "a whole number of at least 1", whole(1)),
     ("random_shift", "a whole number of at least 0", whole(0)),
 )

@@ -194,3 +194,14 @@ def test_initial_weights_depend_on_their_own_generator_alone():
 
     assert torch.equal(initialized(3, 4, 5)[1], initialized(4)[0])
     assert not torch.any(initialized(3, 4)[0] == initialized(3, 4)[1])
+
+
+def test_orthogonal_weights_have_their_gain_and_no_bias():
+    generators = [torch.Generator().manual_seed(seed) for seed in (1, 2)]
+    network = StackedMLP.initialized((5, 8, 8, 3), generators, torch.float64, "orthogonal")
+    for (weight, bias), gain in zip(network.layers(), (2.0, 2.0, 1.0), strict=True):
+        narrow = weight if weight.shape[-2] >= weight.shape[-1] else weight.mT
+        product = narrow.mT @ narrow
+        torch.testing.assert_close(product, gain * torch.eye(narrow.shape[-1], dtype=torch.float64).expand(2, -1, -1))
+        assert not bias.any()
+        assert not torch.equal(weight[0], weight[1])

@@ -328,3 +328,15 @@ def test_a_long_episode_that_lost_its_process_is_begun_again_and_told(monkeypatc
     assert "150 env steps could not be replayed" in steps.faults[1].reason
     assert rows[:, 2].tolist() == [0, 0]  # both are first steps of new episodes
     assert np.isfinite(rows).all()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_time_outs_are_stored_as_terminations_only_where_that_is_asked_for(mode):
+    stored = {}
+    for timeouts in ("bootstrap", "terminate"):
+        made = Collector(vectorised(mode, 2), [0], LOW, HIGH, 0.0, timeouts)
+        (rows,), episodes = collected(made, 60, FormulaPolicy())
+        stored[timeouts] = rows
+    differing = stored["terminate"][:, TERMINATED] - stored["bootstrap"][:, TERMINATED]
+    assert differing.sum() == sum(episode.timed_out for episode in episodes) > 0
+    assert np.array_equal(np.delete(stored["terminate"], TERMINATED, 1), np.delete(stored["bootstrap"], TERMINATED, 1))

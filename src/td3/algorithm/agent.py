@@ -63,12 +63,13 @@ class Agent:
         """Newly initialized learners, one per seed (steps 2 and 3); a member's weights depend on its own seed alone."""
         backend = backend or choose_backend(device, dtype, spec.activation)
         low, high = (torch.tensor(bound, dtype=dtype, device=device) for bound in (spec.action_low, spec.action_high))
+        kind = (spec.activation, backend, spec.initialization)
         actor, actor_target = make_actor_and_target(
-            seeds, spec.input_size, spec.actor_hidden_sizes, ActionRange(low, high), spec.activation, backend
+            seeds, spec.input_size, spec.actor_hidden_sizes, ActionRange(low, high), *kind
         )
         critic_sizes = spec.critic_hidden_sizes or spec.actor_hidden_sizes
         critics, critics_target = make_twin_critics_and_targets(
-            seeds, spec.input_size, critic_sizes, len(low), device, dtype, spec.activation, backend
+            seeds, spec.input_size, critic_sizes, len(low), device, dtype, *kind
         )
         if spec.encoder is not None:
             critics.encoder, critics_target.encoder = make_encoder_and_target(seeds, spec.encoder, device, dtype)

@@ -48,14 +48,29 @@ class StackedMLP:
 
     @classmethod
     def initialized(
-        cls, sizes: Sequence[int], generators: Sequence[torch.Generator], dtype: torch.dtype = torch.float32
+        cls,
+        sizes: Sequence[int],
+        generators: Sequence[torch.Generator],
+        dtype: torch.dtype = torch.float32,
+        initialization: str = "uniform",
     ) -> "StackedMLP":
-        """One network per generator, with PyTorch's own default for linear layers: uniform within 1 / sqrt(inputs)."""
+        """One network per generator.
+
+        `uniform` within 1 / sqrt(inputs) is PyTorch's own default for linear layers; `orthogonal` weights have a gain
+        of sqrt(2), of 1 in the last layer, and biases of 0.
+        """
         network = cls(sizes, torch.empty(len(generators), parameter_count(sizes), dtype=dtype))
+        layers = network.layers()
         for index, generator in enumerate(generators):
-            for (weight, bias), inputs in zip(network.layers(), sizes, strict=False):
-                weight[index].uniform_(-(inputs**-0.5), inputs**-0.5, generator=generator)
-                bias[index].uniform_(-(inputs**-0.5), inputs**-0.5, generator=generator)
+            for place, (weight, bias) in enumerate(layers):
+                if initialization == "orthogonal":
+                    gain = 1.0 if place == len(layers) - 1 else math.sqrt(2)
+                    torch.nn.init.orthogonal_(weight[index], gain, generator)
+                    bias[index].zero_()
+                else:
+                    bound = sizes[place] ** -0.5
+                    weight[index].uniform_(-bound, bound, generator=generator)
+                    bias[index].uniform_(-bound, bound, generator=generator)
         return network
 
     def with_hidden(self, inputs: Float[Tensor, "*any batch inputs"]) -> tuple[Tensor, list[Tensor]]:

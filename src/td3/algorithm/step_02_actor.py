@@ -45,6 +45,7 @@ def make_actor_and_target(
     action_range: ActionRange,
     activation: str = "relu",
     backend: Backend = TORCH,
+    initialization: str = "uniform",
 ) -> tuple[Actor, Actor]:
     """An actor per seed, and a target that starts as its exact copy.
 
@@ -55,7 +56,7 @@ def make_actor_and_target(
     low = action_range.low
     sizes = (state_size, *hidden_sizes, low.shape[0])
     generators = [torch.Generator().manual_seed(derive_seed(seed, "actor")) for seed in seeds]
-    parameters = StackedMLP.initialized(sizes, generators, low.dtype).parameters.to(low.device)
+    parameters = StackedMLP.initialized(sizes, generators, low.dtype, initialization).parameters.to(low.device)
     online = StackedMLP(sizes, parameters, activation, backend)
     target = online.with_parameters(parameters.clone())
     parameters.requires_grad_()

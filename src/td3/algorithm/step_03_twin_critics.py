@@ -63,6 +63,7 @@ def make_twin_critics_and_targets(
     dtype: torch.dtype = torch.float32,
     activation: str = "relu",
     backend: Backend = TORCH,
+    initialization: str = "uniform",
 ) -> tuple[TwinCritics, TwinCritics]:
     """Two critics per seed, each with initial weights of its own, and targets that start as exact copies.
 
@@ -71,12 +72,10 @@ def make_twin_critics_and_targets(
     If you leave it out: with one critic, its errors upwards are taken for value, and the actor ascends them.
     """
     sizes = (state_size + action_size, *hidden_sizes, 1)
-    twins = [
-        StackedMLP.initialized(
-            sizes, [torch.Generator().manual_seed(derive_seed(seed, "critics", twin)) for seed in seeds], dtype
-        ).parameters
-        for twin in range(2)
-    ]
+    twins = []
+    for twin in range(2):
+        generators = [torch.Generator().manual_seed(derive_seed(seed, "critics", twin)) for seed in seeds]
+        twins.append(StackedMLP.initialized(sizes, generators, dtype, initialization).parameters)
     parameters = torch.stack(twins).to(device)
     online = StackedMLP(sizes, parameters, activation, backend)
     target = online.with_parameters(parameters.clone())

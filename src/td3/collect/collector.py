@@ -41,7 +41,9 @@ class Collector(RecoverableEnvironments):
         action_low: Sequence[float],
         action_high: Sequence[float],
         exploration_noise: float,
+        timeouts: str = "bootstrap",
     ) -> None:
+        self._timeouts_terminate = timeouts == "terminate"
         self.autoreset = environments.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
         if self.autoreset == AutoresetMode.NEXT_STEP and len(seeds) > 1:
             raise EnvironmentFault(
@@ -115,7 +117,8 @@ class Collector(RecoverableEnvironments):
             if not np.isfinite(next_states).all():
                 raise EnvironmentFault("an environment gave NaN or infinity in an observation: fix the environment.")
 
-        columns = (self.states, flat_actions, next_states, rewards[:, None], terminated[:, None])
+        stored = terminated | truncated if self._timeouts_terminate else terminated
+        columns = (self.states, flat_actions, next_states, rewards[:, None], stored[:, None])
         rows = np.concatenate(columns, axis=1, dtype=np.float32)
         # On the step after an end, next-step autoreset ignores the action and returns a reset: not a transition.
         real = ~self._awaits_reset

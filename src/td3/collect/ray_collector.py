@@ -63,11 +63,12 @@ class Collecting:
         action_low: Sequence[float],
         action_high: Sequence[float],
         exploration_noise: float,
+        timeouts: str = "bootstrap",
     ) -> None:
         self._make, self._seeds, self._number = make, tuple(seeds), number
         # A life of its own has random numbers of its own: what a dead collector did is never done again.
         self._own = tuple(derive_seed(seed, f"collector {number}", life) for seed in seeds)
-        self._arguments = (action_low, action_high, exploration_noise)
+        self._arguments = (action_low, action_high, exploration_noise, timeouts)
 
     def greet(self, folders: Sequence[str] = ()) -> str:
         """Make the environments, and say which td3 this is; modules are also looked for in these folders."""
@@ -153,7 +154,8 @@ class RayCollector:
         self._weights: tuple[int, Any] = (-1, None)
         self._looked = time.monotonic()
         self._make = make or partial(make_environment, **config.env_arguments)
-        self._bounds = (spaces.action_low, spaces.action_high, config.td3.exploration_noise)
+        own = config.td3.exploration_noise, config.td3.timeouts
+        self._bounds = (spaces.action_low, spaces.action_high, *own)
         self._stack = contextlib.ExitStack()
         self._ray = self._stack.enter_context(connected(config.ray_address))
         from ray import exceptions

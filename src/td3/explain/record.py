@@ -128,7 +128,7 @@ def train_on(
     """
     streams = MemberStreams([seed])
     low, high = (bound.tolist() for bound in (agent.actor.action_range.low, agent.actor.action_range.high))
-    collector = Collector(environments, [seed], low, high, settings.exploration_noise)
+    collector = Collector(environments, [seed], low, high, settings.exploration_noise, settings.timeouts)
     policy, timed_out = live_policy(agent), np.zeros(steps, bool) if timed_out is None else timed_out
     for env_step in range(steps):
         actions = collector.act(policy if env_step >= settings.learning_starts else None)

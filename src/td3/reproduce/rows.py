@@ -48,10 +48,12 @@ TABLES = {
 }
 BULLET_TASKS = {"halfcheetah": "HalfCheetahBulletEnv-v0", "walker2d": "Walker2DBulletEnv-v0", "ant": "AntBulletEnv-v0"}
 CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
+    "timeouts_terminate": ("time-outs stored as terminations", {"timeouts": "terminate"}),
     "no_exploration": ("no exploration noise", {"exploration_noise": 0.0}),
     "random_1000": ("1,000 initial random steps instead of 25,000", {"learning_starts": 1_000}),
     "batch_100": ("batch of 100 instead of 256", {"batch_size": 100}),
     "episode_updates": ("updates at the end of episodes", {"train_freq": "episode"}),
+    "orthogonal": ("orthogonal initialization instead of PyTorch's", {"initialization": "orthogonal"}),
 }
 ABLATIONS = {
     "no_delay": ("no delayed policy updates", "no-delay"),

@@ -65,5 +65,5 @@ def open_parts(
             if worker_backend.kind != "none":
                 placement += f", {worker_backend}"
             bounds = (spaces.action_low, spaces.action_high)
-            collector = Collector(environments, seeds, *bounds, config.td3.exploration_noise)
+            collector = Collector(environments, seeds, *bounds, config.td3.exploration_noise, config.td3.timeouts)
         return Parts(agent, buffer, engine, evaluator, collector, placement, opened.pop_all())
