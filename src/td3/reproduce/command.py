@@ -67,8 +67,15 @@ def reproduce(
 
 def config_of(row: Row, seeds: int | None = None) -> Any:
     """The configuration that trains a row."""
-    given = {"steps": row.steps, "seeds": seeds or row.seeds, "env_kwargs": row.env_kwargs, **row.settings}
-    return resolve(row.env, row.preset, **given, **({"variant": (row.variant,)} if row.variant else {}))
+    given = {
+        "steps": row.steps,
+        "seeds": seeds or row.seeds,
+        "eval_every": row.eval_every,
+        "env_kwargs": row.env_kwargs,
+        **row.settings,
+        **({"variant": (row.variant,)} if row.variant else {}),
+    }
+    return resolve(row.env, row.preset, **given)
 
 
 def against(run: Run, stored: Curve) -> Comparison:

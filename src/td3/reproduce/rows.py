@@ -22,6 +22,8 @@ class Row:
     """Fields of TD3Config that differ from the preset."""
     variant: str = ""
     """The variant of TD3, where it is another one."""
+    eval_every: int = 5_000
+    """Env steps between evaluations."""
     change: str = ""
     """What the row changes, for tables that compare settings."""
 
@@ -33,6 +35,8 @@ class Row:
             words.append(f"--preset {self.preset}")
         if self.variant:
             words.append(f"--variant {self.variant}")
+        if self.eval_every != Row.eval_every:
+            words.append(f"--eval-every {self.eval_every}")
         if self.env_kwargs:
             words.append("--env-kwargs " + " ".join(f"{k}={json.dumps(v)}" for k, v in self.env_kwargs.items()))
         words += [f"--td3.{name.replace('_', '-')} {value}" for name, value in self.settings.items()]
@@ -87,7 +91,7 @@ ROWS = (
         for name, (change, settings) in CHANGES.items()
     ),
     *(
-        Row(f"{preset}_{task}", preset, env, SHORT, 3, preset)
+        Row(f"{preset}_{task}", preset, env, SHORT, 3, preset, eval_every=10_000)
         for preset in ("bullet", "course")
         for task, env in BULLET_TASKS.items()
     ),
