@@ -22,7 +22,7 @@ API = {
         "td3.Run": ("learning_curve", "evaluations"),
         "td3.run.agent_file.SavedAgent": ("act",),
     },
-    "Callbacks": {"td3.Callback": None},
+    "Callbacks": {"td3.Callback": None, "td3.ProgressDisplay": ()},
     "Replaced steps": {"td3.replace_step": ()},
     "Export and tune": {
         "td3.export.folder.export_run": (),

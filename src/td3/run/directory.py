@@ -243,7 +243,13 @@ class Run:
 
 def require_trust(config: TrainConfig, path: Path, trust: bool, command: str) -> None:
     """Refuse to import the module in an environment's name, unless the run is trusted."""
-    module, names_module, _ = config.env.partition(":")
+    module, names_module, name = config.env.partition(":")
+    if module == "__main__" and not trust:
+        raise RunError(
+            f"{path} is a run of {name}, a class of the script that trained it, which no command can import: move the "
+            f"class to a file of its own, such as {name.lower()}.py, and train {name.lower()}:{name}, or continue this "
+            f"run from the script with  td3.resume(RUN, env={name})."
+        )
     if names_module and not trust:
         raise RunError(
             f"{path} is a run of {config.env}, and to make that environment executes the code of the module {module}: "
