@@ -47,7 +47,9 @@ FRAMES_PER_SECOND = 10
 INTRODUCTION = """Every line of code here is the one that runs, every drawing shows real numbers: TD3 learning to hold a
 cart in the middle of a rail (`Rail-v0`, networks of 16 and 16 units). `td3 explain` opens the page that these drawings
 come from: there each step moves, can be changed and broken, and TD3 can be trained broken for 5,000 updates beside the
-unchanged algorithm. `td3 explain --run RUN` makes it from a run of your own."""
+unchanged algorithm. `td3 explain --run RUN` makes it from a run of your own; of a run with [replaced
+steps](modify.md) it shows the functions that replaced them, and their numbers (with `--trust`, since that executes
+their file)."""
 ON_SITE = "<!-- site: [Open the interactive page](fifteen_steps.html) -->"
 """What only the docs site shows (docs/_hooks.py): GitHub shows an HTML page as its source."""
 HOW_TO_READ = """Above each drawing is the same map: six networks drawn as their weights (purple above zero, gray below;

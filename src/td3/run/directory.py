@@ -257,12 +257,13 @@ def require_trust(config: TrainConfig, path: Path, trust: bool, command: str) ->
         )
 
 
-def require_trusted_steps(config: TrainConfig, path: Path, trust: bool) -> None:
+def require_trusted_steps(config: TrainConfig, path: Path, trust: bool, command: str) -> None:
     """Refuse to execute the files of a run's replaced steps, unless they are trusted."""
     if config.replace_steps and not trust:
         raise RunError(
-            f"{path} replaces steps by {', '.join(config.replace_steps)}, and to resume it executes that code: if you "
-            f"trust it, say so with  td3 resume {path} --trust  (in Python: replace_steps=[...] or trust=True)."
+            f"{path} replaces steps by {', '.join(config.replace_steps)}, and this command executes that code: read it "
+            f"with  td3 steps diff {path},  and if you trust it, say so with  {command} --trust  (in Python: "
+            "replace_steps=[...] or trust=True)."
         )
 
 
