@@ -137,7 +137,7 @@ def _docstring(thing: Any) -> str:
 
 def _shown(value: Any) -> str:
     if isinstance(value, tuple):
-        return " ".join(map(str, value))
+        return " ".join(map(str, value)) or "none"
     if isinstance(value, types.NoneType):
         return "none"
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
