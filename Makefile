@@ -30,6 +30,7 @@ lint: .venv/test
 	$(BIN)/lint-imports
 
 docs: .venv/docs
+	$(BIN)/python docs/links.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # The drawings, the film, docs/fifteen_steps.*, the README's block and the notebook, from the code and the recorded run.

@@ -8,17 +8,8 @@ ORDER = {
     "Tutorials": ["index.md", "own_environment.md", "ladder.md", "fifteen_steps.md"],
     "How to": [
         *("train.md", "environments.md", "images.md", "evaluate.md", "watch.md", "report.md", "doctor.md"),
-        *(
-            "hyperparameters.md",
-            "tune.md",
-            "modify.md",
-            "callbacks.md",
-            "cluster.md",
-            "deploy.md",
-            "export.md",
-            "push.md",
-        ),
-        *("export.md", "push.md", "sb3.md", "coming_from.md", "faq.md"),
+        *("hyperparameters.md", "tune.md", "modify.md", "goals.md", "offline.md", "callbacks.md", "cluster.md"),
+        *("deploy.md", "export.md", "push.md", "sb3.md", "coming_from.md", "faq.md"),
     ],
     "Reference": ["configuration.md", "api.md", "metrics.md", "results.md", "performance.md", "glossary.md"],
     "Explanation": ["algorithm.md", "concepts.md", "reliability.md", "deviations.md"],
@@ -41,11 +32,12 @@ def on_config(config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """Turn a link to a file of the repository into the name of that file.
+    """Turn a link to a file of the repository into the name of that file, and show what is for the site alone.
 
-    A page other than the first is built into a folder of its own: images in raw HTML, which MkDocs leaves alone, are
-    looked for one level up.
+    GitHub does not show the text of `<!-- site: text -->`. A page other than the first is built into a folder of its
+    own: images in raw HTML, which MkDocs leaves alone, are looked for one level up.
     """
+    markdown = re.sub(r"<!-- site: (.*?) -->", r"\1", markdown)
     if page is not None and page.file.src_uri != "index.md":
         markdown = re.sub(r'(src|srcset)="(?!https?:|data:|/|\.\./)', r'\1="../', markdown)
     return re.sub(r"\[([^\]]*)\]\(\.\./([^)#]+)(?:#L\d+)?\)", _named, markdown)

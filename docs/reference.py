@@ -22,7 +22,7 @@ API = {
         "td3.Run": ("learning_curve", "evaluations"),
         "td3.run.agent_file.SavedAgent": ("act",),
     },
-    "Callbacks": {"td3.Callback": None},
+    "Callbacks": {"td3.Callback": None, "td3.ProgressDisplay": ()},
     "Replaced steps": {"td3.replace_step": ()},
     "Export and tune": {
         "td3.export.folder.export_run": (),
@@ -137,7 +137,7 @@ def _docstring(thing: Any) -> str:
 
 def _shown(value: Any) -> str:
     if isinstance(value, tuple):
-        return " ".join(map(str, value))
+        return " ".join(map(str, value)) or "none"
     if isinstance(value, types.NoneType):
         return "none"
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from td3.algorithm.replacing import replace_step
     from td3.callbacks import Callback
+    from td3.callbacks.progress import ProgressDisplay
     from td3.config import TD3Config, TrainConfig
     from td3.run.directory import Run, load
     from td3.training import resume, train
 
 __version__ = "0.1.0"
-__all__ = ["Callback", "Run", "TD3Config", "TrainConfig", "load", "replace_step", "resume", "train"]
+__all__ = ["Callback", "ProgressDisplay", "Run", "TD3Config", "TrainConfig", "load", "replace_step", "resume", "train"]
 
 _HOMES = {
     "train": "td3.training",
@@ -26,6 +27,7 @@ _HOMES = {
     "load": "td3.run.directory",
     "Run": "td3.run.directory",
     "Callback": "td3.callbacks",
+    "ProgressDisplay": "td3.callbacks.progress",
     "replace_step": "td3.algorithm.replacing",
     "TD3Config": "td3.config",
     "TrainConfig": "td3.config",

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+import td3
 from td3.callbacks import progress
 from td3.callbacks.progress import ProgressDisplay, RetryingConsole, describe
 from td3.config import resolve
@@ -154,3 +155,11 @@ def test_output_on_a_full_disk_ends_and_training_goes_on(capsys, clock):
         display = trained_on(RetryingConsole(file=full, width=80), clock, learning_starts=1_000)
         display.say("more")
     assert capsys.readouterr().err == "td3: the output cannot be written (No space left on device); training goes on.\n"
+
+
+def test_from_python_the_display_is_a_callback_that_prints_and_takes_its_bar_away(tmp_path, capsys):
+    small = {"learning_starts": 20, "hidden_sizes": (4, 4), "batch_size": 4, "eval_episodes": 1, "device": "cpu"}
+    display = td3.ProgressDisplay()
+    td3.train("Rail-v0", steps=40, out=tmp_path / "run", callbacks=[display], **small)
+    assert "Training Rail-v0 for 40 env steps" in capsys.readouterr().out
+    assert display._bar is None

@@ -83,6 +83,8 @@ PYTHON_SIZES = {
 """The same for Python: pattern and what stands there instead."""
 FROM_PYTHON = {"observation": np.zeros(17), "__name__": "__main__"}
 """Names that a block takes from its reader."""
+SAVED = r"# (\w+\.py)\n"
+"""First line of a Python block that its reader saves as a file, which the commands after it import."""
 OBJECTS = ("callbacks", "replace_steps")
 """Arguments of td3.train that are no plain values."""
 QUOTED = "@step("
@@ -216,6 +218,8 @@ def run_python(text, name):
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "td3.train":
             fields = {k.arg: ast.literal_eval(k.value) for k in node.keywords if k.arg not in OBJECTS}
             require_no_warning(resolve("any", **fields))
+    if file := re.match(SAVED, text):
+        Path(file[1]).write_text(text)
     for pattern, instead in PYTHON_SIZES.items():
         text = re.sub(pattern, instead, text)
     with updating(Path.cwd(), required="td3.train(" in text):

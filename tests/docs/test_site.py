@@ -145,6 +145,17 @@ def test_pages_that_come_later_find_their_place(hooks, tmp_path):
     ]
 
 
+def test_what_is_for_the_site_alone_is_a_comment_on_github(hooks):
+    assert hooks.on_page_markdown("a\n<!-- site: [b](c.html) -->", None, None, None) == "a\n[b](c.html)"
+
+
+def test_every_page_opens_with_whom_it_is_for():
+    for page in (ROOT / "docs").glob("*.md"):
+        opening = page.read_text(encoding="utf-8").split("\n\n")[1]
+        assert opening.startswith("*"), page.name
+        assert re.search(r"\bfor\b", opening, re.IGNORECASE), f"{page.name} does not say whom it is for"
+
+
 def test_a_link_to_a_file_of_the_repository_becomes_its_name(hooks):
     def shown(text):
         return hooks.on_page_markdown(text, None, None, None)

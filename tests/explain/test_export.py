@@ -59,7 +59,7 @@ def test_the_docs_show_code_drawing_and_words_of_every_step():
         assert f"def {step.function.__name__}(" in section
         for part in ("**What.**", "**Why.**", "**If you leave it out.**", "**Common misreading.**"):
             assert part in section
-    assert text.count("[Show me](fifteen_steps.html#") == len(QUESTIONS)
+    assert text.count("<!-- site: [Show me](fifteen_steps.html#") == text.count("`td3 explain --at") == len(QUESTIONS)
     assert "Deep Reinforcement Learning 2.0" in text
     assert "https://github.com/sfujim/TD3" in text
     assert "steps/map.svg" in text

@@ -69,6 +69,12 @@ def test_a_module_that_a_run_names_is_not_imported(run, capsys, command, name):
     assert not Path("executed").exists()
 
 
+def test_a_class_of_a_script_gets_a_sentence_that_says_where_to_put_it(run, capsys):
+    rename_environment(run, "__main__:Task")
+    assert main(["evaluate", "run"]) == 2
+    assert "move the class to a file of its own, such as task.py, and train task:Task" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name", ["own_task:Task", "own_task:Task-v0"])
 def test_a_trusted_module_is_imported_from_the_current_folder(tmp_path, name):
     (tmp_path / "own_task.py").write_text(REGISTERED)

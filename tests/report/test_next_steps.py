@@ -20,6 +20,7 @@ RUN = Path("runs/x")
         ({"steps": 20_000}, False, LOW, HIGH, ["td3 watch runs/x", "td3 resume runs/x --steps 80000"]),
         ({}, False, LOW, HIGH, ["td3 watch runs/x", "td3 train Pendulum-v1 --steps 1000000 --seeds 5"]),
         ({"seeds": 3}, False, LOW, HIGH, ["td3 watch runs/x", "td3 export runs/x"]),
+        ({"replace_steps": ("a.py:b",)}, True, LOW, HIGH, ["td3 resume runs/x --trust", "td3 report runs/x"]),
     ],
 )
 def test_the_suggestion_fits_the_run(settings, interrupted, before, after, expected):

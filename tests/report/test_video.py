@@ -122,10 +122,14 @@ def test_an_environment_that_takes_no_render_mode_gets_a_sentence(tmp_path):
         def __init__(self):
             super().__init__()
 
-    gym.register("Blind-v0", entry_point=Blind)
-    with pytest.raises(EnvironmentFault, match="Blind-v0 has no renderer that gives images"):
-        record(linear_policy(), "Blind-v0", tmp_path / "film.mp4")
-    del gym.registry["Blind-v0"]
+    class Bare(gym.Env):
+        observation_space = action_space = gym.spaces.Box(-1, 1, (1,))
+
+    for name, kind in {"Blind-v0": Blind, "Bare-v0": Bare}.items():
+        gym.register(name, entry_point=kind)
+        with pytest.raises(EnvironmentFault, match=f"{name} has no renderer that gives images"):
+            record(linear_policy(), name, tmp_path / "film.mp4")
+        del gym.registry[name]
 
 
 def test_an_environment_without_a_renderer_gets_a_sentence(tmp_path):

@@ -41,10 +41,13 @@ class RetryingConsole(Console):
 
 
 class ProgressDisplay(Callback):
-    """Env steps, steps per second, time left, last evaluation and losses, refreshed a few times a second."""
+    """Env steps, steps per second, time left, last evaluation and losses, refreshed a few times a second.
 
-    def __init__(self, console: Console) -> None:
-        self.console = console
+    The command line has it; from Python, `td3.train(..., callbacks=[td3.ProgressDisplay()])` prints the same.
+    """
+
+    def __init__(self, console: Console | None = None) -> None:
+        self.console = console or RetryingConsole(highlight=False)
         self.first: Evaluation | None = None
         self.last: Evaluation | None = None
         self.path: Path | None = None
@@ -119,8 +122,12 @@ class ProgressDisplay(Callback):
         """One line, as it is: a log file is not wrapped, and brackets in a path are no markup."""
         self.console.print(text, style=style, markup=False, highlight=False, emoji=False, soft_wrap=True)
 
-    def close(self) -> None:
+    def on_training_end(self, trainer: "Trainer") -> None:
         """Take the bar away."""
+        self.close()
+
+    def close(self) -> None:
+        """Take the bar away, also where training never began."""
         if self._bar:
             self._bar.stop()
             self._bar = None

@@ -42,7 +42,7 @@ class ExplainCommand:
     out: Path = Path("runs/explain/fifteen_steps.html")
     """The page, one self-contained HTML file."""
     run: Path | None = None
-    """Use the networks of this run directory instead of the lesson's cart on a rail."""
+    """Use the networks of this run directory, and its replaced steps, instead of the lesson's cart on a rail."""
     seed: int | None = None
     """With --run: which seed's networks; by default the one whose last evaluation was highest."""
     at: str = ""

@@ -76,4 +76,9 @@ EnvKwargs = Annotated[
 ]
 EnvName = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENV")]
 RunPath = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
-Trust = Annotated[bool, tyro.conf.arg(help="Allow importing the module in the environment's name (module:Class).")]
+Trust = Annotated[
+    bool,
+    tyro.conf.arg(
+        help="Allow importing the module in the environment's name (module:Class) and the files of replaced steps."
+    ),
+]

@@ -47,7 +47,11 @@ FRAMES_PER_SECOND = 10
 INTRODUCTION = """Every line of code here is the one that runs, every drawing shows real numbers: TD3 learning to hold a
 cart in the middle of a rail (`Rail-v0`, networks of 16 and 16 units). `td3 explain` opens the page that these drawings
 come from: there each step moves, can be changed and broken, and TD3 can be trained broken for 5,000 updates beside the
-unchanged algorithm. [Open the page](fifteen_steps.html); `td3 explain --run RUN` makes it from a run of your own."""
+unchanged algorithm. `td3 explain --run RUN` makes it from a run of your own; of a run with [replaced
+steps](modify.md) it shows the functions that replaced them, and their numbers (with `--trust`, since that executes
+their file)."""
+ON_SITE = "<!-- site: [Open the interactive page](fifteen_steps.html) -->"
+"""What only the docs site shows (docs/_hooks.py): GitHub shows an HTML page as its source."""
 HOW_TO_READ = """Above each drawing is the same map: six networks drawn as their weights (purple above zero, gray below;
 targets dashed), and what a step reads and makes on its edges. What a step does not use is faded. Below it the chosen
 transition: the cart before, the force, the cart after. This file, the drawings and the film are made by `make steps`; a
@@ -164,7 +168,10 @@ def markdown() -> str:
     parts = [
         "# The fifteen steps of TD3",
         "",
+        "*Tutorial, for students and everyone who reads the code: each step with its drawing and its lines.*",
+        "",
         *_wrapped(INTRODUCTION),
+        *(ON_SITE, ""),
         *_wrapped(CREDITS),
         "![The whole of TD3 as one map: environment, replay buffer, six networks, y and the loss](steps/map.svg)",
         "",
@@ -198,7 +205,7 @@ def markdown() -> str:
     parts += [
         "## Questions",
         "",
-        "Answer first, then look: each links to the moment of the page that shows it.",
+        "Answer first, then look: each links to its drawing, and names the moment of the page that shows it.",
         "",
     ]
     for index, (question, answer, moment) in enumerate(QUESTIONS, 1):
@@ -206,12 +213,22 @@ def markdown() -> str:
             f"<details><summary>{index}. {question}</summary>",
             "",
             *_wrapped(_md(answer)),
-            f"[Show me](fifteen_steps.html#{moment})",
+            f"[Step {_number(moment)}](#{_anchor(_number(moment))}), and `td3 explain --at '{moment}'`",
+            f"<!-- site: [Show me](fifteen_steps.html#{moment}) -->",
             "",
             "</details>",
             "",
         ]
     return "\n".join(parts).rstrip("\n") + "\n"
+
+
+def _number(moment: str) -> int:
+    return int(moment.partition("step=")[2].partition("&")[0])
+
+
+def _anchor(number: int) -> str:
+    """The anchor of a step's heading on GitHub and on the docs site."""
+    return re.sub(r"[^\w -]", "", f"{number}. {STEPS[number].title}".lower()).replace(" ", "-")
 
 
 def readme_block() -> str:

@@ -185,7 +185,7 @@ QUESTIONS = (
         "step=6&t=0.5"),
     Question("What harm does unclipped target noise do?",
         "Rare large draws evaluate the targets far from the policy's action, where the critics have little data: y then "
-        "mixes in Q-values of actions nobody would take. The bound c keeps the average local.", "step=6&t=1&break=noclip&sigma=0.6"),
+        "mixes in Q-values of actions far from any policy's. The bound c keeps the average local.", "step=6&t=1&break=noclip&sigma=0.6"),
     Question("Do the two target critics see the same ã?",
         "Yes: one noise for both. With a noise for each they would differ in the question, not in the answer.", "step=7&t=1"),
     Question("Why a minimum of two critics, and not of ten?",

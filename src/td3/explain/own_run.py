@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+import inspect
 import io
 import warnings
 from collections.abc import Mapping, Sequence
@@ -16,14 +17,18 @@ from gymnasium.wrappers import TransformObservation
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
+import td3
 from td3.algorithm import Agent, MemberStreams
+from td3.algorithm.replacing import Replacement
 from td3.engine import update_once
+from td3.engine.check import try_changes
 from td3.environments import InProcessVectorEnv, check_environment, make_environment
 from td3.errors import AgentFileError, RunError, UserError
 from td3.explain.record import Recorder, flat, new_learner, train_on
 from td3.explain.trace import Trace, assembled, facts_of
 from td3.policy import CLIP, Array, Policy
-from td3.run.directory import Run
+from td3.run.directory import Run, require_trusted_steps
+from td3.variants import find_replacements, read_record, record_of
 
 FRAME = 160
 """Width of a frame in the page, in pixels."""
@@ -43,10 +48,13 @@ def record_run(path: Path, seed: int | None = None, steps: int = 2_000, *, trust
     """The trace of a user's own run: its six networks, new transitions, and updates until the actor has moved.
 
     A run keeps its networks and not its replay buffer: new transitions are collected by its actor, with its
-    exploration noise, and the optimizers start from zero.
+    exploration noise, and the optimizers start from zero. Steps that the run replaced are executed, of files of its own
+    only with `trust`.
     """
-    run = Run(path)
-    env_arguments = run.env_arguments(trust, f"td3 explain --run {path}")
+    run, command = Run(path), f"td3 explain --run {path}"
+    env_arguments = run.env_arguments(trust, command)
+    require_trusted_steps(run.config, path, trust, command)
+    replacements = find_replacements(run.config.variant, run.config.replace_steps)
     chosen = run.best_seed() if seed is None else seed
     policy, saved = run.agent(chosen, "last")
     settings, env = run.config.td3, run.config.env
@@ -58,7 +66,9 @@ def record_run(path: Path, seed: int | None = None, steps: int = 2_000, *, trust
     environments = InProcessVectorEnv([_as_the_networks_see_it(environment, policy)])
     spaces, steps = check_environment(environments.environments[0], env), min(steps, settings.buffer_size)
     environment.calls.clear()  # those of the check
-    agent, buffer = new_learner(settings, chosen, environments, steps)
+    agent, buffer = new_learner(settings, chosen, environments, steps, replacements)
+    if replacements:
+        try_changes(agent, [chosen], settings)
     _load_networks(agent, run.folder(chosen) / "last" / "agent.safetensors")
     done = int(saved["updates"]) - int(saved["updates"]) % settings.policy_delay
     agent.updates[:] = done
@@ -66,7 +76,7 @@ def record_run(path: Path, seed: int | None = None, steps: int = 2_000, *, trust
         agent, buffer, environments, replace(settings, learning_starts=0), chosen, steps, lambda *_: None
     )
 
-    recorder, kept, streams = Recorder(), {}, MemberStreams([chosen], position=done)
+    recorder, kept, streams = Recorder(replacements), {}, MemberStreams([chosen], position=done)
     for number in range(done + 1, done + max(2, settings.policy_delay) + 1):
         with recorder.looking() as calls:
             update_once(agent, buffer, streams, settings)
@@ -74,12 +84,17 @@ def record_run(path: Path, seed: int | None = None, steps: int = 2_000, *, trust
     kept = {number: kept[number] for number in sorted(kept)[-2:]}
 
     rows = buffer.rows[0].numpy().copy()
+    filled = len(rows)
+    if any(one.number == 4 for one in replacements):
+        rows, timed_out = _with_batches(rows, timed_out, list(kept.values()))
     low, high = (bound(rows[:, : spaces.state_size], 0)[:2].tolist() for bound in (np.min, np.max))
     if spaces.state_size == 1:  # the plane needs a second side
         low, high = [*low, -1.0], [*high, 1.0]
     states, actions = names_of(environment, env, spaces.state_size, spaces.action_size)
     facts = facts_of(env, chosen, settings, agent, states, actions, low, high)
-    facts |= {"loaded": str(path), "filled": [len(rows)] * len(kept)}
+    facts |= {"loaded": str(path), "filled": [filled] * len(kept)}
+    if replacements:
+        facts["replaced"] = replaced_steps(path, replacements)
     env_steps, returns = run.evaluations(chosen)
     if not facts["live"]:  # the page computes nothing from the states then, and draws two dimensions of them
         far = spaces.state_size + spaces.action_size
@@ -91,6 +106,43 @@ def record_run(path: Path, seed: int | None = None, steps: int = 2_000, *, trust
     environments.close()
     frames = rendered(env_arguments, environment.calls, facts["shown"], [record["rows"] for record in kept.values()])
     return replace(trace, facts=facts | frames)
+
+
+def replaced_steps(path: Path, replacements: Sequence[Replacement]) -> dict[str, dict[str, Any]]:
+    """What the page shows of the functions in the place of steps, by the number of the step."""
+    before = {one["number"]: one.get("sha256") for one in read_record(path)}
+    found: dict[str, dict[str, Any]] = {}
+    for one, record in zip(replacements, record_of(replacements), strict=True):
+        code = inspect.unwrap(one.function).__code__
+        file = Path(code.co_filename)
+        package = Path(td3.__file__).parent.parent
+        found[str(one.number)] = {
+            "function": one.function.__name__,
+            "step": one.step_name,
+            "file": file.relative_to(package).as_posix() if file.is_relative_to(package) else file.name,
+            "line": code.co_firstlineno,
+            "source": record["source"],
+            "changed": before.get(one.number) != record["sha256"],
+        }
+    return found
+
+
+def _with_batches(rows: Array, timed_out: Array, records: Sequence[dict[str, Array]]) -> tuple[Array, Array]:
+    """The buffer, and after it those rows of the batches that are not in it; records get their places.
+
+    A replaced step 4 may take its rows in another way, or change them.
+    """
+    places = {row.tobytes(): place for place, row in enumerate(rows)}
+    others: list[Array] = []
+    for record in records:
+        parts = [record[name] for name in ("state", "action", "next_state")]
+        batch = np.concatenate([*parts, record["reward"][:, None], record["terminated"][:, None]], 1, dtype=rows.dtype)
+        for row in batch:
+            if row.tobytes() not in places:
+                places[row.tobytes()] = len(rows) + len(others)
+                others.append(row[None])
+        record["rows"] = np.array([places[row.tobytes()] for row in batch])
+    return np.concatenate((rows, *others)), np.pad(timed_out, (0, len(others)))
 
 
 class _Log(gym.Wrapper[Any, Any, Any, Any]):

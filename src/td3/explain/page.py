@@ -1,10 +1,12 @@
 """The page: one HTML file with style, script, lessons and trace inside, which opens from disk and asks for nothing."""
 
 import ast
+import contextlib
 import inspect
 import json
 import re
 import textwrap
+from collections.abc import Mapping
 from html import escape
 from importlib import resources
 from pathlib import Path
@@ -30,15 +32,17 @@ SCRIPTS = ("model.js", "draw.js", "map.js", "train.js", "extras.js", "app.js")
 
 
 class Source:
-    """The lines of a step as they stand in its file."""
+    """The lines of a step as they stand in its file, or of the function that a run has in its place."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, replaced: Mapping[str, Any] | None = None) -> None:
         function = inspect.unwrap(STEPS[number].function)
-        lines, self.line = inspect.getsourcelines(function)
-        whole = "".join(lines).rstrip("\n")
-        self.numbers, self.text = _without_docstring(whole, self.line)
-        path = Path(inspect.getsourcefile(function) or "")
-        self.file = path.relative_to(Path(td3.__file__).parent.parent).as_posix()
+        if replaced is None:
+            lines, self.line = inspect.getsourcelines(function)
+            path = Path(inspect.getsourcefile(function) or "")
+            self.file = path.relative_to(Path(td3.__file__).parent.parent).as_posix()
+        else:
+            lines, self.line, self.file = [replaced["source"]], replaced["line"], replaced["file"]
+        self.numbers, self.text = _without_docstring(textwrap.dedent("".join(lines)).rstrip("\n"), self.line)
 
     @property
     def place(self) -> str:
@@ -62,13 +66,13 @@ class Source:
 
 def _without_docstring(source: str, first: int) -> tuple[list[int], str]:
     """The lines of a function but for its docstring, which stands beside it as text, and their numbers in the file."""
-    (function,) = ast.parse(textwrap.dedent(source)).body
-    said = function.body[0]  # type: ignore[attr-defined]  # a step is a function with a docstring
-    kept = [
-        (number, line)
-        for number, line in enumerate(source.splitlines(), 1)
-        if not said.lineno <= number <= (said.end_lineno or said.lineno)
-    ]
+    dropped: range = range(0)
+    with contextlib.suppress(SyntaxError):  # a replacement may have no source
+        for function in ast.parse(source).body:
+            if isinstance(function, ast.FunctionDef) and ast.get_docstring(function) is not None:
+                said = function.body[0]
+                dropped = range(said.lineno, (said.end_lineno or said.lineno) + 1)
+    kept = [(number, line) for number, line in enumerate(source.splitlines(), 1) if number not in dropped]
     return [first + number - 1 for number, _ in kept], "\n".join(line for _, line in kept)
 
 
@@ -110,10 +114,17 @@ def _payload(trace: Trace) -> dict[str, Any]:
     return made
 
 
+def _replaced_story(number: str, replaced: Mapping[str, Any]) -> str:
+    changed = ", which has changed since the run was trained" if replaced["changed"] else ""
+    function, step = (f"<code>{escape(replaced[name])}</code>" for name in ("function", "step"))
+    return f" Step {number} is {function} ({escape(replaced['file'])}{changed}) instead of {step}."
+
+
 def page(trace: Trace) -> str:
     """The whole page as text."""
     facts = trace.facts
-    sources = {number: Source(number) for number in sorted(STEPS)}
+    replaced = facts.get("replaced", {})
+    sources = {number: Source(number, replaced.get(str(number))) for number in sorted(STEPS)}
     codes = "".join(
         f'<figure class="code" id="code-{number}" hidden><figcaption>{escape(source.place)}</figcaption>'
         f'<pre tabindex="0"><code>{source.html()}</code></pre></figure>'
@@ -123,6 +134,7 @@ def page(trace: Trace) -> str:
     story = LESSON_STORY
     if loaded:
         story = f"Your run <code>{escape(loaded)}</code>: {escape(facts['env'])}, seed {facts['seed']}. {RUN_STORY}"
+        story += "".join(_replaced_story(number, one) for number, one in replaced.items())
     parts = {
         "TITLE": "TD3 in fifteen steps" + (f": {escape(facts['env'])}" if loaded else ""),
         "STORY": story,

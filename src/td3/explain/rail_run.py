@@ -97,11 +97,11 @@ def _record_rail(steps: int) -> Trace:
     train_on(agent, buffer, environments, SETTINGS, SEED, steps, around=around, timed_out=ends)
     kept = chooser.chosen()
     pairs = sorted(kept)[::2]
-    rival_nets = _ddpg(pairs, steps, curves)
+    ddpg_nets = _ddpg(pairs, steps, curves)
 
     arrays: dict[str, Array] = {"memory": buffer.rows[0].numpy()[:steps].copy(), "timed_out": ends.astype(np.float32)}
     for pair, first in enumerate(pairs):
-        arrays |= {f"ddpg_actor.{pair}": rival_nets[first][0], f"ddpg_critic.{pair}": rival_nets[first][1]}
+        arrays |= {f"ddpg_actor.{pair}": ddpg_nets[first][0], f"ddpg_critic.{pair}": ddpg_nets[first][1]}
     arrays |= {f"curve.{name}": np.array(values) for name, values in curves.values.items()}
     facts["filled"] = [SETTINGS.learning_starts + number - 1 for number in sorted(kept)]
     start = next(number for number in sorted(kept) if OPENING[0] < number <= OPENING[1] + 1 and number % 2 == 0)

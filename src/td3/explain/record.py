@@ -19,6 +19,7 @@ from torch import Tensor
 from td3.algorithm import Agent, AgentSpec, MemberStreams, ReplayBuffer, make_replay_buffer
 from td3.algorithm.optimizer import SGD, Adam
 from td3.algorithm.registry import STEPS
+from td3.algorithm.replacing import Replacement
 from td3.algorithm.step_04_to_09_bellman_target import (
     bellman_target,
     q_values_of_targets,
@@ -38,10 +39,15 @@ Updater = Callable[[Agent, ReplayBuffer, MemberStreams, TD3Config], Any]
 
 
 class Recorder:
-    """Copies of everything that passes through the watched functions, by step number, while it is looking."""
+    """Copies of everything that passes through the watched functions, by step number, while it is looking.
 
-    def __init__(self) -> None:
-        self._names = {_code(step.function): number for number, step in STEPS.items()}
+    Of a replaced step the replacement is watched, the outermost one where several wrap each other.
+    """
+
+    def __init__(self, replacements: Sequence[Replacement] = ()) -> None:
+        functions = {number: step.function for number, step in STEPS.items()}
+        functions |= {one.number: one.function for one in replacements}
+        self._names = {_code(function): number for number, function in functions.items()}
         # Not steps, but what a step asks for within: the drawn numbers, and the gradient.
         self._within = {
             _code(MemberStreams.rows): "rows",
@@ -158,14 +164,19 @@ def ddpg_update(agent: Agent, buffer: ReplayBuffer, random: MemberStreams, setti
 
 
 def new_learner(
-    settings: TD3Config, seed: int, environments: InProcessVectorEnv, steps: int
+    settings: TD3Config,
+    seed: int,
+    environments: InProcessVectorEnv,
+    steps: int,
+    replacements: Sequence[Replacement] = (),
 ) -> tuple[Agent, ReplayBuffer]:
     """A learner and an empty buffer for this task (steps 1 to 3)."""
     space = environments.single_action_space
     size = int(np.prod(environments.single_observation_space.shape or ()))
     low, high = (np.asarray(bound, float).ravel().tolist() for bound in (space.low, space.high))  # type: ignore[attr-defined]  # a Box
     buffer = make_replay_buffer(1, min(settings.buffer_size, steps), size, len(low))
-    return Agent.create(AgentSpec.from_settings(settings, size, low, high), [seed]), buffer
+    spec = AgentSpec.from_settings(settings, size, low, high)
+    return Agent.create(spec, [seed], replacements=replacements), buffer
 
 
 def record_updates(
@@ -195,11 +206,14 @@ def record_updates(
 
 
 def flat(calls: dict[int, dict[str, Any]]) -> dict[str, Array]:
-    """One update of one member as arrays without the member axis, by the names that the page uses."""
+    """One update of one member as arrays without the member axis, by the names that the page uses.
+
+    A replaced step may draw no rows, no noise or make no step of the optimizer: those are 0 then.
+    """
     batch, critic_step = calls[4]["result"], calls[12]
     kept = {
-        "rows": calls[4]["rows"],
-        "normal": calls[6]["normal"],
+        "rows": calls[4].get("rows", np.zeros_like(batch["reward"])),
+        "normal": calls[6].get("normal", np.zeros_like(calls[6]["result"])),
         **batch,
         "next_action": calls[5]["result"],
         "smoothed_action": calls[6]["result"],
@@ -210,7 +224,7 @@ def flat(calls: dict[int, dict[str, Any]]) -> dict[str, Array]:
         "loss": calls[11]["result"],
         "critics_before": critic_step["before"]["critics"],
         "critics_after": critic_step["after"]["critics"],
-        "critics_gradient": critic_step["gradient"],
+        "critics_gradient": critic_step.get("gradient", np.zeros_like(critic_step["after"]["critics"])),
         **{f"critics_{name}": value for name, value in critic_step["before"]["optimizer"].items()},
         "actor_target_before": calls[5]["before"]["actor_target"],
         "critics_target_before": calls[7]["before"]["critics_target"],
@@ -220,7 +234,7 @@ def flat(calls: dict[int, dict[str, Any]]) -> dict[str, Array]:
         kept |= {
             "actor_before": actor_step["before"]["actor"],
             "actor_after": actor_step["after"]["actor"],
-            "actor_gradient": actor_step["gradient"],
+            "actor_gradient": actor_step.get("gradient", np.zeros_like(actor_step["after"]["actor"])),
             "actor_loss": actor_step["result"],
             **{f"actor_{name}": value for name, value in actor_step["before"]["optimizer"].items()},
             "actor_target_after": calls[14]["after"]["actor_target"],

@@ -76,8 +76,9 @@ def facts_of(
 ) -> dict[str, Any]:
     """What the page must know of a run besides its arrays."""
     sizes = {"actor": list(agent.actor.network.sizes), "critic": list(agent.critics.network.sizes)}
-    # The page computes networks with ReLU alone.
+    # The page computes networks with ReLU, and the steps as they are.
     live = max(max(widths) for widths in sizes.values()) <= DRAWN and settings.activation == "relu"
+    live = live and agent.changes is None
     action_range = agent.actor.action_range
     return {
         "env": env,

@@ -92,7 +92,10 @@ def render_as_observation(environment: gym.Env[Any, Any], name: str, size: int, 
 
 def no_renderer(name: str) -> EnvironmentFault:
     """The error for an environment that cannot be looked at."""
-    return EnvironmentFault(f"{name} has no renderer that gives images (render_mode rgb_array): add one to it.")
+    return EnvironmentFault(
+        f"{name} has no renderer that gives images: accept render_mode='rgb_array' in its __init__ and return an RGB "
+        "array from render()."
+    )
 
 
 def stacked_frames(environment: gym.Env[Any, Any]) -> int:

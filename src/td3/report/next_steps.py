@@ -16,13 +16,14 @@ SHORT = 300_000
 def next_steps(path: Path, config: TrainConfig, interrupted: bool, before: Array, after: Array) -> list[str]:
     """Two or three commands that fit this run: continue, diagnose, watch, extend, repeat with seeds, or export it."""
     trust = " --trust" if ":" in config.env else ""  # its module is imported again
+    resume = f"td3 resume {path}" + (" --trust" if trust or config.replace_steps else "")  # or the files of steps
     if interrupted:
-        return [f"td3 resume {path}{trust}", f"td3 report {path}"]
+        return [resume, f"td3 report {path}"]
     lines = [f"td3 watch {path}{trust}"] if renders(config) else []
     if float(np.nanmean(after)) <= float(np.nanmean(before)):  # frozen seeds are NaN
         return [f"td3 doctor {path}", *lines]
     if config.steps < SHORT:
-        return [*lines, f"td3 resume {path} --steps {4 * config.steps}{trust}"]
+        return [*lines, f"{resume} --steps {4 * config.steps}"]
     if config.seeds == 1:
         return [*lines, f"td3 train {config.env} --steps {config.steps} --seeds 5"]
     return [*lines, f"td3 export {path}"]

@@ -90,7 +90,7 @@ def make_rendered(env: str, **env_arguments: Any) -> Any:
             warnings.simplefilter("ignore")  # a missing renderer is an error below
             environment = make_environment(env, **env_arguments, render_mode="rgb_array", **view)
     except EnvironmentFault as fault:
-        if "render_mode" in str(fault):
+        if "render_mode" in str(fault) or "takes no arguments" in str(fault):  # a class without __init__
             raise pixels.no_renderer(env) from None
         raise
     if environment.render_mode != "rgb_array":

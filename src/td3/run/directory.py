@@ -243,7 +243,13 @@ class Run:
 
 def require_trust(config: TrainConfig, path: Path, trust: bool, command: str) -> None:
     """Refuse to import the module in an environment's name, unless the run is trusted."""
-    module, names_module, _ = config.env.partition(":")
+    module, names_module, name = config.env.partition(":")
+    if module == "__main__" and not trust:
+        raise RunError(
+            f"{path} is a run of {name}, a class of the script that trained it, which no command can import: move the "
+            f"class to a file of its own, such as {name.lower()}.py, and train {name.lower()}:{name}, or continue this "
+            f"run from the script with  td3.resume(RUN, env={name})."
+        )
     if names_module and not trust:
         raise RunError(
             f"{path} is a run of {config.env}, and to make that environment executes the code of the module {module}: "
@@ -251,12 +257,13 @@ def require_trust(config: TrainConfig, path: Path, trust: bool, command: str) ->
         )
 
 
-def require_trusted_steps(config: TrainConfig, path: Path, trust: bool) -> None:
+def require_trusted_steps(config: TrainConfig, path: Path, trust: bool, command: str) -> None:
     """Refuse to execute the files of a run's replaced steps, unless they are trusted."""
     if config.replace_steps and not trust:
         raise RunError(
-            f"{path} replaces steps by {', '.join(config.replace_steps)}, and to resume it executes that code: if you "
-            f"trust it, say so with  td3 resume {path} --trust  (in Python: replace_steps=[...] or trust=True)."
+            f"{path} replaces steps by {', '.join(config.replace_steps)}, and this command executes that code: read it "
+            f"with  td3 steps diff {path},  and if you trust it, say so with  {command} --trust  (in Python: "
+            "replace_steps=[...] or trust=True)."
         )
 
 

@@ -139,7 +139,7 @@ def resume_run(
         if env is not None and env != config.env:
             raise RunError(f"{path} is a run of {config.env}, and {env} was given: give the environment that it has.")
         require_trust(config, path, trust or env is not None or factory is not None, f"td3 resume {path}")
-        require_trusted_steps(config, path, trust or bool(functions))
+        require_trusted_steps(config, path, trust or bool(functions), f"td3 resume {path}")
         replacements = find_replacements(config.variant, config.replace_steps, functions)
         checkpoint, refused = newest_usable(path, config)
         require_unfinished(path, config, checkpoint, refused)

@@ -58,6 +58,7 @@ function parse(hash) {
     .split(",")
     .filter((b) => KNOWN_BREAKS.includes(b))
     .sort();
+  if (facts.replaced) S.pokes = { ...fresh().pokes, row: S.pokes.row, magnify: S.pokes.magnify };
   return S;
 }
 function address(S) {
@@ -403,7 +404,7 @@ function values(S, R) {
       sums: [
         ["MSE 1", R.losses[0], 4],
         ["MSE 2", R.losses[1], 4],
-        ["loss", R.loss, 4],
+        [replaced(11) ? `loss by ${replaced(11).function}` : "loss", R.loss, 4],
       ],
     }),
     12: () => ({
@@ -589,7 +590,10 @@ const nearestUpdate = (n) =>
 function pokesHtml(S) {
   const lesson = lessons.steps[S.step - 1],
     k = S.pokes,
-    usable = (name) => facts.live || !["seed", "capacity", "low", "high", "rate", "delay"].includes(name);
+    usable = (name) =>
+      facts.replaced
+        ? name === "magnify"
+        : facts.live || !["seed", "capacity", "low", "high", "rate", "delay"].includes(name);
   const row = () =>
     `<div class="poke"><span>row</span><div class="choices">${facts.shown[0].map((_, j) => `<button data-set="row" data-value="${j}" aria-pressed="${k.row === j}">${j + 1}</button>`).join("")}</div></div>`;
   const slider = ([, name, low, high, step_, label]) => {
@@ -613,14 +617,14 @@ function pokesHtml(S) {
   const toggle = ([, name, label]) =>
     `<div class="poke"><span>${esc(label)}</span><div class="choices"><button data-flip="${name}" aria-pressed="${k[name]}">${k[name] ? "on" : "off"}</button></div></div>`;
   let out =
-    "<h3>Change it</h3>" +
+    `<h3>${facts.replaced ? "Look at" : "Change it"}</h3>` +
     lesson.pokes
       .filter((p) => p[0] === "row" || usable(p[1]))
       .map((p) => ({ row, slider, choice, toggle })[p[0]](p))
       .join("");
   if (facts.truth && [7, 8, 10, 12, 13].includes(S.step))
     out += `<div class="poke"><span>compare</span><div class="choices">${["none", "exact", "ddpg", "both"].map((v) => `<button data-set="compare" data-value="${v}" aria-pressed="${k.compare === v}">${{ none: "none", exact: "exact", ddpg: "DDPG", both: "both" }[v]}</button>`).join("")}</div></div>`;
-  const able = lesson.breaks.filter(
+  const able = (facts.replaced ? [] : lesson.breaks).filter(
     ([id]) =>
       facts.live ||
       ![
@@ -645,7 +649,9 @@ function pokesHtml(S) {
   if (raced || other.length)
     out += `<p class="further"><a href="#race" data-race-link="${raced || other[0]}">Train it broken for 5,000 updates</a></p>`;
   if (S.step === 8 && facts.truth) out += '<p class="further"><a href="#toy" data-toy-link="1">Why two critics and not ten?</a></p>';
-  if (!facts.live)
+  if (facts.replaced)
+    out += `<p class="shapes">This run replaces a step, which the page cannot compute: it shows what was recorded, and nothing can be changed. Curves are slices along ${esc(facts.action_names[0])}, cells are a sample of the weights.</p>`;
+  else if (!facts.live)
     out += `<p class="shapes">These networks are too large to be computed in the page: curves are slices along ${esc(facts.action_names[0])}, cells are a sample of the weights, and steps 12 to 15 show what was recorded.</p>`;
   return out;
 }
@@ -707,6 +713,7 @@ function render(push = true) {
   stepButtons.forEach((button, j) => {
     if (j + 1 === S.step) button.setAttribute("aria-current", "step");
     else button.removeAttribute("aria-current");
+    button.classList.toggle("replaced", Boolean(replaced(j + 1)));
     button.classList.toggle("changed", lessons.steps[j].breaks.some((b) => broken(S.pokes, b[0])));
   });
   if (shownStep !== S.step) {
@@ -717,9 +724,10 @@ function render(push = true) {
   }
   put("title", `<b>${S.step}</b>${esc(lesson.title)}`);
   put("formula", lesson.formula);
+  const other = replaced(S.step);
   put(
     "prose",
-    `<dl><dt>What</dt><dd>${coded(lesson.what)}</dd><dt>Why</dt><dd>${coded(lesson.why)}</dd><dt>If you leave it out</dt><dd>${coded(lesson.without)}</dd><dt>Common misreading</dt><dd>${coded(lesson.misreading)}</dd></dl>`,
+    `${other ? `<p class="replaced">This run has <code>${esc(other.function)}</code> in the place of this step. Code and numbers are those of <code>${esc(other.function)}</code>; formula, text and drawing explain <code>${esc(other.step)}</code>, TD3's own step.</p>` : ""}<dl><dt>What</dt><dd>${coded(lesson.what)}</dd><dt>Why</dt><dd>${coded(lesson.why)}</dd><dt>If you leave it out</dt><dd>${coded(lesson.without)}</dd><dt>Common misreading</dt><dd>${coded(lesson.misreading)}</dd></dl>`,
   );
   document.querySelectorAll(".code").forEach((f) => {
     f.hidden = f.id !== `code-${S.step}`;

@@ -712,9 +712,10 @@ steps[8] = (R, S, t, W) => {
     P.svg +
     path(trace(P.q[0], A), "c1 stroke w1 dashed") +
     path(trace(P.q[1], A), "c2 stroke w1 dashed") +
+    // Which curve a function in the place of this step would follow is not known: only its values are.
     sym(
       "min",
-      path(
+      replaced(8) ? "" : path(
         points(kept_.slice(0, Math.max(2, Math.round(GRID * grow))).map((v, g) => [A.X(gridAt(g)), A.Y(v)])),
         wrong ? "bad stroke w4" : "ink stroke w4",
       ),
@@ -1012,7 +1013,9 @@ steps[11] = (R, S, t, W) => {
     ? `loss = ${show(R.loss, 2)}, but it should be ${show(trueLoss(R), 2)}`
     : S.pokes.half
       ? `half: ${show(R.loss, 3)}; Adam's step is the same`
-      : `loss = ${show(R.losses[0], 3)} + ${show(R.losses[1], 3)} = ${show(R.loss, 3)}`;
+      : replaced(11)
+        ? `${replaced(11).function}: loss = ${show(R.loss, 3)}`
+        : `loss = ${show(R.losses[0], 3)} + ${show(R.losses[1], 3)} = ${show(R.loss, 3)}`;
   return (
     out +
     text(narrow ? 34 : 60, 318, said, wrong ? "bad s b" : "ink s num", 'data-sym="loss"')

@@ -386,7 +386,7 @@ const predictions = {
 const answers = new Map();
 const predictionKey = (S) => `${S.u}-${S.step}-${S.pokes.row}`;
 function predictHtml(S, R) {
-  if (!predictions[S.step] || S.pokes.breaks.length || changed(S).length) return "";
+  if (!predictions[S.step] || facts.replaced || S.pokes.breaks.length || changed(S).length) return "";
   const asked = predictions[S.step](R, R.shown[S.pokes.row]),
     given = answers.get(predictionKey(S));
   return (

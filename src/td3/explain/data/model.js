@@ -16,6 +16,8 @@ function array(name) {
   return numbers.subarray(start, start + shape.reduce((a, b) => a * b, 1));
 }
 const shapeOf = (name) => payload.arrays[name][1];
+// A function in the place of a step: the page cannot compute it, and shows what was recorded.
+const replaced = (step) => facts.replaced?.[step];
 
 const stateSize = facts.row_state,
   actionSize = facts.low.length,
@@ -227,6 +229,11 @@ function compute(u, k) {
   R.noisy = R.next_action.map((v, j) => v + R.blur[j]);
   R.smoothed = R.noisy.map((v, j) => (broken(k, "noclamp") ? v : clamped(v, j % actionSize)));
   if (k.aim !== null) R.smoothed[row * actionSize] = k.aim;
+  if (facts.replaced) R.smoothed = wide(array(`smoothed_action.${u}`));
+  if (replaced(6)) {
+    R.noisy = R.smoothed;
+    R.raw = R.blur = R.smoothed.map((v, j) => v - R.next_action[j]);
+  }
   const second = broken(k, "twonoise")
     ? R.next_action.map((v, j) => clamped(v - R.blur[j], j % actionSize))
     : R.smoothed;
@@ -253,12 +260,14 @@ function compute(u, k) {
           ? v
           : Math.min(v, t2[j]),
   );
+  if (facts.replaced) R.next_q = wide(array(`next_q.${u}`));
   R.ended = B.terminated.map((v, j) => {
     if (broken(k, "nodeath")) return 0;
     if (broken(k, "timeout") && B.timed_out[j]) return 1;
     return k.dead && j === row ? 1 : v;
   });
   R.y = R.next_q.map((v, j) => B.reward[j] + k.gamma * (1 - R.ended[j]) * v);
+  if (facts.replaced) R.y = wide(array(`target_q.${u}`));
   R.policy = live ? act(actor, B.state, n) : null;
   const asked = broken(k, "ownaction") && live ? R.policy : B.action;
   R.asked = asked;
@@ -269,7 +278,7 @@ function compute(u, k) {
       ? q.reduce((s, v) => s + R.y.reduce((a, y) => a + (v - y) ** 2, 0), 0) / (n * n)
       : q.reduce((s, v, j) => s + (v - R.y[j]) ** 2, 0) / n;
   R.losses = R.q.map((q) => squares(q) * (k.half ? 0.5 : 1));
-  R.loss = R.losses[0] + R.losses[1];
+  R.loss = facts.replaced ? array(`loss.${u}`)[0] : R.losses[0] + R.losses[1];
   R.critics = critics;
   R.actor = actor;
   R.targets = targets;
@@ -282,6 +291,10 @@ function compute(u, k) {
   const lerp = (p, to) => wide(p).map((w, j) => w + (R.glides ? R.tau : 0) * (to[j] - w));
   R.actorTargetAfter = lerp(actorTarget, R.actorAfter);
   R.targetsAfter = R.targetsMoved.map((p, twin) => lerp(p, R.criticsAfter[twin]));
+  if (facts.replaced && R.turn) {
+    R.actorTargetAfter = wide(array(`actor_target_after.${u}`));
+    R.targetsAfter = twinsOf("critics_target_after", u).map(wide);
+  }
   if (live) {
     // The Bellman target of the same rows, by the target networks after this update: the loop closes.
     const later = act(R.actorTargetAfter, B.next_state, n).map((v, j) => clamped(v + R.blur[j], j % actionSize)),
@@ -363,7 +376,7 @@ function learn(R, k, u, asked, meanY) {
   R.rise = [mean(judges[0], own), mean(judges[0], R.policyAfter)];
 }
 
-// Networks too large for the page: from step 12 on, what was recorded.
+// Networks too large for the page, or replaced steps: from step 12 on, what was recorded.
 function replay(R, k, u) {
   const pair = u - (u % 2) + 1;
   R.criticGradients = twinsOf("critics_gradient", u);
