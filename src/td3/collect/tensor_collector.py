@@ -119,4 +119,4 @@ class TensorCollector(Collector):
 
     def state(self) -> dict[str, Values]:
         """What `Collector` has, in arrays."""
-        return {name: np.asarray(torch.as_tensor(value).cpu()) for name, value in super().state().items()}
+        return {name: torch.as_tensor(value).cpu().numpy() for name, value in super().state().items()}
