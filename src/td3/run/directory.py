@@ -88,7 +88,7 @@ def versions() -> dict[str, str]:
     kernels = "C" if choose_backend("cpu").slower_because is None else "PyTorch"
     found = {"python": platform.python_version(), "machine": platform.machine(), "kernels": kernels}
     packages = ("td3", "torch", "numpy", "gymnasium", "mujoco", "pybullet")
-    tasks = ("pybullet_envs_gymnasium", "box2d", "dm-control", "gymnasium-robotics")
+    tasks = ("pybullet_envs_gymnasium", "box2d", "dm-control", "gymnasium-robotics", "envpool")
     for package in (*packages, *tasks):
         try:
             found[package] = metadata.version(package)
