@@ -145,6 +145,7 @@ def not_found(env: str) -> EnvironmentFault:
             f"{name} was given from Python, with more than its name: give it again there,  td3.resume(RUN, env=...)"
         )
     return EnvironmentFault(
-        f"{module} has no environment class {name!r}, nor registers one. A run that was trained from Python on a "
-        "function of yours goes on there, with that function:  td3.resume(RUN, env=...)"
+        f"{module} has no environment class {name!r} nor a function of that name with an argument num_envs, nor "
+        "registers one. A run that was trained from Python on a function of yours goes on there, with that function:  "
+        "td3.resume(RUN, env=...)"
     )

@@ -24,8 +24,8 @@ from td3.errors import ConfigError, EnvironmentFault, UserError
 
 Factory = Callable[..., VectorEnv[Any, Any, Any]]
 RESTARTS = (
-    "The state of a vector environment is not in checkpoints: to resume this run restarts its unfinished episodes, so "
-    "it does not continue exactly."
+    "The state of a vector environment is not in checkpoints: resuming this run restarts its unfinished episodes, so "
+    "it is not an exact continuation."
 )
 """What exact resume cannot promise there."""
 

@@ -59,7 +59,9 @@ def train(
     """
     given = parse_env(env)
     if isinstance(given.factory, VectorSource) and given.factory.instance is not None:
-        settings.setdefault("envs", max(1, given.factory.instance.num_envs // max(1, settings.get("seeds", 1))))
+        seeds = settings.get("seeds", 1)
+        share = given.factory.instance.num_envs // seeds if isinstance(seeds, int) and seeds > 0 else 1
+        settings.setdefault("envs", max(1, share))
     functions = [step if callable(step) else load_function(step) for step in replace_steps]
     settings["replace_steps"] = tuple(name_of(step) if callable(step) else step for step in replace_steps)
     if given.env_kwargs:
