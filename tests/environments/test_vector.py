@@ -9,6 +9,7 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers.vector import RescaleAction
 from scripted import HIGH, LOW, SMALL, SMALL_OPTIONS, FormulaPolicy, Scripted, linear_policy
 from vectors import ScriptedVector, TensorVector, endless_vector, scripted_vector
 
@@ -228,6 +229,88 @@ def test_a_reset_may_give_only_the_observations_of_the_mask():
 
     expected = collected(collector_of(ScriptedVector(3, AutoresetMode.DISABLED)), 40)[0]
     np.testing.assert_array_equal(collected(collector_of(Short(3, AutoresetMode.DISABLED)), 40)[0], expected)
+
+
+def test_final_observations_may_have_the_older_name():
+    class Older(ScriptedVector):
+        def step(self, actions):
+            *result, infos = super().step(actions)
+            return *result, {"final_observation": infos["final_obs"]} if infos else {}
+
+    expected = collected(collector_of(ScriptedVector(3)), 40)[0]
+    np.testing.assert_array_equal(collected(collector_of(Older(3)), 40)[0], expected)
+
+
+def test_numbers_in_infos_without_masks_reach_the_episodes():
+    class Told(ScriptedVector):
+        def step(self, actions):
+            *result, _ = super().step(actions)
+            numbers = torch.arange(self.num_envs) + 0.5
+            return *result, {"share": numbers, "env_id": np.arange(self.num_envs), "players": {"env_id": numbers}}
+
+    _, episodes = collected(collector_of(Told(3, AutoresetMode.DISABLED)), 40)
+    assert {tuple(episode.info.items()) for episode in episodes} == {
+        (("share", i + 0.5), ("env_id", float(i))) for i in range(3)
+    }
+
+
+def test_gymnasiums_wrappers_may_be_around_it():
+    vector = RescaleAction(ScriptedVector(3), np.float32(LOW), np.float32(HIGH))  # to the bounds that it has
+    expected = collected(collector_of(ScriptedVector(3)), 40)[0]
+    np.testing.assert_allclose(collected(collector_of(vector), 40)[0], expected, rtol=1e-5)
+
+
+class Images(ScriptedVector):
+    """The time of the episode as the brightness of an image."""
+
+    def __init__(self, num_envs):
+        super().__init__(num_envs)
+        self.single_observation_space = Box(0, 255, (20, 20, 3), np.uint8)
+        self.observation_space = Box(0, 255, (num_envs, 20, 20, 3), np.uint8)
+
+    def reset(self, *, seed=None, options=None):
+        return self.images(super().reset(seed=seed, options=options)[0]), {}
+
+    def step(self, actions):
+        self.single_observation_space = Box(-9, 9, (3,), np.float32)  # of the numbers that are drawn
+        observations, *rest, infos = super().step(actions)
+        infos = {name: self.images(np.nan_to_num(array)) for name, array in infos.items()}
+        return self.images(observations), *rest, infos
+
+    def images(self, observations):
+        return np.broadcast_to(
+            observations[:, 2].astype(np.uint8)[:, None, None, None], (self.num_envs, 20, 20, 3)
+        ).copy()
+
+
+def test_images_can_be_learned_from(tmp_path):
+    run = td3.train(Images, out=tmp_path / "run", **{**SMALL, "steps": 30, "envs": 2, "eval_every": 0})
+    assert td3.load(run.path).act(np.zeros((20, 20, 3), np.uint8)).shape == (2,)
+
+
+def test_normalized_observations_are_the_same_in_tensors(tmp_path):
+    arrays, tensors = (
+        td3.train(kind, out=tmp_path / kind.__name__, normalize_observations=True, **SHORT)
+        for kind in (ScriptedVector, TensorVector)
+    )
+    assert agent_bytes(arrays) == agent_bytes(tensors)
+
+
+def test_a_seed_whose_environment_gives_nan_is_frozen_and_the_run_goes_on(tmp_path):
+    class Broken(ScriptedVector):
+        def step(self, actions):
+            observations, *rest = super().step(actions)
+            if self.envs[0].total_steps > 12 and self.num_envs == 4:  # in training
+                observations[3] = np.nan
+            return observations, *rest
+
+    with pytest.warns(UserWarning, match="seed 1 is frozen, and the other seeds go on: an environment gave NaN"):
+        run = td3.train(Broken, out=tmp_path / "run", **{**SHORT, "seeds": 2, "envs": 2, "eval_episodes": 1})
+    assert list(run.frozen) == [1]
+    assert json.loads((run.path / "status.json").read_text())["status"] == "finished"
+    with pytest.warns(UserWarning, match="unfinished episodes were lost"):
+        again = td3.resume(run.path, steps=64, env=Broken)
+    assert list(again.frozen) == [1]
 
 
 def test_an_environment_that_reuses_its_arrays_changes_nothing():
