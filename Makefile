@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: train test quick test-long test-sb3 lint docs steps results clean
+.PHONY: train test quick test-long test-sb3 test-envpool lint docs steps results clean
 
 train: .venv/train
 	$(BIN)/td3 train HalfCheetah-v5 --steps 50000 --td3.learning-starts 10000
@@ -22,6 +22,11 @@ test-long: .venv/test .venv/system lint
 # Stable-Baselines3's own tests of TD3 with td3.sb3 in its place; writes the table of docs/sb3.md.
 test-sb3: .venv/test
 	OMP_NUM_THREADS=1 $(BIN)/python tests/sb3/suite/run.py
+
+# EnvPool is large, and so is not installed with the rest.
+test-envpool: .venv/test
+	$(INSTALL) --editable '.[envpool]'
+	$(BIN)/python -m pytest tests/environments/test_envpool.py
 
 lint: .venv/test
 	$(BIN)/ruff check .

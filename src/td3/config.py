@@ -146,7 +146,7 @@ class TrainConfig:
     """One run: environment, length, seeds, output directory and hyperparameters."""
 
     env: str
-    """Gymnasium's name of the environment, such as HalfCheetah-v5; `module:Name-v0` imports the module first."""
+    """Gymnasium's name of the environment, such as HalfCheetah-v5; or module:Name-v0, module:Class, module:function."""
     steps: int = 1_000_000
     """Env steps of each seed."""
     seed: int = 0

@@ -17,9 +17,12 @@ import numpy as np
 from td3.config import MOST_ENVIRONMENTS
 from td3.environments import InProcessVectorEnv, ProcessVectorEnv, WorkerBackend, place, single_threaded_children
 from td3.environments.child_processes import belong_to, parents_signals_blocked
+from td3.environments.vector import VectorSource
+from td3.environments.vector_episodes import VectorEpisodes
 from td3.errors import ConfigError, EnvironmentFault
 from td3.policy import Array, Policy
 
+SteppedEnvs = InProcessVectorEnv | ProcessVectorEnv | VectorEpisodes
 LONGEST_EPISODE = 100_000
 """Env steps after which an episode without a time limit of its own is cut."""
 
@@ -67,7 +70,7 @@ class Evaluator:
 
     def __init__(
         self,
-        make: Callable[[], gym.Env[Any, Any]],
+        make: Callable[[], gym.Env[Any, Any]] | VectorSource,
         seeds: Sequence[int],
         episodes: int,
         gamma: float = 0.99,
@@ -77,7 +80,11 @@ class Evaluator:
     ) -> None:
         """The environments are stepped one after another, or as `worker_backend` says; `patience` is its time limit."""
         self._seeds, self._gamma = evaluation_seeds(seeds, episodes, purpose), gamma
-        self.environments = place(make, len(seeds) * episodes, worker_backend or WorkerBackend(), patience)
+        self.environments: SteppedEnvs
+        if isinstance(make, VectorSource):
+            self.environments = VectorEpisodes(make.make(len(seeds) * episodes, self._seeds[0][0]))
+        else:
+            self.environments = place(make, len(seeds) * episodes, worker_backend or WorkerBackend(), patience)
         self._finished: list[tuple[int, Evaluation]] = []
 
     def __call__(self, policy: Policy, skipped: Collection[int] = ()) -> Evaluation:
@@ -221,7 +228,7 @@ def evaluation_seeds(seeds: Sequence[int], episodes: int, purpose: str = "evalua
 
 
 def play_again_after_a_fault(
-    environments: InProcessVectorEnv | ProcessVectorEnv,
+    environments: SteppedEnvs,
     policy: Policy,
     seeds: list[list[int]],
     gamma: float,
@@ -241,7 +248,7 @@ def play_again_after_a_fault(
 
 
 def play(
-    environments: InProcessVectorEnv | ProcessVectorEnv,
+    environments: SteppedEnvs,
     policy: Policy,
     seeds: list[list[int]],
     gamma: float = 0.99,

@@ -70,6 +70,62 @@ def test_updates_by_the_graph_engine_equal_plain_ones(members, environments, upd
     assert compare(members, environments, settings, updates) <= 1e-4
 
 
+DEVICES = [
+    "cpu",
+    pytest.param(
+        "cuda",
+        marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")],
+    ),
+]
+
+
+@pytest.mark.parametrize("kind", [GraphEngine, EagerEngine], ids=["graph", "eager"])
+@pytest.mark.parametrize("device", DEVICES)
+def test_tensors_on_the_device_give_the_actions_and_rows_that_arrays_give(kind, device):
+    settings = TD3Config(hidden_sizes=(16,), batch_size=8, buffer_size=50)
+    found = []
+    for tensors in (False, True):
+        seeds, agent, buffer = learners(2, settings, device)
+        engine = (
+            kind(agent, buffer, seeds, settings, 3) if kind is GraphEngine else kind(agent, buffer, seeds, settings, 1)
+        )
+        actions = []
+        for number, (states, rows) in enumerate(rounds(40, 2, 3)):
+            given = [torch.from_numpy(array).to(device) if tensors else array for array in (states, rows)]
+            if number >= 5:
+                engine.act_async(given[0])
+                acted = engine.act_wait()
+                assert isinstance(acted, torch.Tensor) == tensors
+                actions.append(torch.as_tensor(acted).cpu().numpy().copy())
+                engine.update([1, 1])
+            engine.store(given[1])
+        engine.close()
+        found.append((np.array(actions), buffer.rows.cpu(), int(buffer.filled), agent))
+    np.testing.assert_allclose(found[0][0], found[1][0], atol=1e-5)
+    assert torch.equal(found[0][1], found[1][1])
+    assert found[0][2] == found[1][2] == 50
+    assert largest_difference(found[0][3], found[1][3]) <= 1e-5
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_fewer_rows_than_environments_are_stored_too(device):
+    settings = TD3Config(hidden_sizes=(16,), batch_size=8, buffer_size=40)
+    seeds, agent, buffer = learners(2, settings, device)
+    _, plain_agent, plain_buffer = learners(2, settings, device)
+    engine = GraphEngine(agent, buffer, seeds, settings, 3)
+    plain = EagerEngine(plain_agent, plain_buffer, seeds, settings, 1, recorded=False)
+    for number, (states, rows) in enumerate(rounds(40, 2, 3)):
+        for one in (engine, plain):
+            if number >= 5:
+                one.act(states)
+                one.update([1, 1])
+            one.store(rows[:, : number % 4])  # none, one, two or all of them
+    engine.close()
+    assert torch.equal(buffer.rows, plain_buffer.rows)
+    assert int(buffer.filled) == int(plain_buffer.filled) == 40
+    assert largest_difference(agent, plain_agent) <= 1e-4
+
+
 @pytest.mark.parametrize("policy_delay", [1, 2, 3])
 def test_every_policy_delay_is_recorded_rightly(policy_delay):
     settings = TD3Config(hidden_sizes=(16,), batch_size=8, buffer_size=64, policy_delay=policy_delay)

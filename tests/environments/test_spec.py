@@ -99,7 +99,6 @@ def test_an_instance_is_made_again_from_its_specification():
     ("given", "sentence"),
     [
         (Scripted(), r"from this Scripted it cannot make another: give its class .*td3.train\(Scripted\)"),
-        (gym.make_vec("Pendulum-v1", 2), "it cannot make another"),
         (3, "by its name, its class or a function that makes it, but 3 was given"),
         (lambda: 3, "turned out to be 3, and not an environment"),
         (lambda: 1 / 0, "cannot be made: ZeroDivisionError: division by zero"),

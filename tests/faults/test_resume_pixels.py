@@ -2,6 +2,7 @@
 
 import shutil
 import signal
+from functools import partial
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from faults.fingerprint import fingerprint
 from faults.killing import CONTEXT, Plan, preload, train_until_killed
 from faults.test_resume import Stop, Stopping, differences
 from td3.config import resolve
+from td3.environments import make_environment
 from td3.errors import ConfigError, RunError
 from td3.run.checkpoints import Checkpoints
 from td3.training import resume_run, train_run
@@ -136,7 +138,7 @@ def test_room_is_asked_for_by_the_bytes_of_frames(tmp_path, monkeypatch):
     config = resolve(
         **{**FIELDS, "image_size": 84, "buffer_size": 1_000_000, "steps": 1_000_000, "out": tmp_path / "r"}
     )
-    require_room(config, probe_environment(config, config.env_arguments))
+    require_room(config, probe_environment(config, partial(make_environment, **config.env_arguments)))
     assert 7.3e9 < asked[0] < 7.5e9
     monkeypatch.undo()
     with pytest.raises(ConfigError, match=r"the replay buffer needs .* lower --td3.buffer-size to at most"):

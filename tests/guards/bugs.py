@@ -28,6 +28,8 @@ from td3.algorithm import step_14_to_15_polyak as polyak
 from td3.algorithm import streams
 from td3.algorithm.networks import StackedMLP
 from td3.collect import collector as collect
+from td3.collect import tensor_collector as tensor_collect
+from td3.environments import checked_vector, vector_episodes
 from td3.run import agent_file
 
 from .guards import updates
@@ -634,6 +636,128 @@ def the_last_reward_of_an_episode_is_not_counted(plant: Plant) -> None:
         return episodes
 
     plant.method(collect.Collector, "_finished", _finished)
+
+
+# The same in a vector environment of the user's own
+
+
+def finish_tensors_with(
+    time_out_is_death: bool = False,
+    keep_reset_observation: bool = False,
+    keep_reset_steps: bool = False,
+    keep_nan: bool = False,
+) -> Callable[..., Any]:
+    """The second half of the step of a collector of tensors, with faults to choose from."""
+
+    def finish(self):
+        step = self.environments.step(self._shaped(self._actions.clone()))
+        current, rewards, terminated, truncated, infos = step
+        over, next_states = terminated | truncated, current
+        if "final_obs" in infos:
+            next_states = torch.where(over[:, None], infos["final_obs"], current)
+        if self.autoreset == AutoresetMode.DISABLED and over.any():
+            current = self._reset(over.numpy())
+        if keep_reset_observation:
+            next_states = current
+        real = ~self._awaits_reset | keep_reset_steps
+        columns = (self.states, self._actions, next_states, rewards, over if time_out_is_death else terminated)
+        rows = torch.cat([column.reshape(len(over), -1).float() for column in columns], 1)
+        if not keep_nan and not rows.isfinite().all():
+            self._fail_members(rows.isfinite().all(1))
+            rows[~torch.from_numpy(self._active)] = 0
+        if self.autoreset == AutoresetMode.NEXT_STEP:
+            rows, self._awaits_reset = rows[real], over
+        self._returns += torch.where(real, rewards, 0)
+        self._lengths += real
+        episodes = self._ended(over & real, truncated & ~terminated, infos)
+        self.states = current
+        return rows.reshape(len(self.seeds), -1, rows.shape[1]), episodes
+
+    return finish
+
+
+@bug("a_users_vector_environment_stores_the_same_transitions")
+def a_time_out_in_tensors_is_treated_as_death(plant: Plant) -> None:
+    plant.method(tensor_collect.TensorCollector, "finish", finish_tensors_with(time_out_is_death=True))
+
+
+@bug("a_users_vector_environment_stores_the_same_transitions")
+def the_reset_observation_is_the_next_state_in_tensors(plant: Plant) -> None:
+    plant.method(tensor_collect.TensorCollector, "finish", finish_tensors_with(keep_reset_observation=True))
+
+
+@bug(
+    "a_users_vector_environment_stores_the_same_transitions",
+    "episodes_of_a_users_vector_environment_are_counted_in_full",
+)
+def steps_that_only_reset_are_stored_in_tensors(plant: Plant) -> None:
+    plant.method(tensor_collect.TensorCollector, "finish", finish_tensors_with(keep_reset_steps=True))
+
+
+@bug("nan_from_a_users_vector_environment_is_never_stored")
+def nan_in_tensors_is_stored(plant: Plant) -> None:
+    plant.method(tensor_collect.TensorCollector, "finish", finish_tensors_with(keep_nan=True))
+
+
+@bug("nan_from_a_users_vector_environment_is_never_stored")
+def nan_in_arrays_is_stored(plant: Plant) -> None:
+    plant.method(collect.RecoverableEnvironments, "_faults", lambda self, states, rewards: {})
+
+
+@bug("without_its_final_observation_an_episodes_end_is_refused", raises=pytest.fail.Exception)
+def the_reset_observation_stands_in_for_a_missing_last_one(plant: Plant) -> None:
+    plant.method(checked_vector.CheckedVectorEnv, "_final", lambda self, infos, ended: self._latest)
+
+
+@bug("a_reset_of_other_environments_is_refused", raises=pytest.fail.Exception)
+def a_reset_may_reach_beyond_its_mask(plant: Plant) -> None:
+    plant.method(
+        checked_vector.CheckedVectorEnv,
+        "_observations",
+        lambda self, given, mask: self._vectors(given, "reset()"),
+    )
+
+
+@bug("an_evaluation_in_a_vector_environment_counts_one_episode_each")
+def an_evaluation_takes_the_reset_observation_for_the_last(plant: Plant) -> None:
+    right = vector_episodes.VectorEpisodes.step_some
+
+    def step_some(self, actions, indices):
+        plain = self._environments.step
+
+        def step(given):
+            observations, *rest, _ = plain(given)
+            return observations, *rest, {"final_obs": observations}
+
+        self._environments.step = step
+        try:
+            return right(self, actions, indices)
+        finally:
+            self._environments.step = plain
+
+    plant.method(vector_episodes.VectorEpisodes, "step_some", step_some)
+
+
+@bug("an_evaluation_in_a_vector_environment_counts_one_episode_each")
+def an_evaluation_counts_rewards_after_the_end(plant: Plant) -> None:
+    right = vector_episodes.VectorEpisodes.step_some
+
+    def step_some(self, actions, indices):
+        return right(self, actions, range(self.num_envs))
+
+    plant.method(vector_episodes.VectorEpisodes, "step_some", step_some)
+
+
+@bug("a_resumed_vector_environment_begins_new_episodes")
+def a_resumed_vector_environment_goes_on_counting_lost_episodes(plant: Plant) -> None:
+    right = collect.RecoverableEnvironments.restore
+
+    def restore(self, state):
+        lost = right(self, state)
+        self._returns, self._lengths = state["returns"].copy(), state["lengths"].copy()
+        return lost
+
+    plant.method(collect.RecoverableEnvironments, "restore", restore)
 
 
 # Step 10: scores of the critics

@@ -22,6 +22,7 @@ from hypothesis import given, strategies
 from hypothesis import settings as hypothesis_settings
 from jaxtyping import TypeCheckError
 from torch import Tensor
+from vectors import ScriptedVector
 
 from td3 import config, evaluate, training
 from td3.algorithm import AgentSpec, streams
@@ -34,9 +35,10 @@ from td3.algorithm import step_10_to_12_critic_update as critic_update
 from td3.algorithm import step_13_actor_update as actor_update
 from td3.algorithm import step_14_to_15_polyak as polyak
 from td3.collect import collector as collect
+from td3.collect import tensor_collector as tensor_collect
 from td3.engine import live_policy, update_once
-from td3.environments import check_environment
-from td3.errors import ConfigError
+from td3.environments import check_environment, vector_episodes
+from td3.errors import ConfigError, EnvironmentFault
 from td3.run import agent_file
 
 from . import worlds
@@ -514,6 +516,91 @@ def finished_episodes_are_counted_in_full() -> None:
         assert found[:2] == [(2, 3.0), (3, 6.0)]
         assert len(found) >= 8
         assert set(found) <= scripted
+
+
+# The same in a vector environment of the user's own
+
+
+@guard
+def a_users_vector_environment_stores_the_same_transitions() -> None:
+    for mode in AUTORESET_MODES:
+        for tensors in (False, True):
+            collected = worlds.collect_own(mode, tensors)
+            for place in (0, 1):
+                found = collected.transitions(place)
+                assert len(found) >= 10
+                assert found == worlds.script_transitions(place, len(found))
+
+
+@guard
+def episodes_of_a_users_vector_environment_are_counted_in_full() -> None:
+    for mode in AUTORESET_MODES:
+        expected = worlds.collect(mode)
+        for tensors in (False, True):
+            collected = worlds.collect_own(mode, tensors)
+            assert (collected.lengths, collected.returns) == (expected.lengths, expected.returns)
+
+
+@guard
+def nan_from_a_users_vector_environment_is_never_stored() -> None:
+    class Broken(ScriptedVector):
+        def step(self, actions):
+            observations, *rest = super().step(np.asarray(actions))
+            observations[1, 0] = np.nan
+            return torch.from_numpy(observations), *map(torch.from_numpy, rest[:3]), {}
+
+    for tensors in (False, True):
+        environments = worlds.own_vector(AutoresetMode.DISABLED, tensors, Broken)
+        kind = tensor_collect.TensorCollector if tensors else collect.Collector
+        collector = kind(environments, (0, 1), LOW, HIGH, 0.1)
+        rows, _ = collector.step(collector.act(None))
+        assert np.isfinite(np.asarray(rows)).all()
+        assert set(collector.failed) == {1}
+
+
+@guard
+def without_its_final_observation_an_episodes_end_is_refused() -> None:
+    class Forgetful(ScriptedVector):
+        def step(self, actions):
+            return *super().step(actions)[:4], {}
+
+    environments = worlds.own_vector(AutoresetMode.SAME_STEP, False, Forgetful)
+    collector = collect.Collector(environments, (0,), LOW, HIGH, 0.1)
+    with pytest.raises(EnvironmentFault, match="final_obs"):
+        worlds.collected_by(collector, 4)
+
+
+@guard
+def a_reset_of_other_environments_is_refused() -> None:
+    class Eager(ScriptedVector):
+        def reset(self, *, seed=None, options=None):
+            return super().reset(seed=seed)
+
+    environments = worlds.own_vector(AutoresetMode.DISABLED, False, Eager)
+    collector = collect.Collector(environments, (0,), LOW, HIGH, 0.1)
+    with pytest.raises(EnvironmentFault, match="outside the mask"):
+        worlds.collected_by(collector, 4)
+
+
+@guard
+def an_evaluation_in_a_vector_environment_counts_one_episode_each() -> None:
+    for mode in AUTORESET_MODES:
+        episodes = vector_episodes.VectorEpisodes(worlds.own_vector(mode, False))
+        found = evaluate.play(episodes, worlds.resting_policy(1), [[0, 0]])
+        assert found.lengths.tolist() == [[3, 2]]  # a time-out after three, a death after two
+        assert found.returns.tolist() == [[6.0, 3.0]]
+        assert found.visits[0, :, -3:].tolist() == [[0, 0, 3], [1, 0, 2]]
+
+
+@guard
+def a_resumed_vector_environment_begins_new_episodes() -> None:
+    collector = collect.Collector(worlds.own_vector(AutoresetMode.SAME_STEP, False), (0,), LOW, HIGH, 0.1)
+    collector.step(collector.act(None))
+    again = collect.Collector(worlds.own_vector(AutoresetMode.SAME_STEP, False), (0,), LOW, HIGH, 0.1)
+    assert again.restore(collector.state()) == [0, 1]
+    assert again.round == collector.round
+    episodes = [episode for _ in range(3) for episode in again.step(again.act(None))[1]]
+    assert [episode.length for episode in episodes] == [2, 2, 1]  # of the second episodes, which are whole
 
 
 # Step 10: shapes

@@ -11,14 +11,18 @@ import numpy as np
 import torch
 from gymnasium.spaces import Box
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from vectors import ScriptedVector, TensorVector
 
 from td3.algorithm import Agent, AgentSpec, make_replay_buffer
 from td3.algorithm.networks import StackedMLP, parameter_count
 from td3.algorithm.step_03_twin_critics import TwinCritics
 from td3.callbacks.base import WarningsCallback
 from td3.collect.collector import Collector
+from td3.collect.tensor_collector import TensorCollector
 from td3.config import TD3Config, TrainConfig
 from td3.environments import InProcessVectorEnv
+from td3.environments.checked_vector import CheckedVectorEnv
+from td3.environments.vector import VectorSource
 from td3.policy import Policy
 from td3.training import train_run
 
@@ -207,13 +211,32 @@ class Collected(NamedTuple):
         ]
 
 
+def own_vector(mode: AutoresetMode, tensors: bool, made: type[ScriptedVector] | None = None) -> CheckedVectorEnv:
+    """The scripted tasks in a vector environment of the user's own, checked as a run does."""
+    tasks = iter([ScriptedTask(SCRIPTS[place], place) for place in (0, 1)])
+    vector = (made or (TensorVector if tensors else ScriptedVector))(2, mode, make=lambda: next(tasks))
+    environments = VectorSource(vector).make(2, 0)
+    environments.as_tensors, environments.device = tensors, torch.device("cpu") if tensors else None
+    return environments
+
+
 def collect(mode: AutoresetMode, rounds: int = 16) -> Collected:
     """Step the scripted tasks with random actions."""
-    collector = Collector(scripted_row(mode), (0,), LOW, HIGH, 0.1)
+    return collected_by(Collector(scripted_row(mode), (0,), LOW, HIGH, 0.1), rounds)
+
+
+def collect_own(mode: AutoresetMode, tensors: bool) -> Collected:
+    """The same in a vector environment of the user's own, in arrays or in tensors."""
+    kind = TensorCollector if tensors else Collector
+    return collected_by(kind(own_vector(mode, tensors), (0,), LOW, HIGH, 0.1), 16)
+
+
+def collected_by(collector: Collector, rounds: int) -> Collected:
+    """Step with random actions."""
     collected = Collected({0: [], 1: []}, [], [])
     for _ in range(rounds):
         rows, episodes = collector.step(collector.act(None))
-        for row in rows[0]:
+        for row in np.asarray(rows[0]):
             collected.rows[int(row[0])].append(row)
         collected.lengths.extend(episode.length for episode in episodes)
         collected.returns.extend(episode.episode_return for episode in episodes)

@@ -1,7 +1,9 @@
-"""`td3 bench envs`: how fast environments are stepped: sequentially, in threads, in processes, in a batch."""
+"""`td3 bench envs`: how fast environments step: sequentially, in threads, in processes, in a batch, in EnvPool."""
 
 import contextlib
+import importlib.util
 import time
+import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -14,6 +16,7 @@ from td3.bench import machine, timing
 from td3.bench.options import EnvsBench
 from td3.collect.collector import Collector
 from td3.environments import check_environment, fastest_workers, in_batch, make_environment, place, requested_workers
+from td3.environments.vector import VectorSource
 from td3.resources import available_threads
 
 PATIENCE_SECONDS = 120.0
@@ -55,12 +58,17 @@ def measure(options: EnvsBench) -> tuple[dict[str, Any], str]:
     )
     if batch:
         ways["batch"] = options.envs, batch
+    pool = None if options.step_ms else envpool_source(options.env)
     with contextlib.ExitStack() as stack:
         cases = {}
         for name, (count, worker_backend) in ways.items():
             environments = stack.enter_context(contextlib.closing(place(make, count, worker_backend, PATIENCE_SECONDS)))
             collector = Collector(environments, [0], spaces.action_low, spaces.action_high, 0.1)
             cases[name] = timing.Case(partial(_round, collector))
+        if pool:
+            vector = stack.enter_context(contextlib.closing(pool.make(options.envs, seed=0)))
+            collector = Collector(vector, [0], spaces.action_low, spaces.action_high, 0.1)
+            cases["envpool"] = timing.Case(partial(_round, collector))
         rates = timing.interleave(cases, options.seconds, max(timing.SLICE_SECONDS, 10 * options.step_ms / 1_000))
     figures: dict[str, Any] = {
         "env": options.env,
@@ -75,6 +83,25 @@ def measure(options: EnvsBench) -> tuple[dict[str, Any], str]:
     return figures, _text(figures)
 
 
+def envpool_source(env: str) -> VectorSource | None:
+    """EnvPool's environments of the same name; None where it is not installed or does not have them."""
+    if importlib.util.find_spec("envpool") is None:
+        return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import envpool  # type: ignore[import-not-found]  # an extra
+
+        return VectorSource(partial(_pool, env)) if env in envpool.list_all_envs() else None
+
+
+def _pool(env: str, num_envs: int, seed: int) -> Any:
+    import envpool
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*precision lowered")
+        return envpool.make(env, env_type="gymnasium", num_envs=num_envs, seed=seed)
+
+
 def _round(collector: Collector) -> float:
     rows, _ = collector.step(collector.act(None))
     return float(np.prod(rows.shape[:2]))
@@ -87,6 +114,7 @@ def _text(figures: dict[str, Any]) -> str:
         "threads": "in threads",
         "processes": "in processes",
         "batch": "in a native batch",
+        "envpool": "in EnvPool",
     }
     slower = f", each step {figures['step_ms']:g} ms longer" if figures["step_ms"] else ""
     heading = f"{machine.machine_line(figures['machine'])}\n\n{figures['env']}, {figures['envs']} environments{slower}"

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from td3.callbacks.base import RunCallback
+from td3.environments.vector import RESTARTS
 from td3.run.checkpoints import Checkpoint, Checkpoints
 from td3.run.directory import write_json
 
@@ -122,9 +123,11 @@ class StatusCallback(RunCallback):
             self._write(trainer)
 
     def _write(self, trainer: "Trainer") -> None:
-        known = {"status": trainer.status, "env_steps": trainer.env_steps}
+        known: dict[str, Any] = {"status": trainer.status, "env_steps": trainer.env_steps}
         known |= {"reason": trainer.reason} if trainer.reason else {}
         known |= {"frozen": trainer.frozen_seeds()} if trainer.frozen else {}
         times = {"seconds": trainer.seconds, "saving_seconds": round(self._checkpoints.saving_seconds, 3)}
+        if not trainer.remote and not trainer.collector.replays:
+            known |= {"resume": RESTARTS}
         collectors = trainer.remote.figures() if trainer.remote else {}
         write_json(trainer.path / "status.json", {**known, **times, **collectors})

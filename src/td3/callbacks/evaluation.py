@@ -25,9 +25,12 @@ NETWORKS = (
 
 
 class EvaluationCallback(RunCallback):
-    """Evaluates at the start, every `eval_every` env steps and at the end; fires `on_evaluation` and what follows."""
+    """Evaluates at the start, every `eval_every` env steps and at the end; fires `on_evaluation` and what follows.
 
-    def __init__(self, evaluator: Evaluator | EvaluationWorkers) -> None:
+    Without an evaluator nothing is evaluated.
+    """
+
+    def __init__(self, evaluator: Evaluator | EvaluationWorkers | None) -> None:
         self._evaluator = evaluator
         self._snapshots: dict[int, Agent] = {}
         self._examined: dict[int, list[dict[str, Any] | None]] = {}  # None: frozen
@@ -50,6 +53,8 @@ class EvaluationCallback(RunCallback):
 
     def _evaluate(self, trainer: "Trainer") -> None:
         trainer.check_finite()
+        if self._evaluator is None:
+            return
         agent, buffer, env_steps = trainer.agent, trainer.buffer, trainer.env_steps
         if agent.normalizer is not None:
             trainer.engine.flush()  # rows that still wait count in what normalizes, whichever the engine
@@ -63,11 +68,12 @@ class EvaluationCallback(RunCallback):
         self._report(trainer)
 
     def _begin(self, env_steps: int, snapshot: Agent, examined: list[dict[str, Any] | None]) -> None:
+        assert self._evaluator is not None
         self._snapshots[env_steps], self._examined[env_steps] = snapshot, examined
         self._evaluator.begin(env_steps, live_policy(snapshot), _missing(examined))
 
     def _report(self, trainer: "Trainer", wait: bool = False) -> None:
-        for env_steps, evaluation in self._evaluator.finished(wait):
+        for env_steps, evaluation in self._evaluator.finished(wait) if self._evaluator else ():
             snapshot, examined = self._snapshots.pop(env_steps), self._examined.pop(env_steps)
             assert evaluation.visits is not None
             values = value_against_return(snapshot, evaluation.visits)
@@ -98,6 +104,8 @@ class EvaluationCallback(RunCallback):
 
     def restore(self, trainer: "Trainer", checkpoint: Checkpoint) -> None:
         """Begin them again."""
+        if self._evaluator is None:
+            return
         pending = {int(name): examined for name, examined in checkpoint.facts["pending_evaluations"].items()}
         for number, env_steps in enumerate(sorted(pending)):
             snapshot = trainer.agent.copied()

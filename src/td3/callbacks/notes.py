@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from td3.callbacks.base import Callback
 from td3.diagnostics import largest_rewards
+from td3.environments.vector import RESTARTS
 
 if TYPE_CHECKING:
     from td3.training import Trainer
@@ -31,6 +32,10 @@ class NotesCallback(Callback):
             trainer.info(f"Made with {json.dumps(config.env_kwargs)}.")
         if config.normalize_observations:
             trainer.info("Observations are normalized by their running mean and standard deviation.")
+        if not trainer.remote and not trainer.collector.replays:
+            trainer.info(RESTARTS)
+        if trainer.evaluator is None:
+            trainer.info("Nothing is evaluated, and there is no best agent: give eval_env=... to evaluate in it.")
         if spaces.flattened:
             trainer.info(f"Observations: {spaces.flattened}, flattened to {spaces.state_size} numbers.")
 

@@ -12,8 +12,8 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from td3.algorithm.streams import derive_seed
-from td3.collect.recovery import BLOCK, RecoverableEnvironments
-from td3.environments.infos import numbers_at, numbers_of
+from td3.collect.recovery import BLOCK, RecoverableEnvironments, Values
+from td3.environments.checked_vector import last_numbers
 from td3.errors import EnvironmentFault
 from td3.policy import Array
 
@@ -48,37 +48,38 @@ class Collector(RecoverableEnvironments):
         if self.autoreset == AutoresetMode.NEXT_STEP and len(seeds) > 1:
             raise EnvironmentFault(
                 "a vector environment that resets on the next step can serve one seed only: "
-                "make it with autoreset_mode=SAME_STEP, or train one seed."
+                "make it with autoreset_mode=SAME_STEP, train one seed or, if its reset() takes a reset_mask, set "
+                "metadata['autoreset_mode'] to DISABLED."
             )
         self.low, self.high = (np.asarray(bound, np.float32) for bound in (action_low, action_high))
         self._noise_scale = exploration_noise * (self.high - self.low) / 2
         self._numbers: dict[str, tuple[int, Array]] = {}
-        self._awaits_reset = np.zeros(environments.num_envs, bool)
+        self._awaits_reset: Values = np.zeros(environments.num_envs, bool)
         self._cut = np.zeros(environments.num_envs, bool)
         super().__init__(environments, seeds, len(self.low))
 
-    def act(self, policy: Callable[[Array], Array] | None) -> Array:
+    def act(self, policy: Callable[[Values], Values] | None) -> Values:
         """Actions `[member, environment, action]`: the policy's with exploration noise, or random ones without it."""
         if policy is None:
             return self.low + (self.high - self.low) * self._take("warm-up")
         return self.explore(policy(self.member_states))
 
     @property
-    def member_states(self) -> Array:
+    def member_states(self) -> Values:
         """What every environment shows now, `[member, environment, state]`."""
         return self.states.reshape(len(self.seeds), self.envs_per_member, -1)
 
-    def explore(self, actions: Array) -> Array:
+    def explore(self, actions: Values) -> Values:
         """The policy's actions with exploration noise, kept inside the range."""
         noisy = actions + self._noise_scale * self._take("exploration")
         return np.asarray(np.minimum(np.maximum(noisy, self.low, out=noisy), self.high, out=noisy))
 
-    def step(self, actions: Array) -> tuple[Array, list[Episode]]:
+    def step(self, actions: Values) -> tuple[Values, list[Episode]]:
         """Do the actions; returns new rows `[member, count, state | action | next_state | reward | terminated]`."""
         self.begin(actions)
         return self.finish()
 
-    def begin(self, actions: Array) -> None:
+    def begin(self, actions: Values) -> None:
         """Hand out the actions; environments in worker processes start at once."""
         self.round += 1
         self._actions, self._stepping = actions.reshape(self.environments.num_envs, -1), True
@@ -86,7 +87,7 @@ class Collector(RecoverableEnvironments):
             indices = np.flatnonzero(self._active).tolist() if self._inactive else None
             self.environments.begin_step(self._actions, indices)  # type: ignore[attr-defined]  # ours have it
 
-    def finish(self) -> tuple[Array, list[Episode]]:
+    def finish(self) -> tuple[Values, list[Episode]]:
         """Wait for what was begun; returns as `step` does."""
         flat_actions = self._actions
         if self._begins:
@@ -96,13 +97,15 @@ class Collector(RecoverableEnvironments):
             step = self.environments.step(self._shaped(flat_actions.copy()))
             observations, rewards, terminated, truncated, infos = step
         self._stepping = False
+        over = terminated | truncated  # of inactive members too, which a user's vector environment goes on stepping
         next_states = self._vectors(observations)
         faults = self._faults(next_states, rewards)
         if faults:
             (next_states, rewards, terminated, truncated), infos = self._begin_again(
                 faults, (next_states, rewards, terminated, truncated), infos
             )
-        self._record_actions(flat_actions)
+        if self.replays:
+            self._record_actions(flat_actions)
         ended, current = terminated | truncated, next_states
         if self._inactive:
             ended &= self._active
@@ -114,8 +117,9 @@ class Collector(RecoverableEnvironments):
             next_states = current.copy()
             for index in np.flatnonzero(ended):
                 next_states[index] = self._vectors(infos["final_obs"][index][None])[0]
-            if not np.isfinite(next_states).all():
-                raise EnvironmentFault("an environment gave NaN or infinity in an observation: fix the environment.")
+            for place in np.flatnonzero(~np.isfinite(next_states).all(1) & self._active).tolist():
+                reason = "an environment gave NaN or infinity in an observation: fix the environment."
+                self._fail(place // self.envs_per_member, reason)
 
         stored = terminated | truncated if self._timeouts_terminate else terminated
         columns = (self.states, flat_actions, next_states, rewards[:, None], stored[:, None])
@@ -128,9 +132,9 @@ class Collector(RecoverableEnvironments):
         if episodes:
             indices = np.flatnonzero(ended & real).tolist()
             episodes = [e._replace(info=self._info(infos, i)) for e, i in zip(episodes, indices, strict=True)]
-        if self.autoreset == AutoresetMode.DISABLED and some_ended:
+        if self.autoreset == AutoresetMode.DISABLED and (some_ended or (not self.replays and over.any())):
             self._episodes += ended
-            current = self._reset(ended)
+            current = self._reset(ended if self.replays else over)
         self.states = current
         rows = rows.reshape(len(self.seeds), -1, rows.shape[1])
         if self._inactive:
@@ -143,8 +147,7 @@ class Collector(RecoverableEnvironments):
         """The numbers in the last info of an episode that has ended, wherever its vector environment has them."""
         if self._begins:  # ours
             return dict(infos.get(index, {}))
-        last = infos.get("final_info", {}) if self.autoreset == AutoresetMode.SAME_STEP else infos
-        return numbers_at(last, index) if isinstance(last, Mapping) else numbers_of(last[index])
+        return last_numbers(infos, index, self.autoreset)
 
     def _begin_again(
         self, faults: dict[int, str], result: tuple[Array, ...], infos: Mapping[Any, Any]
@@ -153,9 +156,13 @@ class Collector(RecoverableEnvironments):
 
         So every round brings one whole transition of every environment, and of a faulty step nothing is stored.
         """
-        if not self._seeds_episodes:
-            raise EnvironmentFault(f"{next(iter(faults.values()))}: fix the environment.")
         result = tuple(array.copy() for array in result)
+        if not self.replays:  # a single one cannot be replaced: its seed is frozen, and others go on
+            for index, reason in faults.items():
+                self._fail(index // self.envs_per_member, f"{reason}: fix the environment.")
+            for array in result:
+                array[~self._active] = 0
+            return result, infos
         states = self.states.copy()
         environments: Any = self.environments
         while faults:
@@ -189,7 +196,7 @@ class Collector(RecoverableEnvironments):
             self._returns[index], self._lengths[index], self._faults_in_a_row[index] = 0, 0, 0
         return episodes
 
-    def _take(self, purpose: str) -> Array:
+    def _take(self, purpose: str) -> Values:
         """The round's random numbers of each member, which depend on its seed and the round alone."""
         block, slot = divmod(self.round, BLOCK)
         number, drawn = self._numbers.get(purpose, (-1, np.empty(0)))
@@ -203,6 +210,6 @@ class Collector(RecoverableEnvironments):
             self._numbers[purpose] = block, drawn
         return np.asarray(drawn[slot])
 
-    def _shaped(self, flat_actions: Array) -> Array:
+    def _shaped(self, flat_actions: Values) -> Values:
         shape = self.environments.single_action_space.shape or ()
         return flat_actions.reshape(-1, *shape)

@@ -15,6 +15,8 @@ from td3.algorithm.streams import derive_seed
 from td3.errors import EnvironmentFault
 from td3.policy import Array
 
+Values = Any
+"""Arrays, or tensors of the same shape on the learner's device (tensor_collector.py)."""
 BLOCK = 256
 """Rounds whose random numbers are drawn at once; fixed, because it is part of what a seed means."""
 MOST_FAULTS = 3
@@ -38,10 +40,12 @@ class RecoverableEnvironments:
         self.environments, self.seeds = environments, tuple(seeds)
         self.envs_per_member = environments.num_envs // len(self.seeds)
         self.round = 0
-        self._seeds_episodes = getattr(environments, "seeds_episodes", False)
+        self.replays: bool = getattr(environments, "seeds_episodes", False)
+        """Whether unfinished episodes can be replayed; a user's vector environment does not promise that."""
         self._begins = hasattr(environments, "begin_step")
         count = environments.num_envs
-        self._returns, self._lengths = np.zeros(count), np.zeros(count, np.int64)
+        self._returns: Values = np.zeros(count)
+        self._lengths: Values = np.zeros(count, np.int64)
         self._episodes, self._faults_in_a_row = np.zeros(count, np.int64), np.zeros(count, np.int64)
         self._history = np.zeros((BLOCK, count, action_size), np.float32)
         self._history_length = 0
@@ -51,7 +55,7 @@ class RecoverableEnvironments:
         self._inactive: set[int] = set()
         self._retired: set[int] = set()
         self._stepping = False
-        self.states = self._reset(np.ones(count, bool), first=True)
+        self.states: Values = self._reset(np.ones(count, bool), first=True)
 
     def deactivate(self, member: int) -> None:
         """Step, reset and replay the environments of this member no more: from now on its rows are zeros."""
@@ -65,9 +69,9 @@ class RecoverableEnvironments:
         active = np.isin(np.arange(len(self.seeds)), list(self._inactive), invert=True)
         return np.repeat(active, self.envs_per_member)
 
-    def state(self) -> dict[str, Array]:
+    def state(self) -> dict[str, Values]:
         """Where every environment stands: enough to play the unfinished episodes again, except very long ones."""
-        longest = self._longest_replay()
+        longest = self._longest_replay() if self.replays else 0
         return {
             "round": np.array(self.round),
             "states": self.states,
@@ -82,13 +86,19 @@ class RecoverableEnvironments:
     def restore(self, state: Mapping[str, Array]) -> list[int]:
         """Stand where `state` was taken; returns the environments whose replayed episode came out differently.
 
-        Those begin a new episode; their unfinished one is lost. So is one of more than `LONGEST_REPLAY` env steps.
+        Those begin a new episode; their unfinished one is lost. So is one of more than `LONGEST_REPLAY` env steps, and
+        every one where the environments do not take a seed for each episode.
         """
         self.round = int(state["round"])
-        self._returns, self._lengths = state["returns"].copy(), state["lengths"].copy()
         self._episodes, self._faults_in_a_row = state["episodes"].copy(), state["faults_in_a_row"].copy()
-        self._history, self._history_length = state["actions"].copy(), len(state["actions"])
         self._inactive = set(np.flatnonzero(state.get("inactive", ())).tolist())
+        if not self.replays:
+            self._episodes += 1
+            self.states = self._reset(np.ones(self.environments.num_envs, bool), first=True)
+            self._retire()
+            return np.flatnonzero(self._active & (state["lengths"] > 0)).tolist()
+        self._returns, self._lengths = state["returns"].copy(), state["lengths"].copy()
+        self._history, self._history_length = state["actions"].copy(), len(state["actions"])
         episodes = self._episodes.copy()
         self.states, _ = self._recovered({}, np.flatnonzero(self._active).tolist())
         self._retire()
@@ -108,13 +118,13 @@ class RecoverableEnvironments:
         """Close the environments."""
         self.environments.close()
 
-    def _reset(self, mask: Array, first: bool = False) -> Array:
+    def _reset(self, mask: Array, first: bool = False) -> Values:
         """Begin the current episode of the environments in the mask; returns the observations of all."""
-        if not self._seeds_episodes:
+        if not self.replays:
             seeds, options = (self._episode_seeds(), None) if first else (None, {"reset_mask": mask})
             observations, _ = self.environments.reset(seed=seeds, options=options)  # type: ignore[arg-type]  # lists work
             states = self._vectors(observations)
-            if not np.isfinite(states).all():
+            if not self._all_finite(states[self._active]):
                 raise EnvironmentFault("an environment gave NaN or infinity at its reset: fix the environment.")
             return states
         states, faults = self._begun(np.flatnonzero(mask & self._active).tolist())
@@ -213,7 +223,7 @@ class RecoverableEnvironments:
         self._retired.add(member)
         indices = [*range(member * self.envs_per_member, (member + 1) * self.envs_per_member)]
         self._returns[indices], self._lengths[indices] = 0, 0
-        return set(self.environments.retire(indices)) if self._seeds_episodes else set()  # type: ignore[attr-defined]  # ours have it
+        return set(self.environments.retire(indices)) if self.replays else set()  # type: ignore[attr-defined]  # ours have it
 
     def _active_only(self, faults: Mapping[int, str]) -> dict[int, str]:
         active = self._active
@@ -250,7 +260,10 @@ class RecoverableEnvironments:
         self._history[self._history_length] = actions
         self._history_length += 1
 
-    def _vectors(self, observations: Any) -> Array:
+    def _all_finite(self, states: Values) -> bool:
+        return bool(np.isfinite(states).all())
+
+    def _vectors(self, observations: Any) -> Values:
         """One vector for each environment; a copy, unless they are ours: others may write into their arrays later."""
         if self._begins and isinstance(observations, np.ndarray) and observations.dtype == np.float32:
             return observations

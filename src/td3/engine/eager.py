@@ -12,6 +12,7 @@ from functools import partial
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from td3.algorithm import Agent, MemberStreams, ReplayBuffer
 from td3.algorithm.networks import Workspace
@@ -127,28 +128,31 @@ class EagerEngine(EngineBase):
             "--engine eager turns that off."
         )
 
-    def act(self, states: Array) -> Array:
-        """The actors' actions `[member, count, action]` for states `[member, count, state]`."""
+    def act(self, states: Array | Tensor) -> Array | Tensor:
+        """The actors' actions `[member, count, action]` for states `[member, count, state]`; tensors for tensors."""
         if self._policy is not None:
+            if isinstance(states, Tensor):
+                return torch.from_numpy(self._policy(states.numpy()))
             return self._policy(states)
         with torch.no_grad():
-            seen = self.agent.features(self.agent.normalized(torch.from_numpy(states).to(self.device)))
-            return np.asarray(self.agent.actor(seen).cpu().numpy())
+            here = torch.from_numpy(states).to(self.device) if isinstance(states, np.ndarray) else states
+            actions = self.agent.actor(self.agent.features(self.agent.normalized(here)))
+            return np.asarray(actions.cpu().numpy()) if isinstance(states, np.ndarray) else actions
 
-    def act_async(self, states: Array) -> None:
+    def act_async(self, states: Array | Tensor) -> None:
         """Choose actions at once: a later update must not change them."""
         self._actions = self.act(states)
 
-    def act_wait(self) -> Array:
+    def act_wait(self) -> Array | Tensor:
         """The actions asked for."""
         return self._actions
 
     def prepare(self) -> None:
         """Nothing: what an update needs is made when it runs."""
 
-    def store(self, rows: Array) -> None:
+    def store(self, rows: Array | Tensor) -> None:
         """Put new rows into the buffer."""
-        news = torch.from_numpy(rows)
+        news = torch.from_numpy(rows) if isinstance(rows, np.ndarray) else rows
         self.buffer.add_(news if self._policy is not None else news.to(self.device))
 
     def mean_losses(self, updates: Sequence[int]) -> list[dict[str, float]]:

@@ -180,6 +180,7 @@ class GraphEngine(EngineBase):
         self._actions_ready = torch.cuda.Event() if self.device.type == "cuda" else None  # type: ignore[no-untyped-call]  # torch leaves it untyped
         self._first_rows = np.arange(members)[:, None] * buffer.capacity
         self._rows_wait = False
+        self._tensor_actions: Tensor | None = None
         self._first, self._updated = 0, np.arange(members)  # of those that are not frozen
         self._record()
 
@@ -219,21 +220,32 @@ class GraphEngine(EngineBase):
         self._updated = np.array([index for index in range(self.agent.members) if index not in self.frozen], np.int64)
         self._first = int(self._updated[0]) if len(self._updated) else 0
 
-    def act(self, states: Array) -> Array:
+    def act(self, states: Array | Tensor) -> Array | Tensor:
         """The actors' actions; waits for the GPU to have done all that was asked of it before."""
         self.act_async(states)
         return self.act_wait()
 
-    def act_async(self, states: Array) -> None:
-        """Send states, with the newest rows, and start choosing actions, without waiting for them."""
+    def act_async(self, states: Array | Tensor) -> None:
+        """Send states, with the newest rows, and start choosing actions, without waiting for them.
+
+        States that are tensors are on the device already, and so are their actions.
+        """
+        self._tensor_actions = None
+        if isinstance(states, Tensor):
+            self.flush()
+            with torch.no_grad():
+                self._tensor_actions = self._acting(self.agent.normalized(states))
+            return
         self._staging.host_states[:] = states
         (self._store_and_act if self._rows_wait else self._act).replay()
         self._rows_wait = False
         if self._actions_ready:
             self._actions_ready.record(self._stream)
 
-    def act_wait(self) -> Array:
+    def act_wait(self) -> Array | Tensor:
         """The actions asked for; waits for them, and not for updates that were begun since."""
+        if self._tensor_actions is not None:
+            return self._tensor_actions
         if self._actions_ready:
             self._actions_ready.synchronize()
         return np.asarray(self._actions.numpy())
@@ -242,10 +254,17 @@ class GraphEngine(EngineBase):
         """Draw some of the random numbers that later updates need."""
         self._streams.draw_ahead()
 
-    def store(self, rows: Array) -> None:
-        """Put new rows into the replay buffer; they are uploaded with the next states."""
+    def store(self, rows: Array | Tensor) -> None:
+        """Put new rows into the replay buffer; they are uploaded with the next states.
+
+        Rows that are tensors, or fewer than there are environments, are stored at once: the staging buffer holds
+        arrays, one row for each environment.
+        """
         if self._rows_wait:
             self._send_rows()
+        if isinstance(rows, Tensor) or rows.shape[1] != self._staging.host_states.shape[1]:
+            self.buffer.add_(rows if isinstance(rows, Tensor) else torch.from_numpy(rows).to(self.device))
+            return
         places = self.buffer.reserve(rows.shape[1])
         np.add(self._first_rows, places, out=self._staging.host_places.reshape(rows.shape[:2]))
         self._staging.host_rows[:] = rows.reshape(-1, rows.shape[2])

@@ -17,6 +17,7 @@ from td3.environments.guarded import describe
 from td3.environments.observations import as_vector
 from td3.environments.quiet import without_output
 from td3.environments.spec import FROM_PYTHON, EnvFactory, class_named, found_here, name_of, not_found
+from td3.environments.vector import vector_source_named
 from td3.errors import EnvironmentFault, MissingExtra, UserError, missing_extra
 from td3.pixels.wrappers import RepeatAction, prepare_headless_rendering, render_as_observation
 
@@ -174,6 +175,10 @@ def make_environment(
         except gym.error.DependencyNotInstalled as error:
             raise EnvironmentFault(f"{name} needs a package that is not installed: {_one_line(error)}") from None
         except (gym.error.UnregisteredEnv, gym.error.DeprecatedEnv):
+            if vector_source_named(name):
+                raise EnvironmentFault(
+                    f"{name} makes vector environments, and this needs a single one: give one by its name or class."
+                ) from None
             raise (not_found(name) if ":" in name and "-v" not in name else EnvironmentFault(_unknown(name))) from None
         except BaseException as error:  # of code that is not ours, or of arguments that it does not take; sys.exit()
             raise EnvironmentFault(f"{name} cannot be made: {_one_line(error)}") from error

@@ -8,13 +8,16 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gymnasium as gym
 from gymnasium.vector import VectorEnv
 from gymnasium.vector.utils import CloudpickleWrapper
 
 from td3.errors import EnvironmentFault
+
+if TYPE_CHECKING:
+    from td3.environments.vector import VectorSource
 
 EnvFactory = Callable[..., gym.Env[Any, Any]]
 FROM_PYTHON = "given"
@@ -26,7 +29,7 @@ class EnvSpec(NamedTuple):
 
     env: str
     env_kwargs: dict[str, Any]
-    factory: EnvFactory | None
+    factory: "EnvFactory | VectorSource | None"
 
 
 class PickledFactory(CloudpickleWrapper[Any]):
@@ -38,10 +41,16 @@ class PickledFactory(CloudpickleWrapper[Any]):
 
 
 def parse_env(env: Any) -> EnvSpec:
-    """A name, a class, a function that makes an environment, or an instance that can be copied."""
+    """A name, a class, a function that makes an environment, or an instance that can be copied; or a vector of them."""
+    from td3.environments.vector import VectorSource, makes_vectors  # which needs names and folders from here
+
     if isinstance(env, str):
         return EnvSpec(env, {}, None)
-    if isinstance(env, gym.Env | VectorEnv):
+    if isinstance(env, VectorEnv):
+        return EnvSpec(f"{FROM_PYTHON}:{type(env.unwrapped).__name__}", {}, VectorSource(env))
+    if makes_vectors(env):
+        return EnvSpec(name_of(env), {}, VectorSource(env))
+    if isinstance(env, gym.Env):
         return _of_instance(env)
     if callable(env):
         name = name_of(env)
@@ -53,7 +62,7 @@ def parse_env(env: Any) -> EnvSpec:
 
 def _of_instance(env: Any) -> EnvSpec:
     kind = type(env.unwrapped).__name__
-    if isinstance(env, VectorEnv) or env.spec is None:
+    if env.spec is None:
         raise EnvironmentFault(
             f"training makes environments of its own, to learn in and to evaluate, and from this {kind} it cannot make "
             f"another: give its class or a function that makes it, such as  td3.train({kind})  or  "
@@ -136,6 +145,7 @@ def not_found(env: str) -> EnvironmentFault:
             f"{name} was given from Python, with more than its name: give it again there,  td3.resume(RUN, env=...)"
         )
     return EnvironmentFault(
-        f"{module} has no environment class {name!r}, nor registers one. A run that was trained from Python on a "
-        "function of yours goes on there, with that function:  td3.resume(RUN, env=...)"
+        f"{module} has no environment class {name!r} nor a function of that name with an argument num_envs, nor "
+        "registers one. A run that was trained from Python on a function of yours goes on there, with that function:  "
+        "td3.resume(RUN, env=...)"
     )

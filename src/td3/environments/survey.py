@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from td3.environments.check import TaskSpaces, check_environment, guarded_call
 from td3.environments.make import make_environment
+from td3.environments.vector import FirstOfVector, vector_source_named
 from td3.errors import EnvironmentFault
 from td3.scales import LARGE_OBSERVATION, LARGE_REWARD, SMALL_REWARD, SMALL_SPREAD
 
@@ -41,8 +42,14 @@ class _Walk(NamedTuple):
 
 
 def survey(env: str, env_kwargs: Mapping[str, Any], steps: int = 2_000, seed: int = 0) -> Survey:
-    """Step the environment with random actions; raises `EnvironmentFault` when TD3 cannot be trained on it."""
-    environment = make_environment(env, env_kwargs)
+    """Step the environment with random actions; raises `EnvironmentFault` when TD3 cannot be trained on it.
+
+    Of a function that makes vector environments, a vector of one.
+    """
+    source = vector_source_named(env)
+    environment = (
+        FirstOfVector(source.with_kwargs(env_kwargs).make(1, seed)) if source else make_environment(env, env_kwargs)
+    )
     try:
         spaces = check_environment(environment, env)
         walk = guarded_call(f"{env} under random actions", lambda: _walk(environment, spaces, steps, seed))

@@ -88,7 +88,7 @@ def versions() -> dict[str, str]:
     kernels = "C" if choose_backend("cpu").slower_because is None else "PyTorch"
     found = {"python": platform.python_version(), "machine": platform.machine(), "kernels": kernels}
     packages = ("td3", "torch", "numpy", "gymnasium", "mujoco", "pybullet")
-    tasks = ("pybullet_envs_gymnasium", "box2d", "dm-control", "gymnasium-robotics")
+    tasks = ("pybullet_envs_gymnasium", "box2d", "dm-control", "gymnasium-robotics", "envpool")
     for package in (*packages, *tasks):
         try:
             found[package] = metadata.version(package)
@@ -226,7 +226,14 @@ class Run:
         """A saved agent of one seed (by default the best one), at its best evaluation or at the end of training."""
         if which not in ("best", "last"):
             raise RunError(f"an agent is kept as it was at its best or at the last step; {which!r} is neither.")
-        chosen = self.best_seed() if seed is None else seed
+        first = self.active_seeds[0]
+        evaluated = any((self.folder(each) / "evaluations.npz").exists() for each in self.seeds)
+        unevaluated = not evaluated and (self.folder(first) / "last").exists()
+        if unevaluated and which == "best":
+            raise RunError(
+                f"{self.path} has no best agent, because it evaluated nothing: use the last one (which='last')."
+            )
+        chosen = (first if unevaluated else self.best_seed()) if seed is None else seed
         if chosen not in self.seeds:
             raise RunError(f"{self.path} has no seed {chosen}: it trained {_listed(self.seeds)}.")
         if which == "last" and not (self.folder(chosen) / "last").exists() and (self.folder(chosen) / "best").exists():

@@ -2,9 +2,8 @@
 
 import contextlib
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,11 @@ from td3.algorithm.replacing import Replacement
 from td3.callbacks.base import Callback, CallbackList, WarningsCallback
 from td3.callbacks.standard import standard_callbacks
 from td3.config import TrainConfig, resolve
-from td3.environments import TaskSpaces, make_environment
+from td3.environments import TaskSpaces
+from td3.environments.guarded import Make
+from td3.environments.source import environment_maker, evaluation_maker
 from td3.environments.spec import EnvFactory, parse_env
+from td3.environments.vector import VectorSource
 from td3.errors import ConfigError, RunError
 from td3.files import check_run_folder
 from td3.libraries import library_variables
@@ -44,15 +46,22 @@ def train(
     preset: str = "author",
     callbacks: Sequence[Callback] = (),
     replace_steps: Sequence[Callable[..., Any] | str] = (),
+    eval_env: Any = None,
     **settings: Any,
 ) -> Run:
     """Train and return the run: `td3.train("HalfCheetah-v5", steps=100_000, seeds=3, batch_size=128)`.
 
-    Instead of a name, `env` may be a class of environments or a function that makes one. `callbacks` are told what
-    happens, and may stop the run (`td3.Callback`). `replace_steps` has functions in the place of steps of the algorithm
-    (`td3.replace_step`).
+    Instead of a name, `env` may be a class of environments or a function that makes one, a vector environment
+    (`gymnasium.vector.VectorEnv`), or a function `make(num_envs, seed)` that makes one. `eval_env` is where a run on a
+    vector environment is evaluated: anything that `env` may be, by default another one of the function's; an instance
+    alone is not evaluated, and with False nothing is. `callbacks` are told what happens, and may stop the run
+    (`td3.Callback`). `replace_steps` has functions in the place of steps of the algorithm (`td3.replace_step`).
     """
     given = parse_env(env)
+    if isinstance(given.factory, VectorSource) and given.factory.instance is not None:
+        seeds = settings.get("seeds", 1)
+        share = given.factory.instance.num_envs // seeds if isinstance(seeds, int) and seeds > 0 else 1
+        settings.setdefault("envs", max(1, share))
     functions = [step if callable(step) else load_function(step) for step in replace_steps]
     settings["replace_steps"] = tuple(name_of(step) if callable(step) else step for step in replace_steps)
     if given.env_kwargs:
@@ -61,7 +70,7 @@ def train(
     config.require_updates()
     for warning in config.warnings():
         warnings.warn(warning, stacklevel=2)
-    return train_run(config, [WarningsCallback(), *callbacks], given.factory, functions)
+    return train_run(config, [WarningsCallback(), *callbacks], given.factory, functions, eval_env)
 
 
 @library_variables()
@@ -69,8 +78,9 @@ def train(
 def train_run(
     config: TrainConfig,
     callbacks: Sequence[Callback] | None = None,
-    factory: EnvFactory | None = None,
+    factory: EnvFactory | VectorSource | None = None,
     functions: Sequence[Callable[..., Any]] = (),
+    eval_env: Any = None,
 ) -> Run:
     """Train as configured; Ctrl-C saves what was learned, and is then raised as KeyboardInterrupt.
 
@@ -78,18 +88,18 @@ def train_run(
     `functions` are those that `replace_steps` names, where they come from Python.
     """
     replacements = find_replacements(config.variant, config.replace_steps, functions)
-    env_arguments = arguments_of_env(config, factory)
-    spaces = probe_environment(config, env_arguments)
-    in_host_ram = require_room(config, spaces)
-    path = new_directory(config)
-    config = replace(config, out=path)
-    with locked(path):
-        require_no_run(path)  # another process may have been faster
-        write_facts(path / "versions.json", versions())
-        write_facts(path / "config.json", config.to_json())
-        if replacements:
-            write_facts(path / RECORD, {"replaced": record_of(replacements)})
-        _train(config, env_arguments, spaces, in_host_ram, replacements, callbacks, None)
+    with environment_maker(arguments_of_env(config, factory)) as make:
+        spaces = probe_environment(config, make)
+        in_host_ram = require_room(config, spaces)
+        path = new_directory(config)
+        config = replace(config, out=path)
+        with locked(path), evaluation_maker(make, eval_env, spaces) as eval_make:
+            require_no_run(path)  # another process may have been faster
+            write_facts(path / "versions.json", versions())
+            write_facts(path / "config.json", config.to_json())
+            if replacements:
+                write_facts(path / RECORD, {"replaced": record_of(replacements)})
+            _train(config, make, eval_make, spaces, in_host_ram, replacements, callbacks, None)
     return Run(path)
 
 
@@ -101,6 +111,7 @@ def resume(
     trust: bool = False,
     callbacks: Sequence[Callback] = (),
     replace_steps: Sequence[Callable[..., Any]] = (),
+    eval_env: Any = None,
 ) -> Run:
     """Continue a run that was interrupted or stopped, or, with more steps, a finished one.
 
@@ -109,11 +120,13 @@ def resume(
     `env` is needed where the run was trained on a function of yours: the same one again. A run whose environment is
     named `module:Class` is resumed with that class as `env`, or with `trust`, which has the module imported. The same
     holds for functions in the place of steps: give them again as `replace_steps`, or `trust` the file they came from.
+    `eval_env` is as in `train`. A vector environment begins new episodes: its state is not in checkpoints.
     """
     given, told = None if env is None else parse_env(env), [WarningsCallback(), *callbacks]
+    again: dict[str, Any] = {"trust": trust, "functions": replace_steps, "eval_env": eval_env}
     if given is None or given.factory is not None:
-        return resume_run(Path(path), steps, told, given and given.factory, trust=trust, functions=replace_steps)
-    return resume_run(Path(path), steps, told, trust=trust, env=given.env, functions=replace_steps)
+        return resume_run(Path(path), steps, told, given and given.factory, **again)
+    return resume_run(Path(path), steps, told, env=given.env, **again)
 
 
 @library_variables()
@@ -122,11 +135,12 @@ def resume_run(
     path: Path,
     steps: int | None = None,
     callbacks: Sequence[Callback] | None = None,
-    factory: EnvFactory | None = None,
+    factory: EnvFactory | VectorSource | None = None,
     *,
     trust: bool = False,
     env: str | None = None,
     functions: Sequence[Callable[..., Any]] = (),
+    eval_env: Any = None,
 ) -> Run:
     """Go on from the newest whole checkpoint, or from the beginning where there is none.
 
@@ -147,18 +161,20 @@ def resume_run(
         notices = [f"{sentence}; continuing from {place}." for sentence in refused]
         if checkpoint is not None:
             notices += changed_versions(checkpoint.facts.get("versions", {})) + changes_since(path, replacements)
-        env_arguments = arguments_of_env(config, factory)
-        spaces = probe_environment(config, env_arguments)
-        in_host_ram = require_room(config, spaces, checkpoint, resumed=True)
-        # Before the first checkpoint of an extension: a run that is killed until then still knows how long it is to be.
-        write_facts(path / "config.json", config.to_json())
-        _train(config, env_arguments, spaces, in_host_ram, replacements, callbacks, checkpoint, notices)
+        with environment_maker(arguments_of_env(config, factory)) as make:
+            spaces = probe_environment(config, make, checkpoint.env_steps if checkpoint else 0)
+            in_host_ram = require_room(config, spaces, checkpoint, resumed=True)
+            with evaluation_maker(make, eval_env, spaces) as eval_make:
+                # Before the first checkpoint of an extension: a run that is killed until then still knows its length.
+                write_facts(path / "config.json", config.to_json())
+                _train(config, make, eval_make, spaces, in_host_ram, replacements, callbacks, checkpoint, notices)
     return Run(path)
 
 
 def _train(
     config: TrainConfig,
-    env_arguments: Mapping[str, Any],
+    make: Make | VectorSource,
+    eval_make: Make | VectorSource | None,
     spaces: TaskSpaces,
     in_host_ram: bool,
     replacements: Sequence[Replacement],
@@ -167,11 +183,11 @@ def _train(
     notices: Sequence[str] = (),
 ) -> None:
     given = [WarningsCallback()] if callbacks is None else callbacks
-    make, buffer_size = partial(make_environment, **env_arguments), min(config.td3.buffer_size, longest_buffer(config))
+    buffer_size = min(config.td3.buffer_size, longest_buffer(config))
     try:
         with backend_flags(config.precision):
             device = choose_device(config.device)
-            trainer = Trainer(config, spaces, make, device, buffer_size, in_host_ram, replacements)
+            trainer = Trainer(config, spaces, make, device, buffer_size, in_host_ram, replacements, eval_make)
             with contextlib.closing(trainer):
                 trainer.run(CallbackList(standard_callbacks(trainer, given)), checkpoint, notices)
     except torch.OutOfMemoryError:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol, runtime_checkable
 
 import torch
+from torch import Tensor
 
 from td3.config import Precision
 from td3.engine.losses import LossSums
@@ -21,16 +22,19 @@ class Engine(Protocol):
     def update(self, counts: Sequence[int]) -> None:
         """Run so many updates of each member that is not frozen."""
 
-    def act_async(self, states: Array) -> None:
-        """Have the actors, as they are now, choose actions for states `[member, count, state]`."""
+    def act_async(self, states: Array | Tensor) -> None:
+        """Have the actors, as they are now, choose actions for states `[member, count, state]`.
 
-    def act_wait(self) -> Array:
-        """The actions asked for, `[member, count, action]`."""
+        Tensors are on the engine's device, and their actions stay there.
+        """
+
+    def act_wait(self) -> Array | Tensor:
+        """The actions asked for, `[member, count, action]`; tensors for tensors."""
 
     def prepare(self) -> None:
         """Do what can be done ahead, while the environments step."""
 
-    def store(self, rows: Array) -> None:
+    def store(self, rows: Array | Tensor) -> None:
         """Put new rows into the buffer; updates begun before do not see them."""
 
     def mean_losses(self, updates: Sequence[int]) -> list[dict[str, float]]:

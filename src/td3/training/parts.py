@@ -1,19 +1,21 @@
 """What a trainer is made of: agent, replay buffer, engine, collector and evaluator."""
 
 import contextlib
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
-import gymnasium as gym
 import torch
 
 from td3.algorithm import Agent, NormalizedReplayBuffer, ReplayBuffer
 from td3.algorithm.replacing import Replacement
 from td3.collect import RayCollector
 from td3.collect.collector import Collector
+from td3.collect.tensor_collector import TensorCollector
 from td3.config import TrainConfig
 from td3.engine import make_engine
 from td3.environments import TaskSpaces
+from td3.environments.guarded import Make
+from td3.environments.vector import VectorSource
 from td3.evaluate import EvaluationWorkers, Evaluator
 from td3.resources import available_threads
 from td3.training.engines import Engine
@@ -27,7 +29,8 @@ class Parts(NamedTuple):
     agent: Agent
     buffer: ReplayBuffer
     engine: Engine
-    evaluator: Evaluator | EvaluationWorkers
+    evaluator: Evaluator | EvaluationWorkers | None
+    """None: nothing is evaluated."""
     collector: Collector | RayCollector
     placement: str
     """Device and workers, in words."""
@@ -37,24 +40,39 @@ class Parts(NamedTuple):
 def open_parts(
     config: TrainConfig,
     spaces: TaskSpaces,
-    make: Callable[[], gym.Env[Any, Any]],
+    make: Make | VectorSource,
     device: torch.device,
     buffer_size: int,
     in_host_ram: bool,
     replacements: Sequence[Replacement] = (),
+    eval_make: Make | VectorSource | None = None,
 ) -> Parts:
-    """All parts of a run that has not begun; where one cannot be had, those before it are closed."""
+    """All parts of a run that has not begun; where one cannot be had, those before it are closed.
+
+    `eval_make` makes the environments of evaluation where `make` makes a vector of training; else `make` does.
+    """
     agent, seeds = make_agent(config, spaces, device, replacements), config.member_seeds
     buffer = make_buffer(len(seeds), buffer_size, spaces, device, in_host_ram)
     if agent.normalizer is not None:
         buffer = NormalizedReplayBuffer(buffer, agent.normalizer)
     placement = f"{buffer.rows.device}" + (", replay buffer in the host's RAM" if in_host_ram else "")
     threads = config.threads or available_threads()
+    collecting = (spaces.action_low, spaces.action_high, config.td3.exploration_noise, config.td3.timeouts)
     collector: Collector | RayCollector
+    evaluator: Evaluator | EvaluationWorkers | None
     with contextlib.ExitStack() as opened:
         engine = make_engine(agent, buffer, config, threads)
         opened.enter_context(contextlib.closing(engine))
-        if config.workers == "ray":
+        if isinstance(make, VectorSource):
+            evaluator = make_evaluator(eval_make, config, threads, device) if eval_make else None
+            if evaluator is not None:
+                opened.enter_context(contextlib.closing(evaluator))
+            vector = opened.enter_context(contextlib.closing(make.training(config.seeds * config.envs, config.seed)))
+            placement += f", {vector.num_envs} environments in one vector"
+            # Tensors on the learner's device stay there.
+            vector.as_tensors = vector.device == buffer.rows.device
+            collector = (TensorCollector if vector.as_tensors else Collector)(vector, seeds, *collecting)
+        elif config.workers == "ray":
             evaluator = make_evaluator(make, config, threads, device)
             opened.enter_context(contextlib.closing(evaluator))
             collector = opened.enter_context(contextlib.closing(RayCollector(config, spaces, make)))
@@ -64,6 +82,5 @@ def open_parts(
             opened.enter_context(contextlib.closing(environments))
             if worker_backend.kind != "none":
                 placement += f", {worker_backend}"
-            bounds = (spaces.action_low, spaces.action_high)
-            collector = Collector(environments, seeds, *bounds, config.td3.exploration_noise, config.td3.timeouts)
+            collector = Collector(environments, seeds, *collecting)
         return Parts(agent, buffer, engine, evaluator, collector, placement, opened.pop_all())

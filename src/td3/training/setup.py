@@ -2,8 +2,7 @@
 
 import math
 import shutil
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,11 +11,13 @@ import torch
 
 from td3.algorithm import Agent, AgentSpec, ReplayBuffer, make_replay_buffer
 from td3.algorithm.replacing import Replacement
+from td3.algorithm.streams import derive_seed
 from td3.collect import require_cluster
 from td3.config import TD3Config, TrainConfig
-from td3.environments import TaskSpaces, check_environment, make_environment
-from td3.environments.guarded import opened
+from td3.environments import TaskSpaces, check_environment
+from td3.environments.guarded import Make, opened
 from td3.environments.spec import EnvFactory
+from td3.environments.vector import VectorSource, check_vector
 from td3.errors import ConfigError
 from td3.pixels.encoder import EncoderPlan
 from td3.pixels.frame_buffer import FrameReplayBuffer, frame_buffer_bytes
@@ -25,17 +26,29 @@ from td3.resources import gigabytes, require_memory, require_network_memory
 from td3.run.checkpoints import Checkpoint
 
 
-def arguments_of_env(config: TrainConfig, factory: EnvFactory | None) -> dict[str, Any]:
+def arguments_of_env(config: TrainConfig, factory: EnvFactory | VectorSource | None) -> dict[str, Any]:
     """What `make_environment` is called with."""
     return config.env_arguments if factory is None else {**config.env_arguments, "env": factory}
 
 
-def probe_environment(config: TrainConfig, env_arguments: Mapping[str, Any]) -> TaskSpaces:
-    """The spaces of the run's environment, from one that is made and closed; refuses what cannot be trained."""
-    if config.workers == "ray":
-        require_cluster(config.ray_address)
-    with opened(partial(make_environment, **env_arguments)) as probe:
-        spaces = check_environment(probe, config.env)
+def probe_environment(config: TrainConfig, make: Make | VectorSource, first_step: int = 0) -> TaskSpaces:
+    """The spaces of the run's environment, from one that is made and closed; refuses what cannot be trained.
+
+    A vector environment is made once, and is then the run's; one that begins at a later env step has another seed.
+    """
+    if isinstance(make, VectorSource):
+        if config.workers not in ("auto", "none"):
+            raise ConfigError(
+                f"{config.env} is a vector environment, which steps its environments itself, but workers is "
+                f"{config.workers}: leave out --workers."
+            )
+        seed = derive_seed(config.seed, "vector environment", first_step) % 2**31
+        spaces = check_vector(make.training(config.seeds * config.envs, seed))
+    else:
+        if config.workers == "ray":
+            require_cluster(config.ray_address)
+        with opened(make) as probe:
+            spaces = check_environment(probe, config.env)
     if spaces.frames and config.workers == "ray":
         raise ConfigError(f"{config.env} gives images, and collectors of Ray send numbers: use other --workers.")
     if spaces.frames and config.normalize_observations:

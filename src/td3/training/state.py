@@ -98,7 +98,12 @@ def _restore_collector(trainer: "Trainer", checkpoint: Checkpoint) -> None:
     state = checkpoint.named("collector.")
     if trainer.remote:
         trainer.warn(trainer.remote.restore(state, trainer.env_steps))
-    elif strayed := trainer.collector.restore(state):
+    elif (strayed := trainer.collector.restore(state)) and not trainer.collector.replays:
+        trainer.warn(
+            f"{trainer.config.env} is a vector environment, whose state is not in checkpoints: {len(strayed)} "
+            "unfinished episodes were lost, and the run goes on with new ones, not exactly as it would have."
+        )
+    elif strayed:
         trainer.warn(
             f"{trainer.config.env} does not repeat itself when an episode is played again: {len(strayed)} unfinished "
             "episodes were lost, and the run goes on with new ones, not exactly as it would have."

@@ -5,12 +5,12 @@ environments do it, the update draws from the buffer as it was before that step.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import torch
+from torch import Tensor
 
 from td3.algorithm.replacing import Replacement
 from td3.callbacks.base import CallbackList
@@ -20,6 +20,8 @@ from td3.config import TrainConfig
 from td3.diagnostics import TimeBudget
 from td3.engine import acting_policy
 from td3.environments import TaskSpaces
+from td3.environments.guarded import Make
+from td3.environments.vector import VectorSource
 from td3.errors import EnvironmentFault
 from td3.policy import Array
 from td3.run.checkpoints import Checkpoint
@@ -38,15 +40,16 @@ class Trainer:
         self,
         config: TrainConfig,
         spaces: TaskSpaces,
-        make: Callable[[], gym.Env[Any, Any]],
+        make: Make | VectorSource,
         device: torch.device,
         buffer_size: int,
         in_host_ram: bool = False,
         replacements: Sequence[Replacement] = (),
+        eval_make: Make | VectorSource | None = None,
     ) -> None:
         self.config, self.spaces = config, spaces
         self.versions = versions()  # looked up once: it takes milliseconds
-        parts = open_parts(config, spaces, make, device, buffer_size, in_host_ram, replacements)
+        parts = open_parts(config, spaces, make, device, buffer_size, in_host_ram, replacements, eval_make)
         self.agent, self.buffer, self.engine, self.evaluator, self.collecting, self.placement, self._opened = parts
         self.remote: RayCollector | None = None
         if isinstance(self.collecting, RayCollector):
@@ -130,7 +133,7 @@ class Trainer:
         self.callbacks.on_env_step(self)
         lap("other")
 
-    def _collect_here(self) -> tuple[Array, list[Episode]]:
+    def _collect_here(self) -> tuple[Array | Tensor, list[Episode]]:
         """Act, update, step: rows of every environment once, and the episodes that ended."""
         before, lap = self.env_steps, self.time.lap
         warm_up = before < self.config.td3.learning_starts

@@ -17,6 +17,7 @@ from td3.environments import (
     place,
     requested_workers,
 )
+from td3.environments.vector import VectorSource
 from td3.evaluate import EvaluationWorkers, Evaluator
 
 
@@ -55,9 +56,11 @@ def make_vector_envs(
 
 
 def make_evaluator(
-    make: Callable[[], gym.Env[Any, Any]], config: TrainConfig, threads: int, device: torch.device
+    make: Callable[[], gym.Env[Any, Any]] | VectorSource, config: TrainConfig, threads: int, device: torch.device
 ) -> Evaluator | EvaluationWorkers:
     """Where training steps elsewhere: evaluation in this process, or, beside a GPU with cores to spare, in others."""
+    if isinstance(make, VectorSource):
+        return Evaluator(make, config.member_seeds, config.eval_episodes, config.td3.gamma)
     batch = in_batch(make, threads)
     evaluation = (make, config.member_seeds, config.eval_episodes)
     if device.type == "cpu" or threads < 4:
