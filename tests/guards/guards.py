@@ -109,7 +109,7 @@ def the_newest_rows_survive_wrap_around() -> None:
         indices = torch.arange(len(buffer)).expand(members, -1)
         for member in range(members):
             for part in (buffer.gather(indices), buffer.member(member).gather(indices[:1])):
-                batch = [column[member if len(column) > 1 else 0] for column in part]
+                batch = [column[member if len(column) > 1 else 0] for column in part[:5]]
                 state, action, reward, next_state, terminated = (column.reshape(-1).tolist() for column in batch)
                 found = sorted(zip(state, action, next_state, reward, terminated, strict=True))
                 assert found == sorted(map(tuple, kept[member]))
@@ -124,7 +124,7 @@ def sampled_rows_have_the_type_and_device_of_stored_ones() -> None:
         assert buffer.rows.dtype == dtype
         assert buffer.rows.device == torch.device("cpu")
         buffer.add_(worlds.random_rows(1, 10, dtype))
-        for column in buffer.gather(torch.arange(10).unsqueeze(0)):
+        for column in buffer.gather(torch.arange(10).unsqueeze(0))[:5]:
             assert column.dtype == buffer.rows.dtype
             assert column.device == buffer.rows.device
 

@@ -59,8 +59,12 @@ class Agent:
         dtype: torch.dtype = torch.float32,
         backend: Backend | None = None,
         replacements: Sequence[Replacement] = (),
+        capacity: int = 0,
     ) -> "Agent":
-        """Newly initialized learners, one per seed (steps 2 and 3); a member's weights depend on its own seed alone."""
+        """Newly initialized learners, one per seed (steps 2 and 3); a member's weights depend on its own seed alone.
+
+        `capacity`, the rows of a member's replay buffer, is for replacements that keep a number for each.
+        """
         backend = backend or choose_backend(device, dtype, spec.activation)
         low, high = (torch.tensor(bound, dtype=dtype, device=device) for bound in (spec.action_low, spec.action_high))
         actor, actor_target = make_actor_and_target(
@@ -84,7 +88,7 @@ class Agent:
             np.zeros(len(seeds), np.int64),
             Normalizer(len(seeds), spec.input_size, device, dtype) if spec.normalized else None,
             backend,
-            StepChanges.create(replacements, len(seeds), device, dtype) if replacements else None,
+            StepChanges.create(replacements, len(seeds), capacity, device, dtype) if replacements else None,
         )
 
     @property

@@ -22,6 +22,8 @@ class Batch(NamedTuple):
     reward: Float[Tensor, "member batch"]
     next_state: Float[Tensor, "member batch state"]
     terminated: Float[Tensor, "member batch"]
+    indices: Int[Tensor, "member batch"]
+    """Where the transitions are in the replay buffer."""
 
 
 class ReplayBuffer:
@@ -137,7 +139,7 @@ class ReplayBuffer:
         """The transitions at these row numbers, each member's from its own buffer."""
         rows = self.backend.gather(self.rows, indices)
         state, action, next_state, reward, terminated = torch.split(rows, self.widths, -1)
-        return Batch(state, action, reward.squeeze(-1), next_state, terminated.squeeze(-1))
+        return Batch(state, action, reward.squeeze(-1), next_state, terminated.squeeze(-1), indices)
 
 
 @step(1, "Make the replay buffer")

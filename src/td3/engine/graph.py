@@ -164,7 +164,7 @@ class GraphEngine(EngineBase):
         tolerance: float = TOLERANCE,
     ) -> None:
         super().__init__(agent, buffer)
-        self.settings, self._eager, self._steps = settings, False, steps_of(agent)
+        self.settings, self._eager, self._steps = settings, False, steps_of(agent, settings)
         self.device = agent.actor.parameters.device
         self.losses = LossSums(len(seeds), self.device, agent.backend)
         self._check = ScheduledCheck(agent, buffer, seeds, settings, tolerance)
