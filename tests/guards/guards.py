@@ -38,6 +38,7 @@ from td3.engine import live_policy, update_once
 from td3.environments import check_environment
 from td3.errors import ConfigError
 from td3.run import agent_file
+from td3.variant_settings import OWN_SETTINGS
 
 from . import worlds
 from .worlds import ACTION_SIZE, AUTORESET_MODES, HALF, HIGH, LOW, MIDDLE, SETTINGS, STATE_SIZE, small_agent
@@ -976,6 +977,7 @@ CHANGED: dict[str, Any] = {
     "tau": 0.01,
     "utd_ratio": 0.5,
     "train_freq": "episode",
+    "n_step": 2,
     "image_features": 7,
     "random_shift": 1,
 }
@@ -990,6 +992,8 @@ def setting_reaches_the_learner(name: str) -> None:
     seen: dict[str, Any] = {}
     if name in ("image_features", "random_shift"):  # which only a run from pictures knows
         seen = {"env": "Rail-v0", "pixels": True, "image_size": 40, "frames": 1}
+    if name in OWN_SETTINGS:
+        seen = {"variant": (OWN_SETTINGS[name],)}
     assert worlds.short_run(changed, **seen) != worlds.short_run(SETTINGS, **seen)
 
 
