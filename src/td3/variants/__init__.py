@@ -23,6 +23,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], ...]] = {
     "no-smoothing": (),
     "no-twin": (first_critic,),
     "ddpg": (first_critic,),
+    "layer-norm": (),
     "n-step": (n_step_batch,),
 }
 """The functions of each variant. Where several replace the same step, a later one wraps those before it."""
