@@ -66,6 +66,8 @@ BAD_TD3 = [
     ("train_freq", "sometimes"),
     ("timeouts", "ignore"),
     ("initialization", "zeros"),
+    ("critic_layer_norm", 1),
+    ("n_step", 0),
     ("image_features", 0),
     ("random_shift", -1),
 ]

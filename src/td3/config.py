@@ -26,6 +26,7 @@ from td3.rules import (
     whole,
     within,
 )
+from td3.variant_settings import VARIANTS, are_names, check_variants, listed, with_variant
 
 Preset = Literal["author", "paper", "course", "bullet"]
 Device = Literal["auto", "cpu", "cuda"]
@@ -50,13 +51,6 @@ MOST_ENVIRONMENTS = 10_000
 """Maximum environments of a run, for training and for evaluation: each takes memory and time."""
 SIZES = ("hidden_sizes", "actor_hidden_sizes", "critic_hidden_sizes")
 """Fields that hold the sizes of layers; a list is as good as a tuple."""
-VARIANTS: dict[str, dict[str, Any]] = {
-    "no-delay": {"policy_delay": 1},
-    "no-smoothing": {"target_policy_noise": 0.0},
-    "no-twin": {},
-    "ddpg": {"policy_delay": 1, "target_policy_noise": 0.0},
-}
-"""Variants of TD3 and the settings that they change; the steps that they replace are in `td3.variants`."""
 WARM_UP_PART = 10
 """A preset's random steps are at most this fraction (1/10) of the run, so that a short run learns too."""
 
@@ -75,6 +69,8 @@ class TD3Config:
     """Activation between layers; with any other than relu, updates are slower (PyTorch's own kernels)."""
     initialization: Initialization = "uniform"
     """Initial weights: uniform within 1 / sqrt(inputs), PyTorch's default, or orthogonal, with biases of 0."""
+    critic_layer_norm: bool = False
+    """LayerNorm, without learned scale and shift, before each activation of the critics; variant layer-norm sets it."""
     actor_learning_rate: float = 3e-4
     """Learning rate of the actor."""
     critic_learning_rate: float = 3e-4
@@ -107,6 +103,8 @@ class TD3Config:
     """Update after every env step, or, as the code of 2018 did, at the end of every episode."""
     timeouts: Timeouts = "bootstrap"
     """The value after a time-out: the target critics' estimate (bootstrap), or 0 (terminate, a common mistake)."""
+    n_step: int = 1
+    """Variant n-step only: rewards that are summed before the next state's value; the variant sets 3."""
     image_features: int = 50
     """Image encoder: feature dimension (SAC-AE, DrQ: 50)."""
     random_shift: int = 4
@@ -196,7 +194,7 @@ class TrainConfig:
     normalize_observations: bool = False
     """Normalize observations by running mean and standard deviation, and clip to +-10."""
     variant: tuple[str, ...] = ()
-    """Variants of TD3, by name: no-delay, no-smoothing, no-twin, ddpg."""
+    """Variants of TD3, by name (`td3 steps` lists them); several as a,b."""
     replace_steps: tuple[str, ...] = ()
     """Functions in the place of steps, as FILE.py:NAME, each marked with @td3.replace_step(NUMBER)."""
     td3: TD3Config = field(default_factory=TD3Config)
@@ -207,8 +205,9 @@ class TrainConfig:
         if isinstance(self.out, str):
             object.__setattr__(self, "out", Path(self.out))
         for name in ("variant", "replace_steps"):
-            object.__setattr__(self, name, _listed(getattr(self, name)))
+            object.__setattr__(self, name, listed(getattr(self, name)))
         check_fields(self, _TRAIN_RULES)
+        check_variants(self.variant, self.td3)
         if self.workers == "ray" and self.td3.train_freq == "episode":
             raise ConfigError(
                 "workers ray has many episodes under way at once and updates after every env step, but train_freq is "
@@ -337,21 +336,6 @@ def preset_config(name: str, env: str, steps: int) -> TD3Config:
     return replace(preset, learning_starts=min(preset.learning_starts, steps // WARM_UP_PART))
 
 
-def with_variant(settings: TD3Config, names: Any) -> TD3Config:
-    """The settings with those of variants over them; an unknown name gets its sentence from `TrainConfig`."""
-    for name in _listed(names) if _are_names(_listed(names)) else ():
-        settings = replace(settings, **VARIANTS.get(name, {}))
-    return settings
-
-
-def _listed(names: Any) -> Any:
-    """Names from "a,b", ("a", "b") or, as in JSON, ["a", "b"]; anything else as it is."""
-    words = [names] if isinstance(names, str) else names
-    if not isinstance(words, list | tuple) or not all(isinstance(word, str) for word in words):
-        return names
-    return tuple(name for word in words for name in word.split(","))
-
-
 def resolve(env: str, preset: str = "author", **given: Any) -> TrainConfig:
     """A full configuration from a preset and the fields that were given, of the run or of the algorithm."""
     for name, text in (("env", env), ("preset", preset)):
@@ -404,6 +388,7 @@ _TD3_RULES: tuple[Rule, ...] = (
     ("critic_hidden_sizes", "one or more whole numbers of at least 1", are_sizes_or_none),
     ("activation", f"one of {', '.join(get_args(Activation))}", one_of(Activation)),
     ("initialization", "uniform or orthogonal", one_of(Initialization)),
+    ("critic_layer_norm", "True or False", lambda given: isinstance(given, bool)),
     ("learning_rate_schedule", "constant or linear", one_of(Schedule)),
     # With larger ones a single step could leave the range of float32.
     ("actor_learning_rate", "above 0 and at most 100", up_to(100)),
@@ -421,13 +406,10 @@ _TD3_RULES: tuple[Rule, ...] = (
     ("utd_ratio", "above 0 and at most 1,000", up_to(1_000)),
     ("train_freq", "step or episode", lambda given: given in ("step", "episode")),
     ("timeouts", "bootstrap or terminate", one_of(Timeouts)),
+    ("n_step", "a whole number from 1 to 1,000", lambda given: whole(1)(given) and given <= 1_000),
     ("image_features", "a whole number of at least 1", whole(1)),
     ("random_shift", "a whole number of at least 0", whole(0)),
 )
-
-
-def _are_names(given: Any) -> bool:
-    return isinstance(given, tuple) and all(isinstance(name, str) and name for name in given)
 
 
 _TRAIN_RULES: tuple[Rule, ...] = (
@@ -456,7 +438,7 @@ _TRAIN_RULES: tuple[Rule, ...] = (
     ("buffer_device", f"one of {', '.join(get_args(BufferDevice))}", one_of(BufferDevice)),
     ("env_kwargs", "plain values by name, and not render_mode, which each command chooses", are_kwargs),
     ("normalize_observations", "True or False", lambda given: isinstance(given, bool)),
-    ("variant", f"names among {', '.join(VARIANTS)}", lambda given: _are_names(given) and {*given} <= {*VARIANTS}),
-    ("replace_steps", "functions as FILE.py:NAME", lambda given: _are_names(given)),
+    ("variant", f"names among {', '.join(VARIANTS)}", lambda given: are_names(given) and {*given} <= {*VARIANTS}),
+    ("replace_steps", "functions as FILE.py:NAME", lambda given: are_names(given)),
     ("td3", "a TD3Config", lambda given: isinstance(given, TD3Config)),
 )

@@ -94,7 +94,7 @@ def rows_are_stored_in_double_and_converted_when_drawn(plant: Plant) -> None:
             self.drawn_as = dtype
 
         def gather(self, indices):
-            return buffers.Batch(*(column.to(self.drawn_as) for column in super().gather(indices)))
+            return buffers.Batch(*(column.to(self.drawn_as) for column in super().gather(indices)[:5]), indices)
 
     plant(buffers.make_replay_buffer, Doubled)
 

@@ -34,9 +34,9 @@ def tensors_of(run):
     return Checkpoints(run.path).newest()[0].tensors
 
 
-def require_equal(one, other):
+def require_equal(one, other, names=("agent.",)):
     for name, tensor in tensors_of(one).items():
-        if name.startswith("agent."):
+        if name.startswith(names):
             assert np.array_equal(tensors_of(other)[name], tensor), name
 
 
@@ -85,6 +85,78 @@ def test_state_is_each_seeds_own_saved_and_restored(tmp_path):
         trained(tmp_path, "cut", replace_steps=[remembered]).path, steps=120, replace_steps=[remembered]
     )
     require_equal(whole, extended)
+
+
+SHARED = {"order": 3, "of_rows": "capacity", "of_blocks": "capacity/32"}
+
+
+@replace_step(4, state=SHARED)
+def sampled(buffer, random, batch_size, original, step_state):
+    assert "sum" not in step_state
+    step_state["order"][:, 0] += 1
+    return original(buffer, random, batch_size)
+
+
+@replace_step(11, state=SHARED)
+def counted(q_values, target_q, original, step_state, settings, batch):
+    step_state["order"][:, 1] += step_state["order"][:, 0]
+    step_state["order"][:, 2] = settings.gamma
+    step_state["of_rows"].scatter_(1, batch.indices, 1.0)
+    return original(q_values, target_q)
+
+
+@replace_step(13, state={"order": 1})
+def apart(actor, critics, optimizer, state, original, step_state, batch):
+    step_state["order"] += (batch.state == state).all()
+    return original(actor, critics, optimizer, state)
+
+
+def test_functions_share_declared_state_and_may_read_settings_and_batch(tmp_path):
+    run = trained(tmp_path, "run", replace_steps=[sampled, counted, apart], seeds=2, gamma=0.75)
+    found = tensors_of(run)
+    updates = int(found["updates"][0])
+    order = [updates, updates * (updates + 1) / 2, 0.75]
+    assert found["agent.step_4.0.order"].tolist() == [order, order]
+    assert found["agent.step_13.2.order"].tolist() == [[updates // 2]] * 2
+    rows = found["agent.step_4.0.of_rows"]
+    assert rows.shape == (2, 80)
+    assert found["agent.step_4.0.of_blocks"].shape == (2, 3)
+    assert ((rows.sum(-1) > 0) & (rows.sum(-1) <= 80)).all()
+    assert (rows[0] != rows[1]).any()
+    require_equal(trained(tmp_path, "plain", seeds=2, gamma=0.75), run, ("agent.actor", "agent.critics"))
+
+
+def test_functions_of_one_file_share_state(tmp_path):
+    path = tmp_path / "shared.py"
+    path.write_text(
+        "import td3\n\nSTATE = {'calls': 1}\n\n\n@td3.replace_step(9, state=STATE)\n"
+        "def first(reward, terminated, next_q, gamma, original, step_state):\n    step_state['calls'] += 1\n"
+        "    return original(reward, terminated, next_q, gamma)\n\n\n@td3.replace_step(8, state=STATE)\n"
+        "def second(q_values, original, step_state):\n    step_state['calls'] += 1\n    return original(q_values)\n"
+    )
+    run = trained(tmp_path, "run", replace_steps=[f"{path}:first", f"{path}:second"])
+    found = tensors_of(run)
+    assert found["agent.step_9.0.calls"] == 2 * found["updates"]
+    assert "agent.step_8.1.calls" not in found
+
+
+@pytest.mark.parametrize("size", [0, True, "rows", "capacity/0", "capacity/", "capacity/x"])
+def test_state_of_no_size_is_refused(tmp_path, size):
+    @replace_step(8, state={"mine": size})
+    def sized(q_values, original, step_state):
+        return original(q_values)
+
+    with pytest.raises(ConfigError, match="sized declares state 'mine' of size"):
+        trained(tmp_path, "run", replace_steps=[sized])
+
+
+def test_step_4_has_no_batch_yet(tmp_path):
+    @replace_step(4)
+    def early(buffer, random, batch_size, batch):
+        return batch
+
+    with pytest.raises(ConfigError, match="step 4 itself samples"):
+        trained(tmp_path, "run", replace_steps=[early])
 
 
 def file_with(tmp_path, factor):

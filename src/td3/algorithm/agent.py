@@ -59,8 +59,12 @@ class Agent:
         dtype: torch.dtype = torch.float32,
         backend: Backend | None = None,
         replacements: Sequence[Replacement] = (),
+        capacity: int = 0,
     ) -> "Agent":
-        """Newly initialized learners, one per seed (steps 2 and 3); a member's weights depend on its own seed alone."""
+        """Newly initialized learners, one per seed (steps 2 and 3); a member's weights depend on its own seed alone.
+
+        `capacity`, the rows of a member's replay buffer, is for replacements that keep a number for each.
+        """
         backend = backend or choose_backend(device, dtype, spec.activation)
         low, high = (torch.tensor(bound, dtype=dtype, device=device) for bound in (spec.action_low, spec.action_high))
         kind = (spec.activation, backend, spec.initialization)
@@ -69,7 +73,8 @@ class Agent:
         )
         critic_sizes = spec.critic_hidden_sizes or spec.actor_hidden_sizes
         critics, critics_target = make_twin_critics_and_targets(
-            seeds, spec.input_size, critic_sizes, len(low), device, dtype, *kind
+            *(seeds, spec.input_size, critic_sizes, len(low), device, dtype, *kind),
+            layer_norm=spec.critic_layer_norm,
         )
         if spec.encoder is not None:
             critics.encoder, critics_target.encoder = make_encoder_and_target(seeds, spec.encoder, device, dtype)
@@ -85,7 +90,7 @@ class Agent:
             np.zeros(len(seeds), np.int64),
             Normalizer(len(seeds), spec.input_size, device, dtype) if spec.normalized else None,
             backend,
-            StepChanges.create(replacements, len(seeds), device, dtype) if replacements else None,
+            StepChanges.create(replacements, len(seeds), capacity, device, dtype) if replacements else None,
         )
 
     @property
@@ -142,16 +147,16 @@ class Agent:
 
     def copied(self, device: torch.device | str = "cpu") -> "Agent":
         """The same learners again, in memory of their own."""
-        weights, activation = self.actor.parameters, self.actor.network.activation
+        weights = self.actor.parameters
         same = torch.device(device).type == weights.device.type
-        backend = self.backend if same else choose_backend(device, weights.dtype, activation)
+        backend = self.backend if same else choose_backend(device, weights.dtype, self.actor.network.activation)
 
         def copy_of(network: StackedMLP) -> StackedMLP:
             given = network.parameters.detach()
             # Laid out alike, so that products of matrices round alike: of one member among many, a copy has gaps too.
             alike = torch.empty_strided(given.shape, given.stride(), dtype=given.dtype, device=device)
             parameters = alike.copy_(given).requires_grad_(network.parameters.requires_grad)
-            return StackedMLP(network.sizes, parameters, activation, backend)
+            return network.with_parameters(parameters, backend)
 
         low, high = (bound.to(device) for bound in (self.actor.action_range.low, self.actor.action_range.high))
         action_range = ActionRange(low, high)

@@ -11,18 +11,24 @@ from torch import Tensor
 from td3.algorithm.registry import STEPS
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-REPLACEABLE = range(4, 16)
+FIRST = 4
+REPLACEABLE = range(FIRST, 16)
 """Steps of an update. Steps 1 to 3 run once, when the agent is made."""
-EXTRA = ("original", "step_state")
-"""What a replacement may take besides the arguments of the step: the function it replaces, and its own tensors."""
+EXTRA = ("original", "step_state", "settings", "batch")
+"""What a replacement may take besides the arguments of the step: the function it replaces, its own tensors, the
+settings of TD3, and the batch of the update."""
+CAPACITY = "capacity"
+"""As a size: the rows of a member's replay buffer; `capacity/N`: an Nth of them, rounded up."""
+State = Mapping[str, int | str]
+"""Names of tensors, and the numbers of each member under that name."""
 
 
 class Replacement(NamedTuple):
-    """One function in the place of a step, and its state: names, and numbers of each member under that name."""
+    """One function in the place of a step, and its state; functions with the same `state` object share its tensors."""
 
     number: int
     function: Callable[..., Any]
-    state: Mapping[str, int]
+    state: State
 
     @property
     def step_name(self) -> str:
@@ -30,16 +36,23 @@ class Replacement(NamedTuple):
         return STEPS[self.number].function.__name__
 
 
-def replace_step(number: int, state: Mapping[str, int] | None = None) -> Callable[[Function], Function]:
-    """Mark a function as a replacement of a step: `td3.train(env, replace=[function])`.
+def replace_step(number: int, state: State | None = None) -> Callable[[Function], Function]:
+    """Mark a function as a replacement of a step: `td3.train(env, replace_steps=[function])`.
 
-    The function takes the arguments of the step under the same names. It may also take `original`, the function that it
-    replaces, to wrap it, and `step_state`, a dictionary of tensors `[member, size]` of its own, which start at 0, are
-    changed in place, and are saved and restored with the agent: `state={"scale": 1}`.
+    The function takes the arguments of the step under the same names. It may also take
+
+    - `original`: the function that it replaces, to wrap it;
+    - `step_state`: a dictionary of tensors `[member, size]` of its own, which start at 0, are changed in place, and are
+      saved and restored with the agent. `state={"scale": 1}` declares them. The size "capacity" has a number for each
+      row of the replay buffer, "capacity/N" one for each N rows. Functions that are given the same dictionary share
+      its tensors;
+    - `settings`: the settings of TD3 (`td3.config.TD3Config`);
+    - `batch`: the batch of the update, with its `indices` in the replay buffer (from step 5 on).
     """
 
     def mark(function: Function) -> Function:
-        function.__td3_replacement__ = Replacement(number, function, dict(state or {}))  # type: ignore[attr-defined]  # a mark
+        declared = {} if state is None else state
+        function.__td3_replacement__ = Replacement(number, function, declared)  # type: ignore[attr-defined]  # a mark
         return function
 
     return mark
@@ -75,13 +88,28 @@ def _require_fitting(mark: Replacement) -> None:
     if given != wanted:
         raise ValueError(
             f"step {mark.number} is {mark.step_name}({', '.join(wanted)}), and {name}({', '.join(given)}) was given "
-            "for it: take the same arguments in the same order (and `original` or `step_state` after them, if needed)."
+            f"for it: take the same arguments in the same order (and after them, if needed, {' or '.join(EXTRA)})."
         )
+    if mark.number == FIRST and "batch" in _names(mark.function):
+        raise ValueError(f"{name} takes `batch`, which step {FIRST} itself samples: take it in a later step.")
     if mark.state and "step_state" not in _names(mark.function):
         raise ValueError(f"{name} declares state, but takes no argument `step_state`: add it.")
     for key, size in mark.state.items():
-        if not key.isidentifier() or not isinstance(size, int) or isinstance(size, bool) or size < 1:
-            raise ValueError(f"{name} declares state {key!r} of size {size!r}: give a name and a number of at least 1.")
+        if not key.isidentifier() or _size(size, 1) < 1:
+            raise ValueError(
+                f"{name} declares state {key!r} of size {size!r}: give a name, and a whole number of at least 1, "
+                "capacity or capacity/N."
+            )
+
+
+def _size(size: int | str, capacity: int) -> int:
+    """The numbers that a declared size means; 0 if it means nothing."""
+    if not isinstance(size, str):
+        return size if isinstance(size, int) and not isinstance(size, bool) else 0
+    what, _, part = size.partition("/")
+    if what != CAPACITY or (size != what and not (part.isdecimal() and int(part))):
+        return 0
+    return -(-capacity // int(part or 1))
 
 
 def _names(function: Callable[..., Any]) -> list[str]:
@@ -89,31 +117,48 @@ def _names(function: Callable[..., Any]) -> list[str]:
 
 
 class StepChanges:
-    """The replacements of an agent's update, in order, with their state."""
+    """The replacements of an agent's update, in order, and one dictionary of state for each declaration."""
 
-    def __init__(self, replacements: Sequence[Replacement], state: Sequence[dict[str, Tensor]]) -> None:
-        self.replacements, self.state = tuple(replacements), list(state)
+    batch: Any = None
+    """The batch of the update under way, for the functions that take it."""
+
+    def __init__(
+        self, replacements: Sequence[Replacement], state: Mapping[int, dict[str, Tensor]], capacity: int
+    ) -> None:
+        self.replacements, self.state, self.capacity = tuple(replacements), dict(state), capacity
 
     @classmethod
     def create(
-        cls, replacements: Sequence[Replacement], members: int, device: torch.device | str, dtype: torch.dtype
+        cls,
+        replacements: Sequence[Replacement],
+        members: int,
+        capacity: int,
+        device: torch.device | str,
+        dtype: torch.dtype,
     ) -> "StepChanges":
-        """State of zeros."""
-        state = [
-            {name: torch.zeros(members, size, device=device, dtype=dtype) for name, size in one.state.items()}
-            for one in replacements
-        ]
-        return cls(replacements, state)
+        """State of zeros, for replay buffers of so many rows."""
 
-    def functions(self) -> dict[str, Callable[..., Any]]:
+        def zeros(size: int | str) -> Tensor:
+            return torch.zeros(members, _size(size, capacity), device=device, dtype=dtype)
+
+        declared = {id(one.state): one.state for one in replacements}
+        state = {key: {name: zeros(size) for name, size in one.items()} for key, one in declared.items()}
+        return cls(replacements, state, capacity)
+
+    def functions(self, settings: Any) -> dict[str, Callable[..., Any]]:
         """What is called instead, by the name of the step; a later replacement wraps an earlier one."""
         found: dict[str, Callable[..., Any]] = {}
-        for (number, function, _), state in zip(self.replacements, self.state, strict=True):
+        for number, function, state in self.replacements:
             step = STEPS[number].function
-            known = {"original": found.get(step.__name__, step), "step_state": state}
-            taken = {name: known[name] for name in EXTRA if name in _names(function)}
-            found[step.__name__] = partial(function, **taken) if taken else function
+            original = found.get(step.__name__, step)
+            known = {"original": original, "step_state": self.state[id(state)], "settings": settings}
+            taken = {name: known[name] for name in known if name in _names(function)}
+            bound = partial(function, **taken) if taken else function
+            found[step.__name__] = self._with_batch(bound) if "batch" in _names(function) else bound
         return found
+
+    def _with_batch(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *arguments, **keywords: function(*arguments, batch=self.batch, **keywords)
 
     def member(self, index: int) -> "StepChanges":
         """One member's part, in the same memory."""
@@ -124,12 +169,12 @@ class StepChanges:
         return self._derived(lambda tensor: tensor.detach().to(device, copy=True))
 
     def _derived(self, derive: Callable[[Tensor], Tensor]) -> "StepChanges":
-        return StepChanges(self.replacements, [{k: derive(t) for k, t in one.items()} for one in self.state])
+        state = {key: {name: derive(tensor) for name, tensor in one.items()} for key, one in self.state.items()}
+        return StepChanges(self.replacements, state, self.capacity)
 
     def tensors(self) -> dict[str, Tensor]:
         """All state by name, the member axis second to last."""
-        return {
-            f"step_{one.number}.{place}.{name}": tensor
-            for place, (one, state) in enumerate(zip(self.replacements, self.state, strict=True))
-            for name, tensor in state.items()
-        }
+        first: dict[int, str] = {}
+        for place, one in enumerate(self.replacements):
+            first.setdefault(id(one.state), f"step_{one.number}.{place}")
+        return {f"{first[key]}.{name}": tensor for key, state in self.state.items() for name, tensor in state.items()}

@@ -29,6 +29,8 @@ class AgentSpec:
     """Where states are images: the networks read the features of this encoder."""
     initialization: str = "uniform"
     """Initial weights: uniform within 1 / sqrt(inputs), or orthogonal."""
+    critic_layer_norm: bool = False
+    """Whether the critics have LayerNorm before their activations."""
 
     @classmethod
     def from_settings(
@@ -54,6 +56,7 @@ class AgentSpec:
             normalized,
             encoder,
             settings.initialization,
+            settings.critic_layer_norm,
         )
 
     @property
@@ -74,6 +77,8 @@ class NetworkSettings(Protocol):
     def activation(self) -> str: ...  # noqa: D102  # as above
     @property
     def initialization(self) -> str: ...  # noqa: D102  # as above
+    @property
+    def critic_layer_norm(self) -> bool: ...  # noqa: D102  # as above
     @property
     def actor_learning_rate(self) -> float: ...  # noqa: D102  # as above
     @property

@@ -64,6 +64,7 @@ def make_twin_critics_and_targets(
     activation: str = "relu",
     backend: Backend = TORCH,
     initialization: str = "uniform",
+    layer_norm: bool = False,
 ) -> tuple[TwinCritics, TwinCritics]:
     """Two critics per seed, each with initial weights of its own, and targets that start as exact copies.
 
@@ -77,7 +78,7 @@ def make_twin_critics_and_targets(
         generators = [torch.Generator().manual_seed(derive_seed(seed, "critics", twin)) for seed in seeds]
         twins.append(StackedMLP.initialized(sizes, generators, dtype, initialization).parameters)
     parameters = torch.stack(twins).to(device)
-    online = StackedMLP(sizes, parameters, activation, backend)
+    online = StackedMLP(sizes, parameters, activation, backend, layer_norm)
     target = online.with_parameters(parameters.clone())
     parameters.requires_grad_()
     return TwinCritics(online), TwinCritics(target)

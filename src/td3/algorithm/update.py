@@ -69,14 +69,20 @@ class Steps(NamedTuple):
     update: Callable[..., Losses]
 
 
-def steps_of(agent: Agent) -> Steps:
+def steps_of(agent: Agent, settings: "Settings") -> Steps:
     """Step 4 and `update`; where the agent has replacements, the same code, in which their names stand for those."""
-    if agent.changes is None:
+    changes = agent.changes
+    if changes is None:
         return Steps(sample_batch, update)
-    functions: dict[str, Any] = agent.changes.functions()
+    functions: dict[str, Any] = changes.functions(settings)
     plain = inspect.unwrap(update)
     changed = types.FunctionType(plain.__code__, {**plain.__globals__, **functions}, plain.__name__)
-    return Steps(functions.get("sample_batch", sample_batch), changed)
+
+    def update_on(agent: Agent, batch: Batch, *others: Any) -> Losses:
+        changes.batch = batch
+        return changed(agent, batch, *others)  # type: ignore[no-any-return]  # the result of `update`
+
+    return Steps(functions.get("sample_batch", sample_batch), update_on)
 
 
 def moves_actor(updates: int, settings: "Settings") -> bool:

@@ -29,10 +29,11 @@ class TensorCollector(Collector):
         action_low: Sequence[float],
         action_high: Sequence[float],
         exploration_noise: float,
+        timeouts: str = "bootstrap",
     ) -> None:
         self.device: torch.device = environments.device
         self._blocks: dict[str, tuple[int, Tensor]] = {}
-        super().__init__(environments, seeds, action_low, action_high, exploration_noise)
+        super().__init__(environments, seeds, action_low, action_high, exploration_noise, timeouts)
         self._bounds = torch.from_numpy(self.low).to(self.device), torch.from_numpy(self.high).to(self.device)
         self._scale = torch.from_numpy(self._noise_scale).to(self.device)
         count = environments.num_envs

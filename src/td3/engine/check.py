@@ -20,6 +20,8 @@ TOLERANCE, TOLERANCE_TF32 = 1e-5, 1e-3
 """Largest difference of a CUDA graph from eager execution that a run accepts: the same kernels in the same order."""
 TWICE, EACH = 2, 3
 """The check at the start runs a few updates of both kinds, twice: the first time an engine only records them."""
+ROWS = 512
+"""Made-up transitions; fewer where a replaced step keeps a number for each row of a smaller replay buffer."""
 EVERY, UPDATES = 10_000, 2
 """While a run goes on, so many updates in so many are compared; the last of them moves the actor."""
 SHARE = 0.005
@@ -55,7 +57,8 @@ def _trial(agent: Agent, seeds: Sequence[int]) -> tuple[Agent, ReplayBuffer]:
     """A copy of the agent, and made-up transitions."""
     device, sizes = agent.actor.parameters.device, agent.actor.network.sizes
     learner = agent.copied(device)
-    buffer = ReplayBuffer(len(seeds), 512, sizes[0], sizes[-1], device)
+    capacity = min(ROWS, (learner.changes and learner.changes.capacity) or ROWS)
+    buffer = ReplayBuffer(len(seeds), capacity, sizes[0], sizes[-1], device)
     if learner.normalizer is not None:
         buffer = NormalizedReplayBuffer(buffer, learner.normalizer)
     buffer.backend = learner.backend

@@ -191,7 +191,7 @@ class MemberUpdate:
         self, agent: Agent, buffer: ReplayBuffer, seed: int, settings: Settings, losses: LossSums, recorded: bool = True
     ) -> None:
         self._agent, self._buffer, self._settings, self._losses = agent, buffer, settings, losses
-        self._steps = steps_of(agent)
+        self._steps = steps_of(agent, settings)
         dtype, action_size = buffer.rows.dtype, agent.actor.network.sizes[-1]
         self._streams = (
             FixedStreams([seed], settings.batch_size, action_size, dtype)

@@ -7,7 +7,7 @@ from td3.algorithm.update import Settings, moves_actor, steps_of
 
 def update_once(agent: Agent, buffer: ReplayBuffer, random: RandomStreams, settings: Settings) -> Losses:
     """Sample a batch, improve the agent once, and count it; members that are updated together count alike."""
-    sample_batch, update = steps_of(agent)
+    sample_batch, update = steps_of(agent, settings)
     batch = sample_batch(buffer, random, settings.batch_size)
     losses = update(agent, batch, random, settings, moves_actor(int(agent.updates[0]), settings))
     agent.updates += 1

@@ -150,7 +150,7 @@ class FrameReplayBuffer(ReplayBuffer):
                 found.append(self.images[member].index_select(0, part.flatten()).view(len(own), -1))
         action, reward, terminated = torch.split(torch.stack(others), [self.widths[1], 1, 1], -1)
         state, next_state = torch.stack(states), torch.stack(next_states)
-        return Batch(state, action, reward.squeeze(-1), next_state, terminated.squeeze(-1))
+        return Batch(state, action, reward.squeeze(-1), next_state, terminated.squeeze(-1), indices)
 
     def state(self) -> dict[str, np.ndarray]:
         """What must be saved beside the transitions to go on exactly."""

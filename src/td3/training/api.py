@@ -37,7 +37,7 @@ from td3.training.engines import backend_flags
 from td3.training.resuming import changed_versions, config_to_resume, newest_usable, require_unfinished
 from td3.training.setup import arguments_of_env, choose_device, longest_buffer, probe_environment, require_room
 from td3.training.trainer import Trainer
-from td3.variants import RECORD, changes_since, find_replacements, load_function, name_of, record_of
+from td3.variants import RECORD, changes_since, find_replacements, load_functions, name_of, record_of
 
 
 def train(
@@ -62,7 +62,8 @@ def train(
         seeds = settings.get("seeds", 1)
         share = given.factory.instance.num_envs // seeds if isinstance(seeds, int) and seeds > 0 else 1
         settings.setdefault("envs", max(1, share))
-    functions = [step if callable(step) else load_function(step) for step in replace_steps]
+    loaded = iter(load_functions([step for step in replace_steps if not callable(step)]))
+    functions = [step if callable(step) else next(loaded) for step in replace_steps]
     settings["replace_steps"] = tuple(name_of(step) if callable(step) else step for step in replace_steps)
     if given.env_kwargs:
         settings["env_kwargs"] = given.env_kwargs | settings.get("env_kwargs", {})

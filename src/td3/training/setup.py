@@ -114,7 +114,8 @@ def make_agent(
     """The newly initialized agent of a run, with functions in the place of some steps."""
     bounds, encoder = (spaces.action_low, spaces.action_high), encoder_plan(spaces, config.td3)
     spec = AgentSpec.from_settings(config.td3, spaces.state_size, *bounds, config.normalize_observations, encoder)
-    return Agent.create(spec, config.member_seeds, device, replacements=replacements)
+    capacity = min(config.td3.buffer_size, longest_buffer(config))
+    return Agent.create(spec, config.member_seeds, device, replacements=replacements, capacity=capacity)
 
 
 def make_buffer(

@@ -1,6 +1,6 @@
 """Changes of named steps: variants of TD3 that come with the package, and functions of your own.
 
-A variant is a set of settings (`td3.config.VARIANTS`) and of functions in the place of steps.
+A variant is a set of settings (`td3.variant_settings`) and of functions in the place of steps.
 """
 
 import hashlib
@@ -16,14 +16,17 @@ from td3.algorithm.replacing import Replacement, replacements_of
 from td3.errors import ConfigError, RunError
 from td3.files import read_regular_file
 from td3.variants.ablations import first_critic
+from td3.variants.n_step import n_step_batch
 
 FUNCTIONS: dict[str, tuple[Callable[..., Any], ...]] = {
     "no-delay": (),
     "no-smoothing": (),
     "no-twin": (first_critic,),
     "ddpg": (first_critic,),
+    "layer-norm": (),
+    "n-step": (n_step_batch,),
 }
-"""The functions of each variant."""
+"""The functions of each variant. Where several replace the same step, a later one wraps those before it."""
 RECORD = "steps.json"
 """File of a run that holds the source of every replaced step."""
 LARGEST_RECORD = 1 << 22
@@ -33,31 +36,41 @@ def find_replacements(
     variant: Sequence[str], named: Sequence[str], functions: Sequence[Callable[..., Any]] = ()
 ) -> tuple[Replacement, ...]:
     """All replacements of a run, in order: of its variants, of `FILE.py:NAME`, and functions from Python."""
-    own = [function for name in variant for function in FUNCTIONS[name]]
+    own = [function for name in FUNCTIONS if name in variant for function in FUNCTIONS[name]]
     unique = list(dict.fromkeys(own))  # two variants may remove the same idea
-    given = functions or [load_function(name) for name in named]
+    given = functions or load_functions(named)
     try:
         return replacements_of([*unique, *given])
     except ValueError as error:
         raise ConfigError(str(error)) from None
 
 
-def load_function(name: str) -> Callable[..., Any]:
-    """The function NAME of `path/to/file.py:NAME`; executes the file."""
-    path, _, function = name.rpartition(":")
-    if not path or not function:
-        raise ConfigError(f"{name!r} names no function: write path/to/file.py:NAME.", "replace_steps")
+def load_functions(names: Sequence[str]) -> list[Callable[..., Any]]:
+    """The functions NAME of `path/to/file.py:NAME`; executes each file once, so that its functions may share state."""
+    modules: dict[str, Any] = {}
+    found = []
+    for name in names:
+        path, _, function = name.rpartition(":")
+        if not path or not function:
+            raise ConfigError(f"{name!r} names no function: write path/to/file.py:NAME.", "replace_steps")
+        if path not in modules:
+            modules[path] = _module(path)
+        if not hasattr(modules[path], function):
+            raise ConfigError(f"{path} has no function {function!r}.", "replace_steps")
+        found.append(getattr(modules[path], function))
+    return found
+
+
+def _module(path: str) -> Any:
     spec = importlib.util.spec_from_file_location(f"td3_steps_{Path(path).stem}", path)
     if spec is None or spec.loader is None or not Path(path).is_file():
         raise ConfigError(f"{path} is not a file of Python: write path/to/file.py:NAME.", "replace_steps")
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-        return getattr(module, function)  # type: ignore[no-any-return]  # checked by replacements_of
-    except AttributeError:
-        raise ConfigError(f"{path} has no function {function!r}.", "replace_steps") from None
     except Exception as error:
         raise ConfigError(f"{path} cannot be imported ({type(error).__name__}: {error}).", "replace_steps") from error
+    return module
 
 
 def name_of(function: Callable[..., Any]) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import td3.algorithm.update  # noqa: F401  # imports every step, which registers it
 from td3.algorithm.registry import STEPS
-from td3.config import VARIANTS
+from td3.variant_settings import VARIANTS
 from td3.variants import FUNCTIONS, source_of
 
 

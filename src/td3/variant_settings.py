@@ -1,0 +1,54 @@
+"""Variants of TD3 as a configuration sees them: the settings that each changes, and which cannot be used together."""
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any, TypeVar
+
+from td3.errors import ConfigError
+
+Settings = TypeVar("Settings")
+VARIANTS: dict[str, dict[str, Any]] = {
+    "no-delay": {"policy_delay": 1},
+    "no-smoothing": {"target_policy_noise": 0.0},
+    "no-twin": {},
+    "ddpg": {"policy_delay": 1, "target_policy_noise": 0.0},
+    "layer-norm": {"critic_layer_norm": True},
+    "n-step": {"n_step": 3},
+}
+"""The settings that each variant changes; the steps that they replace are in `td3.variants`."""
+OWN_SETTINGS: Mapping[str, str] = {"n_step": "n-step"}
+"""Settings of TD3 that only one variant reads, and that variant. Their default is what plain TD3 does."""
+EXCLUDED: tuple[tuple[str, str, str], ...] = ()
+"""Pairs of variants that cannot be used together, and why."""
+
+
+def with_variant(settings: Settings, names: Any) -> Settings:
+    """The settings with those of variants over them; an unknown name gets its sentence from `TrainConfig`."""
+    for name in listed(names) if are_names(listed(names)) else ():
+        settings = replace(settings, **VARIANTS.get(name, {}))  # type: ignore[type-var]  # a dataclass
+    return settings
+
+
+def check_variants(names: tuple[str, ...], settings: Any) -> None:
+    """Refuse variants that exclude each other, and settings of a variant that is not among them."""
+    for one, other, why in EXCLUDED:
+        if one in names and other in names:
+            raise ConfigError(f"variants {one} and {other} cannot be used together ({why}): leave one of them out.")
+    defaults = {field.name: field.default for field in fields(settings)}
+    for name, variant in OWN_SETTINGS.items():
+        given = getattr(settings, name)
+        if given != defaults[name] and variant not in names:
+            raise ConfigError(f"is {given}, but only the variant {variant} reads it: add --variant {variant}.", name)
+
+
+def listed(names: Any) -> Any:
+    """Names from "a,b", ("a", "b") or, as in JSON, ["a", "b"]; anything else as it is."""
+    words = [names] if isinstance(names, str) else names
+    if not isinstance(words, list | tuple) or not all(isinstance(word, str) for word in words):
+        return names
+    return tuple(name for word in words for name in word.split(","))
+
+
+def are_names(given: Any) -> bool:
+    """Whether these are names: a tuple of texts, none of them empty."""
+    return isinstance(given, tuple) and all(isinstance(name, str) and name for name in given)
