@@ -12,10 +12,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "no-smoothing": {"target_policy_noise": 0.0},
     "no-twin": {},
     "ddpg": {"policy_delay": 1, "target_policy_noise": 0.0},
+    "behavior-cloning": {},
+    "hindsight": {},
 }
 """The settings that each variant changes; the steps that they replace are in `td3.variants`."""
-OWN_SETTINGS: Mapping[str, str] = {}
-"""Settings of TD3 that only one variant reads, and that variant. Their default is what plain TD3 does."""
+OWN_SETTINGS: Mapping[str, str] = {"bc_alpha": "behavior-cloning", "hindsight_goals": "hindsight"}
+"""Settings of TD3 that only one variant reads, and that variant."""
 EXCLUDED: tuple[tuple[str, str, str], ...] = ()
 """Pairs of variants that cannot be used together, and why."""
 

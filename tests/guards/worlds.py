@@ -2,7 +2,6 @@
 
 import tempfile
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -258,7 +257,8 @@ class Watcher(WarningsCallback):
 
 def short_run(settings: TD3Config = SETTINGS, watcher: Watcher | None = None, **fields) -> bytes:
     """Train on the short task for forty env steps; returns the six networks of the last agent, as saved."""
-    config = TrainConfig(SHORT_TASK, td3=settings, steps=40, eval_every=0, eval_episodes=1, threads=1, device="cpu")
+    usual = {"env": SHORT_TASK, "steps": 40, "eval_every": 0, "eval_episodes": 1, "threads": 1, "device": "cpu"}
     with tempfile.TemporaryDirectory() as folder:
-        run = train_run(replace(config, out=Path(folder) / "run", **fields), None if watcher is None else [watcher])
+        config = TrainConfig(**{**usual, "td3": settings, "out": Path(folder) / "run", **fields})
+        run = train_run(config, None if watcher is None else [watcher])
         return (run.folder(run.seeds[0]) / "last" / "agent.safetensors").read_bytes()

@@ -53,6 +53,8 @@ class Collector(RecoverableEnvironments):
         self._numbers: dict[str, tuple[int, Array]] = {}
         self._awaits_reset = np.zeros(environments.num_envs, bool)
         self._cut = np.zeros(environments.num_envs, bool)
+        self.row_episodes = np.zeros(environments.num_envs, np.int64)
+        """The number of the episode that each environment's latest row belongs to."""
         super().__init__(environments, seeds, len(self.low))
 
     def act(self, policy: Callable[[Array], Array] | None) -> Array:
@@ -101,6 +103,7 @@ class Collector(RecoverableEnvironments):
                 faults, (next_states, rewards, terminated, truncated), infos
             )
         self._record_actions(flat_actions)
+        self.row_episodes = self._episodes.copy()
         ended, current = terminated | truncated, next_states
         if self._inactive:
             ended &= self._active
@@ -186,17 +189,20 @@ class Collector(RecoverableEnvironments):
             self._returns[index], self._lengths[index], self._faults_in_a_row[index] = 0, 0, 0
         return episodes
 
-    def _take(self, purpose: str) -> Array:
-        """The round's random numbers of each member, which depend on its seed and the round alone."""
+    def _take(self, purpose: str, size: int | None = None) -> Array:
+        """The round's random numbers of each member, which depend on its seed and the round alone.
+
+        Normal ones for exploration, else uniform; `size` of every environment, or as many as an action has.
+        """
         block, slot = divmod(self.round, BLOCK)
         number, drawn = self._numbers.get(purpose, (-1, np.empty(0)))
         if number != block:
-            shape = (BLOCK, self.envs_per_member, len(self.low))
+            shape = (BLOCK, self.envs_per_member, size or len(self.low))
             generators = [np.random.default_rng(derive_seed(seed, purpose, block)) for seed in self.seeds]
-            if purpose == "warm-up":
-                drawn = np.stack([generator.random(shape, np.float32) for generator in generators], axis=1)
-            else:
+            if purpose == "exploration":
                 drawn = np.stack([generator.standard_normal(shape, np.float32) for generator in generators], axis=1)
+            else:
+                drawn = np.stack([generator.random(shape, np.float32) for generator in generators], axis=1)
             self._numbers[purpose] = block, drawn
         return np.asarray(drawn[slot])
 

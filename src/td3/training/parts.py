@@ -11,10 +11,13 @@ from td3.algorithm import Agent, NormalizedReplayBuffer, ReplayBuffer
 from td3.algorithm.replacing import Replacement
 from td3.collect import RayCollector
 from td3.collect.collector import Collector
+from td3.collect.hindsight_collector import HindsightCollector
 from td3.config import TrainConfig
 from td3.engine import make_engine
-from td3.environments import TaskSpaces
+from td3.environments import TaskSpaces, guarded
+from td3.environments.goals import GoalTask
 from td3.evaluate import EvaluationWorkers, Evaluator
+from td3.offline import DatasetCollector
 from td3.resources import available_threads
 from td3.training.engines import Engine
 from td3.training.setup import make_agent, make_buffer
@@ -28,7 +31,7 @@ class Parts(NamedTuple):
     buffer: ReplayBuffer
     engine: Engine
     evaluator: Evaluator | EvaluationWorkers
-    collector: Collector | RayCollector
+    collector: Collector | RayCollector | DatasetCollector
     placement: str
     """Device and workers, in words."""
     opened: contextlib.ExitStack
@@ -50,11 +53,14 @@ def open_parts(
         buffer = NormalizedReplayBuffer(buffer, agent.normalizer)
     placement = f"{buffer.rows.device}" + (", replay buffer in the host's RAM" if in_host_ram else "")
     threads = config.threads or available_threads()
-    collector: Collector | RayCollector
+    collector: Collector | RayCollector | DatasetCollector
     with contextlib.ExitStack() as opened:
         engine = make_engine(agent, buffer, config, threads)
         opened.enter_context(contextlib.closing(engine))
-        if config.workers == "ray":
+        if config.dataset:
+            evaluator, collector = make_evaluator(make, config, threads, device), DatasetCollector()
+            opened.enter_context(contextlib.closing(evaluator))
+        elif config.workers == "ray":
             evaluator = make_evaluator(make, config, threads, device)
             opened.enter_context(contextlib.closing(evaluator))
             collector = opened.enter_context(contextlib.closing(RayCollector(config, spaces, make)))
@@ -64,6 +70,10 @@ def open_parts(
             opened.enter_context(contextlib.closing(environments))
             if worker_backend.kind != "none":
                 placement += f", {worker_backend}"
-            bounds = (spaces.action_low, spaces.action_high)
-            collector = Collector(environments, seeds, *bounds, config.td3.exploration_noise)
+            acting = (spaces.action_low, spaces.action_high, config.td3.exploration_noise)
+            if "hindsight" in config.variant:
+                task = GoalTask(opened.enter_context(guarded.opened(make)), config.env)
+                collector = HindsightCollector(environments, seeds, *acting, task, config.td3.hindsight_goals)
+            else:
+                collector = Collector(environments, seeds, *acting)
         return Parts(agent, buffer, engine, evaluator, collector, placement, opened.pop_all())

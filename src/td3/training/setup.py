@@ -15,6 +15,7 @@ from td3.algorithm.replacing import Replacement
 from td3.collect import require_cluster
 from td3.config import TD3Config, TrainConfig
 from td3.environments import TaskSpaces, check_environment, make_environment
+from td3.environments.goals import GoalTask
 from td3.environments.guarded import opened
 from td3.environments.spec import EnvFactory
 from td3.errors import ConfigError
@@ -36,6 +37,12 @@ def probe_environment(config: TrainConfig, env_arguments: Mapping[str, Any]) -> 
         require_cluster(config.ray_address)
     with opened(partial(make_environment, **env_arguments)) as probe:
         spaces = check_environment(probe, config.env)
+        if "hindsight" in config.variant:
+            GoalTask(probe, config.env)  # raises where it has no goals
+    if "hindsight" in config.variant and config.workers == "ray":
+        raise ConfigError(
+            "variant hindsight needs whole episodes, and collectors of Ray send steps: use other --workers."
+        )
     if spaces.frames and config.workers == "ray":
         raise ConfigError(f"{config.env} gives images, and collectors of Ray send numbers: use other --workers.")
     if spaces.frames and config.normalize_observations:
@@ -139,4 +146,6 @@ def network_bytes(spaces: TaskSpaces, settings: TD3Config) -> int:
 
 def longest_buffer(config: TrainConfig) -> int:
     """No more rows than this can ever be stored."""
-    return -(-config.steps // config.envs) * config.envs
+    if config.dataset:
+        return config.td3.buffer_size  # as many as the dataset has
+    return -(-config.steps // config.envs) * config.rows_per_round

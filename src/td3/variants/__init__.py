@@ -16,12 +16,15 @@ from td3.algorithm.replacing import Replacement, replacements_of
 from td3.errors import ConfigError, RunError
 from td3.files import read_regular_file
 from td3.variants.ablations import first_critic
+from td3.variants.behavior_cloning import improve_actor_near_data_
 
 FUNCTIONS: dict[str, tuple[Callable[..., Any], ...]] = {
     "no-delay": (),
     "no-smoothing": (),
     "no-twin": (first_critic,),
     "ddpg": (first_critic,),
+    "behavior-cloning": (improve_actor_near_data_,),
+    "hindsight": (),  # what is stored changes: td3.collect.hindsight_collector
 }
 """The functions of each variant. Where several replace the same step, a later one wraps those before it."""
 RECORD = "steps.json"
