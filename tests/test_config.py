@@ -64,6 +64,7 @@ BAD_TD3 = [
     ("utd_ratio", math.inf),
     ("utd_ratio", 1e308),
     ("train_freq", "sometimes"),
+    ("n_step", 0),
     ("image_features", 0),
     ("random_shift", -1),
     ("bc_alpha", -1.0),

@@ -12,13 +12,20 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "no-smoothing": {"target_policy_noise": 0.0},
     "no-twin": {},
     "ddpg": {"policy_delay": 1, "target_policy_noise": 0.0},
+    "n-step": {"n_step": 3},
     "behavior-cloning": {},
     "hindsight": {},
 }
 """The settings that each variant changes; the steps that they replace are in `td3.variants`."""
-OWN_SETTINGS: Mapping[str, str] = {"bc_alpha": "behavior-cloning", "hindsight_goals": "hindsight"}
+OWN_SETTINGS: Mapping[str, str] = {
+    "n_step": "n-step",
+    "bc_alpha": "behavior-cloning",
+    "hindsight_goals": "hindsight",
+}
 """Settings of TD3 that only one variant reads, and that variant."""
-EXCLUDED: tuple[tuple[str, str, str], ...] = ()
+EXCLUDED: tuple[tuple[str, str, str], ...] = (
+    ("n-step", "hindsight", "a relabelled transition is not followed by the next one of its episode"),
+)
 """Pairs of variants that cannot be used together, and why."""
 
 

@@ -3,3 +3,4 @@
 import pytest
 
 pytest.register_assert_rewrite(f"{__name__}.guards")
+pytest.register_assert_rewrite(f"{__name__}.variants")

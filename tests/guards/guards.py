@@ -977,6 +977,7 @@ CHANGED: dict[str, Any] = {
     "tau": 0.01,
     "utd_ratio": 0.5,
     "train_freq": "episode",
+    "n_step": 2,
     "image_features": 7,
     "random_shift": 1,
     "bc_alpha": 1.0,

@@ -259,6 +259,6 @@ def short_run(settings: TD3Config = SETTINGS, watcher: Watcher | None = None, **
     """Train on the short task for forty env steps; returns the six networks of the last agent, as saved."""
     usual = {"env": SHORT_TASK, "steps": 40, "eval_every": 0, "eval_episodes": 1, "threads": 1, "device": "cpu"}
     with tempfile.TemporaryDirectory() as folder:
-        config = TrainConfig(**{**usual, "td3": settings, "out": Path(folder) / "run", **fields})
+        config = TrainConfig(**{**usual, **fields}, td3=settings, out=Path(folder) / "run")
         run = train_run(config, None if watcher is None else [watcher])
         return (run.folder(run.seeds[0]) / "last" / "agent.safetensors").read_bytes()

@@ -36,6 +36,8 @@ class ReplayBuffer:
 
     backend: Backend = TORCH
     """Gathers the rows; an engine sets its agent's."""
+    stride: int = 1
+    """How far apart the rows of one environment are: a member's environments take turns."""
 
     def __init__(
         self,
@@ -52,7 +54,9 @@ class ReplayBuffer:
         empty = empty_in_host_ram if in_host_ram else torch.empty
         self.rows = empty(members, capacity, sum(self.widths), dtype=dtype, device=device)
         self._added = np.zeros(1, np.int64)  # an array, so that views of one member share it
-        self.filled = torch.zeros((), dtype=torch.int64, device=device)
+        self.counts = torch.zeros(2, dtype=torch.int64, device=device)
+        """`filled` and `total`: how many transitions can be drawn, and how many were ever stored."""
+        self.filled, self.total = self.counts.unbind()
 
     @property
     def added(self) -> int:
@@ -81,8 +85,8 @@ class ReplayBuffer:
     def member(self, index: int) -> "ReplayBuffer":
         """The buffer of one member only, sharing its rows (to read: only the whole buffer takes new rows)."""
         view = ReplayBuffer.__new__(ReplayBuffer)
-        view.widths, view.backend, view.rows = self.widths, self.backend, self.rows[index : index + 1]
-        view._added, view.filled = self._added, self.filled
+        view.__dict__.update(self.__dict__)
+        view.rows = self.rows[index : index + 1]
         return view
 
     def add_(self, rows: Float[Tensor, "member count row"]) -> None:
@@ -98,10 +102,8 @@ class ReplayBuffer:
         kept[:, start : start + before_wrap] = news[:, :before_wrap]
         if before_wrap < news.shape[1]:
             kept[:, : news.shape[1] - before_wrap] = news[:, before_wrap:]
-        was = len(self)
         self._added += news.shape[1]
-        if len(self) > was:
-            self.filled.fill_(len(self))
+        self._count_()
 
     def reserve(self, count: int) -> Int64[np.ndarray, "{count}"]:
         """The places in the ring for so many new rows, which count as stored from now on (an engine writes them)."""
@@ -120,7 +122,15 @@ class ReplayBuffer:
     def set_cursor_(self, added: int, state: Mapping[str, np.ndarray]) -> None:
         """Count so many transitions as stored; `put_` brings them."""
         self._added[:] = added
-        self.filled.fill_(len(self))
+        self._count_()
+
+    def _count_(self) -> None:
+        """Have the counts where the steps read them."""
+        if self.counts.is_cuda:
+            self.filled.fill_(len(self))
+            self.total.fill_(self.added)
+        else:  # sooner, as above
+            self.counts.numpy()[:] = len(self), self.added
 
     def chunk(self, first: int, end: int) -> dict[str, Tensor]:
         """Transitions by their numbers since the beginning; they must not lie across the end of the ring."""

@@ -133,17 +133,17 @@ class StagingBuffer:
         members, _, width = buffer.rows.shape
         device = buffer.rows.device
         floats = members * (stored * width + count * state_size)
-        words = members * stored + 1
+        words = members * stored + 2
         host, self._sent = shared_zeros(words + -(-floats // 2), dtype=torch.int64, device=device)
         self._device = torch.zeros_like(self._sent)
 
         def views(buffer: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
             whole, real = buffer[:words], buffer[words:].view(torch.float32)[:floats]
             rows = real[: members * stored * width].view(members * stored, width)
-            return whole[0], whole[1:], rows, real[members * stored * width :].view(members, count, state_size)
+            return whole[:2], whole[2:], rows, real[members * stored * width :].view(members, count, state_size)
 
-        self.host_filled, self.host_places, self.host_rows, self.host_states = (view.numpy() for view in views(host))
-        self.filled, self.places, self.rows, self.states = views(self._device)
+        self.host_counts, self.host_places, self.host_rows, self.host_states = (view.numpy() for view in views(host))
+        self.counts, self.places, self.rows, self.states = views(self._device)
 
     def upload(self) -> None:
         """Copy everything to the device."""
@@ -252,7 +252,7 @@ class GraphEngine(EngineBase):
         places = self.buffer.reserve(rows.shape[1])
         np.add(self._first_rows, places, out=self._staging.host_places.reshape(rows.shape[:2]))
         self._staging.host_rows[:] = rows.reshape(-1, rows.shape[2])
-        self._staging.host_filled[...] = len(self.buffer)
+        self._staging.host_counts[:] = len(self.buffer), self.buffer.added
         self._rows_wait = True
 
     def mean_losses(self, updates: Sequence[int]) -> list[dict[str, float]]:
@@ -287,7 +287,7 @@ class GraphEngine(EngineBase):
     def _do_store(self) -> None:
         self._staging.upload()
         self.buffer.rows.flatten(0, 1).index_copy_(0, self._staging.places, self._staging.rows)
-        torch.bitwise_or(self._staging.filled, 0, out=self.buffer.filled)
+        torch.bitwise_or(self._staging.counts, 0, out=self.buffer.counts)
         if self.agent.normalizer is not None:  # as `NormalizedReplayBuffer.add_` does, in the same order
             members, _, size = self._staging.states.shape
             self.agent.normalizer.observe_(
@@ -317,12 +317,12 @@ class GraphEngine(EngineBase):
         """Record every graph; afterwards everything stands as if nothing had run."""
         agent = self.agent
         saved = {name: tensor.clone() for name, tensor in agent.tensors().items()}
-        filled, first_row = self.buffer.filled.clone(), self.buffer.rows[:, :1].clone()
+        counts, first_row = self.buffer.counts.clone(), self.buffer.rows[:, :1].clone()
         first_rows = self._first_rows.ravel()
         self._staging.host_places[:] = np.repeat(first_rows, len(self._staging.host_places) // len(first_rows))
-        self._staging.host_filled[...] = 1
+        self._staging.host_counts[:] = 1
         self._staging.upload()
-        self.buffer.filled.fill_(1)
+        self.buffer.counts.fill_(1)
 
         self._streams.seek(0)
         self.buffer.rows[:, :1] = 0
@@ -335,7 +335,7 @@ class GraphEngine(EngineBase):
         self._store_and_act = Recording(self._do_store_and_act, self.device)
         for name, tensor in agent.tensors().items():
             tensor.copy_(saved[name])
-        self.buffer.filled.copy_(filled)
+        self.buffer.counts.copy_(counts)
         self.buffer.rows[:, :1] = first_row
         self.losses.sums.zero_()
         self.seek()

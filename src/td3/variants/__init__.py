@@ -17,12 +17,14 @@ from td3.errors import ConfigError, RunError
 from td3.files import read_regular_file
 from td3.variants.ablations import first_critic
 from td3.variants.behavior_cloning import improve_actor_near_data_
+from td3.variants.n_step import n_step_batch
 
 FUNCTIONS: dict[str, tuple[Callable[..., Any], ...]] = {
     "no-delay": (),
     "no-smoothing": (),
     "no-twin": (first_critic,),
     "ddpg": (first_critic,),
+    "n-step": (n_step_batch,),
     "behavior-cloning": (improve_actor_near_data_,),
     "hindsight": (),  # what is stored changes: td3.collect.hindsight_collector
 }

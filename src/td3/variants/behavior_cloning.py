@@ -7,8 +7,6 @@ alpha is `bc_alpha`, 2.5 in the paper; smaller ones imitate more. Actions are me
 which the paper's lie within [-1, 1].
 """
 
-from typing import Any
-
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -18,6 +16,7 @@ from td3.algorithm.replacing import replace_step
 from td3.algorithm.step_01_replay_buffer import Batch
 from td3.algorithm.step_02_actor import Actor
 from td3.algorithm.step_03_twin_critics import TwinCritics
+from td3.config import TD3Config
 
 
 @replace_step(13)
@@ -26,7 +25,7 @@ def improve_actor_near_data_(
     critics: TwinCritics,
     optimizer: Optimizer,
     state: Float[Tensor, "member batch state"],
-    settings: Any,
+    settings: TD3Config,
     batch: Batch,
 ) -> Float[Tensor, " member"]:
     """Move the actor towards higher Q-values and towards the actions of the batch; returns its loss."""
@@ -34,7 +33,7 @@ def improve_actor_near_data_(
     q_values = critics.first_frozen(state, action)
     scale = settings.bc_alpha / q_values.detach().abs().mean(-1)
     distance = ((action - batch.action) / actor.action_range.half).square().mean((-2, -1))
-    loss: Tensor = distance - scale * q_values.mean(-1)
+    loss = distance - scale * q_values.mean(-1)
     (gradient,) = torch.autograd.grad(loss.sum(), actor.parameters)
     optimizer.step_(gradient)
     return loss.detach()
