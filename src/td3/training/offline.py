@@ -9,7 +9,7 @@ from td3.config import TrainConfig, resolve
 from td3.environments.spec import parse_env
 from td3.errors import ConfigError
 from td3.offline import Dataset, load_dataset
-from td3.run.directory import Run
+from td3.run.directory import Run, require_trust
 from td3.training.api import train_run
 from td3.variants import load_functions, name_of
 
@@ -26,6 +26,7 @@ def train_offline(
     dataset: str | Path,
     env: Any = None,
     *,
+    trust: bool = False,
     callbacks: Sequence[Callback] = (),
     replace_steps: Sequence[Callable[..., Any] | str] = (),
     **settings: Any,
@@ -33,8 +34,9 @@ def train_offline(
     """Train on recorded transitions and return the run: `td3.train_offline("data.npz", "Hopper-v5", steps=100_000)`.
 
     `dataset` is a run directory, an .npz or HDF5 file of transitions, or the id or directory of a Minari dataset. `env`
-    may be left out where the dataset names it; its spaces are needed, and it is evaluated in. Everything else is as in
-    `td3.train`, but that `variant` is behavior-cloning and `normalize_observations` is True unless given.
+    may be left out where the dataset names it; its spaces are needed, and it is evaluated in. One that a run names as
+    `module:Class` is given, or imported with `trust`. Everything else is as in `td3.train`, but that `variant` is
+    behavior-cloning and `normalize_observations` is True unless given.
     """
     loaded = load_dataset(dataset)
     given = None if env is None else parse_env(env)
@@ -46,6 +48,8 @@ def train_offline(
     if unused := [name for name in UNUSED if name in settings]:
         raise ConfigError("has no effect offline, where nothing is collected: leave it out.", unused[0])
     config = offline_config(loaded, given and given.env, **settings)
+    if given is None:
+        require_trust(config, Path(loaded.name), trust, f"td3 offline {dataset}")
     replacing = [step if callable(step) else next(functions) for step in replace_steps]
     return train_run(config, [WarningsCallback(), *callbacks], given and given.factory, replacing)
 
