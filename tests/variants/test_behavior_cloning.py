@@ -54,7 +54,7 @@ def test_the_scale_is_a_constant_for_the_gradient():
     scale = 2.5 / terms(learner, given)[0].abs().mean()
     action = learner.actor(given.state)
     loss = ((action - given.action) / HALF).square().mean() - scale * learner.critics(given.state, action)[0].mean()
-    (gradient,) = torch.autograd.grad(loss, learner.actor.parameters)
+    gradient = torch.autograd.grad(loss, learner.actor.parameters)[0].clone()  # its memory is used again
     before = learner.actor.parameters.detach().clone()
     improve(learner, given)
     moved = learner.actor.parameters.detach() - before
@@ -72,7 +72,6 @@ def test_without_q_values_the_actor_learns_the_actions_of_the_data():
 
 def test_critics_stay_and_each_member_has_a_scale_of_its_own():
     both, given = agent((3, 4)), batch(2)
-    critics = both.critics.parameters.detach().clone()
     with torch.no_grad():
         both.critics.parameters[:, 1] *= 10
     critics = both.critics.parameters.detach().clone()
