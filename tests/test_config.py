@@ -64,6 +64,7 @@ BAD_TD3 = [
     ("utd_ratio", math.inf),
     ("utd_ratio", 1e308),
     ("train_freq", "sometimes"),
+    ("critic_layer_norm", 1),
     ("n_step", 0),
     ("image_features", 0),
     ("random_shift", -1),

@@ -64,6 +64,8 @@ class TD3Config:
     """Units of each hidden layer of each critic; by default those of hidden_sizes."""
     activation: Activation = "relu"
     """Activation between layers; with any other than relu, updates are slower (PyTorch's own kernels)."""
+    critic_layer_norm: bool = False
+    """LayerNorm, without learned scale and shift, before each activation of the critics; variant layer-norm sets it."""
     actor_learning_rate: float = 3e-4
     """Learning rate of the actor."""
     critic_learning_rate: float = 3e-4
@@ -394,6 +396,7 @@ _TD3_RULES: tuple[Rule, ...] = (
     ("actor_hidden_sizes", "one or more whole numbers of at least 1", are_sizes_or_none),
     ("critic_hidden_sizes", "one or more whole numbers of at least 1", are_sizes_or_none),
     ("activation", f"one of {', '.join(get_args(Activation))}", one_of(Activation)),
+    ("critic_layer_norm", "True or False", lambda given: isinstance(given, bool)),
     ("learning_rate_schedule", "constant or linear", one_of(Schedule)),
     # With larger ones a single step could leave the range of float32.
     ("actor_learning_rate", "above 0 and at most 100", up_to(100)),

@@ -12,6 +12,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "no-smoothing": {"target_policy_noise": 0.0},
     "no-twin": {},
     "ddpg": {"policy_delay": 1, "target_policy_noise": 0.0},
+    "layer-norm": {"critic_layer_norm": True},
     "n-step": {"n_step": 3},
     "behavior-cloning": {},
     "hindsight": {},

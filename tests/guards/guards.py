@@ -962,6 +962,7 @@ CHANGED: dict[str, Any] = {
     "actor_hidden_sizes": (16, 8),
     "critic_hidden_sizes": (8, 16),
     "activation": "tanh",
+    "critic_layer_norm": True,
     "actor_learning_rate": 2e-3,
     "critic_learning_rate": 2e-3,
     "learning_rate_schedule": "linear",

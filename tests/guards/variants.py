@@ -1,13 +1,18 @@
 """Guards of the variants, and the faults that they must catch."""
 
 import torch
+from torch import Tensor
 from variants.episodes import Episodes, every_row
 
+from td3.algorithm import Agent, AgentSpec
+from td3.algorithm.networks import StackedMLP, parameter_count
+from td3.backends import torch_backend
 from td3.config import TD3Config
 from td3.variants import n_step
 
 from .bugs import Plant, bug
 from .guards import guard
+from .worlds import HIGH, LOW, STATE_SIZE
 
 # n-step
 
@@ -85,3 +90,68 @@ def the_value_after_n_steps_is_discounted_once(plant: Plant) -> None:
 @bug(N_STEP)
 def the_value_after_n_steps_is_that_of_the_first_next_state(plant: Plant) -> None:
     plant(n_step.n_step_batch, n_step_with(next_state=True))
+
+
+# layer-norm
+
+
+@guard
+def critics_with_layer_norm_have_the_values_and_gradients_of_autograd() -> None:
+    generator, sizes = torch.Generator().manual_seed(0), (3, 6, 5, 1)
+    parameters = torch.randn(2, 1, parameter_count(sizes), generator=generator, dtype=torch.float64).requires_grad_()
+    network = StackedMLP(sizes, parameters, layer_norm=True)
+    inputs = torch.randn(2, 1, 4, 3, generator=generator, dtype=torch.float64).requires_grad_()
+    hidden: Tensor = inputs
+    for depth, (weight, bias) in enumerate(network.layers()):
+        hidden = hidden @ weight + bias.unsqueeze(-2)
+        if depth < 2:
+            centered = hidden - hidden.mean(-1, keepdim=True)
+            hidden = (centered / (centered.square().mean(-1, keepdim=True) + 1e-5).sqrt()).relu()
+    ours = network(inputs)
+    assert torch.allclose(ours, hidden, rtol=1e-10)
+    both = [torch.autograd.grad(out.square().sum(), (inputs, parameters)) for out in (hidden, network(inputs))]
+    assert all(torch.allclose(one, other, rtol=1e-8, atol=1e-10) for one, other in zip(*both, strict=True))
+
+
+@guard
+def all_critics_of_a_run_have_layer_norm() -> None:
+    spec = AgentSpec(STATE_SIZE, LOW, HIGH, (8, 8), 1e-3, 1e-3, critic_layer_norm=True)
+    agent = Agent.create(spec, (0, 1))
+    state, action = torch.randn(2, 4, STATE_SIZE) * 100, torch.zeros(2, 4, 2)
+    for one in (agent, agent.copied()):
+        for critics in (one.critics, one.critics_target):
+            _, hidden = critics.network.with_hidden(torch.cat((state, action), -1))
+            assert all(layer.max() < 8**0.5 for layer in hidden)  # whatever the inputs
+        assert torch.equal(one.critics.first_frozen(state, action), one.critics(state, action)[0])
+
+
+VALUES = "critics_with_layer_norm_have_the_values_and_gradients_of_autograd"
+
+
+@bug(VALUES)
+def the_gradient_ignores_that_the_deviation_depends_on_the_units(plant: Plant) -> None:
+    def normalize_backward(self, gradient, normalized, inverse_deviation):
+        return (gradient - gradient.mean(-1, keepdim=True)) * inverse_deviation
+
+    plant.method(torch_backend.TorchBackend, "normalize_backward", normalize_backward)
+
+
+@bug(VALUES)
+def units_are_normalized_over_the_batch(plant: Plant) -> None:
+    right = torch_backend.TorchBackend.normalize_
+
+    def normalize_(self, values, activation, keep):
+        turned = values.mT.contiguous()
+        kept = right(self, turned, activation, keep)
+        values.copy_(turned.mT)
+        return kept and (kept[0].mT, kept[1].mT.mean(-1, keepdim=True).expand(*values.shape[:2], 1))
+
+    plant.method(torch_backend.TorchBackend, "normalize_", normalize_)
+
+
+@bug("all_critics_of_a_run_have_layer_norm")
+def targets_and_frozen_critics_are_not_normalized(plant: Plant) -> None:
+    def with_parameters(self, parameters, backend=None):
+        return StackedMLP(self.sizes, parameters, self.activation, backend or self.backend)
+
+    plant.method(StackedMLP, "with_parameters", with_parameters)

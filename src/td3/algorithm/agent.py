@@ -72,7 +72,8 @@ class Agent:
         )
         critic_sizes = spec.critic_hidden_sizes or spec.actor_hidden_sizes
         critics, critics_target = make_twin_critics_and_targets(
-            seeds, spec.input_size, critic_sizes, len(low), device, dtype, spec.activation, backend
+            *(seeds, spec.input_size, critic_sizes, len(low), device, dtype, spec.activation, backend),
+            layer_norm=spec.critic_layer_norm,
         )
         if spec.encoder is not None:
             critics.encoder, critics_target.encoder = make_encoder_and_target(seeds, spec.encoder, device, dtype)
@@ -145,16 +146,16 @@ class Agent:
 
     def copied(self, device: torch.device | str = "cpu") -> "Agent":
         """The same learners again, in memory of their own."""
-        weights, activation = self.actor.parameters, self.actor.network.activation
+        weights = self.actor.parameters
         same = torch.device(device).type == weights.device.type
-        backend = self.backend if same else choose_backend(device, weights.dtype, activation)
+        backend = self.backend if same else choose_backend(device, weights.dtype, self.actor.network.activation)
 
         def copy_of(network: StackedMLP) -> StackedMLP:
             given = network.parameters.detach()
             # Laid out alike, so that products of matrices round alike: of one member among many, a copy has gaps too.
             alike = torch.empty_strided(given.shape, given.stride(), dtype=given.dtype, device=device)
             parameters = alike.copy_(given).requires_grad_(network.parameters.requires_grad)
-            return StackedMLP(network.sizes, parameters, activation, backend)
+            return network.with_parameters(parameters, backend)
 
         low, high = (bound.to(device) for bound in (self.actor.action_range.low, self.actor.action_range.high))
         action_range = ActionRange(low, high)

@@ -21,6 +21,9 @@ from td3.backends.torch_backend import TORCH
 class StackedMLP:
     """Linear layers with an activation between them, for each position of the stack (`member`, or `twin member`).
 
+    With `layer_norm`, the units of each hidden layer are brought to mean 0 and variance 1 before the activation, row by
+    row (LayerNorm without learned scale and shift: the parameters stay those of plain linear layers).
+
     Hidden activations and the parameters' gradient live in buffers that the next call writes again: run backward before
     the next forward of the same network (PyTorch refuses it otherwise), and use a gradient before the next backward.
     """
@@ -31,16 +34,20 @@ class StackedMLP:
         parameters: Float[Tensor, "*stack parameter"],
         activation: str = "relu",
         backend: Backend = TORCH,
+        layer_norm: bool = False,
     ) -> None:
         self.sizes, self.activation, self.backend = tuple(sizes), activation, backend
+        self.layer_norm = layer_norm
         self.parameters = parameters
         self._flat_layers = layer_views(parameters.detach().flatten(0, -2), self.sizes)
         self._buffers: _Buffers | None = None
         self._workspace = Workspace()
 
-    def with_parameters(self, parameters: Float[Tensor, "*stack parameter"]) -> "StackedMLP":
+    def with_parameters(
+        self, parameters: Float[Tensor, "*stack parameter"], backend: Backend | None = None
+    ) -> "StackedMLP":
         """A network of the same kind with other parameters."""
-        return StackedMLP(self.sizes, parameters, self.activation, self.backend)
+        return StackedMLP(self.sizes, parameters, self.activation, backend or self.backend, self.layer_norm)
 
     def share_workspace(self, workspace: "Workspace") -> None:
         """Put there what need not be kept; networks that share it must not run at the same time."""
@@ -81,8 +88,7 @@ class StackedMLP:
         flat_inputs = inputs.reshape(-1, *inputs.shape[-2:])
         if self._buffers is None or self._buffers.batch != batch:
             self._buffers = _Buffers(self, batch, self._workspace)
-        arguments = (flat_inputs, self.parameters, self._flat_layers, self._buffers, self.activation, self.backend)
-        outputs = _ForwardBackward.apply(*arguments)  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        outputs = _ForwardBackward.apply(flat_inputs, self.parameters, self._flat_layers, self._buffers, self)  # type: ignore[no-untyped-call]  # torch leaves it untyped
         return cast(Tensor, outputs).view(*stack, batch, self.sizes[-1])
 
 
@@ -151,15 +157,17 @@ class _ForwardBackward(torch.autograd.Function):
         parameters: Tensor,
         layers: list[tuple[Tensor, Tensor]],
         buffers: _Buffers,
-        activation: str,
-        backend: Backend,
+        network: StackedMLP,
     ) -> Tensor:
-        hidden, learns = inputs, any(ctx.needs_input_grad)
+        hidden, learns, backend = inputs, any(ctx.needs_input_grad), network.backend
         activations = buffers.activations(keep=learns)
+        ctx.normalized = []
         for (weight, bias), out in zip(layers, activations, strict=False):
-            hidden = backend.linear(hidden, weight, bias, activation, out)
+            hidden = backend.linear(hidden, weight, bias, None if network.layer_norm else network.activation, out)
+            if network.layer_norm:
+                ctx.normalized.append(backend.normalize_(hidden, network.activation, keep=learns))
         if learns:
-            ctx.layers, ctx.buffers, ctx.activation, ctx.backend = layers, buffers, activation, backend
+            ctx.layers, ctx.buffers, ctx.network = layers, buffers, network
             # Saved for autograd's own check that they were not overwritten in between.
             ctx.save_for_backward(inputs, parameters, *activations)
         weight, bias = layers[-1]
@@ -172,20 +180,22 @@ class _ForwardBackward(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         inputs, _, *activations = ctx.saved_tensors
         wants_inputs, wants_parameters = ctx.needs_input_grad[:2]
-        buffers = ctx.buffers
+        buffers, network = ctx.buffers, ctx.network
         for depth in reversed(range(len(ctx.layers))):
             weight, below = ctx.layers[depth][0], activations[depth - 1] if depth else inputs
             if depth:
                 out = buffers.scratch[depth - 1]
             else:
                 out = gradient.new_empty(len(weight), *below.shape[1:]) if wants_inputs else None
-            gradient = ctx.backend.linear_backward(
+            gradient = network.backend.linear_backward(
                 gradient,
                 below,
                 weight,
-                ctx.activation if depth else None,
+                network.activation if depth else None,
                 buffers.layer_gradients[depth] if wants_parameters else None,
                 out,
             )
+            if depth and network.layer_norm:
+                gradient = network.backend.normalize_backward(gradient, *ctx.normalized[depth - 1])
         parameters_gradient = buffers.parameters_gradient if wants_parameters else None
-        return (gradient if wants_inputs else None, parameters_gradient, *[None] * 4)
+        return (gradient if wants_inputs else None, parameters_gradient, *[None] * 3)

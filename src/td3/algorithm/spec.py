@@ -27,6 +27,8 @@ class AgentSpec:
     """Whether the networks read normalized observations."""
     encoder: EncoderPlan | None = None
     """Where states are images: the networks read the features of this encoder."""
+    critic_layer_norm: bool = False
+    """Whether the critics have LayerNorm before their activations."""
 
     @classmethod
     def from_settings(
@@ -51,6 +53,7 @@ class AgentSpec:
             settings.activation,
             normalized,
             encoder,
+            settings.critic_layer_norm,
         )
 
     @property
@@ -69,6 +72,8 @@ class NetworkSettings(Protocol):
     def critic_sizes(self) -> tuple[int, ...]: ...  # noqa: D102  # as above
     @property
     def activation(self) -> str: ...  # noqa: D102  # as above
+    @property
+    def critic_layer_norm(self) -> bool: ...  # noqa: D102  # as above
     @property
     def actor_learning_rate(self) -> float: ...  # noqa: D102  # as above
     @property

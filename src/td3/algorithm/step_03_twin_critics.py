@@ -63,6 +63,7 @@ def make_twin_critics_and_targets(
     dtype: torch.dtype = torch.float32,
     activation: str = "relu",
     backend: Backend = TORCH,
+    layer_norm: bool = False,
 ) -> tuple[TwinCritics, TwinCritics]:
     """Two critics per seed, each with initial weights of its own, and targets that start as exact copies.
 
@@ -78,7 +79,7 @@ def make_twin_critics_and_targets(
         for twin in range(2)
     ]
     parameters = torch.stack(twins).to(device)
-    online = StackedMLP(sizes, parameters, activation, backend)
+    online = StackedMLP(sizes, parameters, activation, backend, layer_norm)
     target = online.with_parameters(parameters.clone())
     parameters.requires_grad_()
     return TwinCritics(online), TwinCritics(target)

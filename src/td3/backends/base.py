@@ -9,6 +9,10 @@ LARGEST_GRADIENT = 1e18
 """Adam keeps squares of gradients, and float32 has none of larger ones; every backend has the same bound."""
 
 
+NORM_EPSILON = 1e-5
+"""Added to the variance in LayerNorm, as in PyTorch."""
+
+
 class NonFinite(ArithmeticError):
     """A loss or a gradient that is NaN, infinite or too large, found before a step was taken along it."""
 
@@ -55,6 +59,23 @@ class Backend(Protocol):
         `activation` is the one that made the inputs. The parameters' gradients are written to `weight_and_bias`, the
         inputs' gradient to the memory of `out`; what is None is not computed.
         """
+
+    def normalize_(
+        self, values: Float[Tensor, "stack rows units"], activation: str, keep: bool
+    ) -> tuple[Tensor, Tensor] | None:
+        """LayerNorm without scale and shift (`NORM_EPSILON`), then the activation, of each row in place.
+
+        Returns, with `keep`, what `normalize_backward` needs: the numbers before the activation, and the inverse of
+        each row's standard deviation.
+        """
+
+    def normalize_backward(
+        self,
+        gradient: Float[Tensor, "stack rows units"],
+        normalized: Float[Tensor, "stack rows units"],
+        inverse_deviation: Float[Tensor, "stack rows 1"],
+    ) -> Float[Tensor, "stack rows units"]:
+        """From the gradient of the normalized numbers to that of the numbers before; the given one is overwritten."""
 
     def adam_(
         self,

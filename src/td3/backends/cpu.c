@@ -398,6 +398,72 @@ static void product(struct Product *p) {
     in_parallel(product_unit, p, units * p->bands, work > 3e4);
 }
 
+// ---- LayerNorm ------------------------------------------------------------------------------------------------------
+
+// Rows of `units` numbers, one after another: `values` become normalized and cut below zero, or, backwards, the gradient of
+// `normalized` becomes that of what was normalized. Sums have 16 partial sums on any machine, as above.
+struct Normalize {
+    float *values, *normalized, *inverse; // forward, the last two may be missing
+    long rows, units;
+};
+
+enum { ROWS_AT_ONCE = 16 };
+
+// Sums of x and of x * y over a row.
+INLINE void row_sums(const float *x, const float *y, long units, float *sum, float *product) {
+    long whole = units / DOT_LANES * DOT_LANES;
+    DotVector sums = {0}, products = {0};
+    for (long i = 0; i < whole; i += DOT_LANES) {
+        DotVector value = *(const DotVector *)(x + i);
+        sums += value;
+        products += value * *(const DotVector *)(y + i);
+    }
+    for (long i = whole; i < units; i++) {
+        sums[i - whole] += x[i];
+        products[i - whole] = MULTIPLY_ADD(x[i], y[i], products[i - whole]);
+    }
+    for (int half = DOT_LANES / 2; half; half /= 2)
+        for (int l = 0; l < half; l++) sums[l] += sums[l + half], products[l] += products[l + half];
+    *sum = sums[0], *product = products[0];
+}
+
+static void normalize_unit(const void *work, long unit) {
+    const struct Normalize *n = work;
+    long end = SMALLER((unit + 1) * ROWS_AT_ONCE, n->rows);
+    for (long row = unit * ROWS_AT_ONCE; row < end; row++) {
+        float *values = n->values + row * n->units, *normalized = n->normalized ? n->normalized + row * n->units : NULL;
+        float sum, squares, ignored;
+        row_sums(values, values, n->units, &sum, &ignored);
+        float mean = sum / (float)n->units;
+        for (long i = 0; i < n->units; i++) values[i] -= mean; // before the squares: else large means would cancel
+        row_sums(values, values, n->units, &ignored, &squares);
+        float inverse = 1 / sqrtf(squares / (float)n->units + 1e-5f);
+        if (normalized)
+            for (long i = 0; i < n->units; i++) normalized[i] = values[i] * inverse;
+        if (n->inverse) n->inverse[row] = inverse;
+        for (long i = 0; i < n->units; i++) { // what is not a number stays so
+            float value = values[i] * inverse;
+            values[i] = value < 0 ? 0 : value;
+        }
+    }
+}
+
+static void normalize_backward_unit(const void *work, long unit) {
+    const struct Normalize *n = work;
+    long end = SMALLER((unit + 1) * ROWS_AT_ONCE, n->rows);
+    for (long row = unit * ROWS_AT_ONCE; row < end; row++) {
+        float *gradient = n->values + row * n->units, sum, along;
+        const float *normalized = n->normalized + row * n->units;
+        row_sums(gradient, normalized, n->units, &sum, &along);
+        float mean = sum / (float)n->units, share = along / (float)n->units, inverse = n->inverse[row];
+        for (long i = 0; i < n->units; i++) gradient[i] = (gradient[i] - mean - normalized[i] * share) * inverse;
+    }
+}
+
+static void normalize(const struct Normalize *n, Unit *function) {
+    in_parallel(function, n, (n->rows + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE, n->rows * n->units > 10000);
+}
+
 // ---- Adam -----------------------------------------------------------------------------------------------------------
 
 // One step over `stack` networks of `size` parameters each; the networks of each array lie `*_stack` floats apart.
@@ -564,7 +630,7 @@ static void gather(const struct Gather *g) {
 // ---- Programs -------------------------------------------------------------------------------------------------------
 
 struct Instruction {
-    enum { PRODUCT, ADAM, MAP, SUM, GATHER, FINITE } what;
+    enum { PRODUCT, ADAM, MAP, SUM, GATHER, FINITE, NORMALIZE, NORMALIZE_BACKWARD } what;
     void *with; // the struct of that name; for FINITE a number
 };
 
@@ -579,6 +645,8 @@ long play(const struct Instruction *instructions, long count) {
         case SUM: sum(with); break;
         case GATHER: gather(with); break;
         case FINITE: if (!isfinite(*(const float *)with)) return i; break;
+        case NORMALIZE: normalize(with, normalize_unit); break;
+        case NORMALIZE_BACKWARD: normalize(with, normalize_backward_unit); break;
         }
     }
     return count;

@@ -28,7 +28,7 @@ FLAGS = (
     # One language and one way of rounding, whatever CC says.
     *("-std=gnu11", "-ffp-contract=fast", "-Werror=implicit-function-declaration"),
 )
-PRODUCT, ADAM, MAP, SUM, GATHER, FINITE = range(6)
+PRODUCT, ADAM, MAP, SUM, GATHER, FINITE, NORMALIZE, NORMALIZE_BACKWARD = range(8)
 """What instructions can do, in the order of cpu.c."""
 
 
@@ -153,6 +153,27 @@ def product(
     return out
 
 
+def normalize_(values: Float[Tensor, "stack rows units"], kept: tuple[Tensor, Tensor] | None) -> None:
+    """LayerNorm without scale and shift, then ReLU, of each row in place.
+
+    `kept` receives the numbers before ReLU, and the inverse of each row's standard deviation.
+    """
+    assert values.is_contiguous(), "rows lie one after another"
+    tensors = values, *(kept or (None, None))
+    stack, rows, units = values.shape
+    _do(Instruction(NORMALIZE, _Normalize(*map(_address, tensors), stack * rows, units), tensors))
+    torch.autograd.graph.increment_version(values)  # as above
+
+
+def normalize_backward_(gradient: Tensor, normalized: Tensor, inverse: Tensor) -> Tensor:
+    """The gradient of the numbers before `normalize_`, from that of the normalized ones, in its place."""
+    gradient = gradient.contiguous()
+    stack, rows, units = gradient.shape
+    tensors = gradient, normalized, inverse
+    _do(Instruction(NORMALIZE_BACKWARD, _Normalize(*map(_address, tensors), stack * rows, units), tensors))
+    return gradient
+
+
 def adam_(
     parameters: Float[Tensor, "stack parameter"],
     gradient: Float[Tensor, "stack parameter"],
@@ -208,6 +229,12 @@ class _Product(ctypes.Structure):
         " right_column out_stack out_row out_column bias_stack active_stack active_row active_column sums_stack relu"
         " panels groups bands",
     )
+
+
+class _Normalize(ctypes.Structure):
+    """`struct Normalize` of cpu.c."""
+
+    _fields_ = _fields("values normalized inverse", "rows units")
 
 
 class _Adam(ctypes.Structure):

@@ -1,5 +1,6 @@
 """The CPU's backend: layers and Adam by the C kernels, everything else by PyTorch. For float32 and ReLU."""
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -40,6 +41,23 @@ class CpuBackend(TorchBackend):
         if out is None:
             return gradient
         return cpu.product(gradient, weight.mT, out, active=None if activation is None else inputs)
+
+    def normalize_(
+        self, values: Float[Tensor, "stack rows units"], activation: str, keep: bool
+    ) -> tuple[Tensor, Tensor] | None:
+        """LayerNorm without scale and shift, then the activation, of each row in place."""
+        kept = (torch.empty_like(values), values.new_empty(*values.shape[:2], 1)) if keep else None
+        cpu.normalize_(values, kept)
+        return kept
+
+    def normalize_backward(
+        self,
+        gradient: Float[Tensor, "stack rows units"],
+        normalized: Float[Tensor, "stack rows units"],
+        inverse_deviation: Float[Tensor, "stack rows 1"],
+    ) -> Float[Tensor, "stack rows units"]:
+        """From the gradient of the normalized numbers to that of the numbers before."""
+        return cpu.normalize_backward_(gradient, normalized, inverse_deviation)
 
     def adam_(
         self,

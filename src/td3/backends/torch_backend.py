@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
-from td3.backends.base import LARGEST_GRADIENT, Moments, NonFinite
+from td3.backends.base import LARGEST_GRADIENT, NORM_EPSILON, Moments, NonFinite
 
 _ATEN = torch.ops.aten
 _NARROW = 32
@@ -84,6 +84,24 @@ class TorchBackend:
             return gradient
         _multiply(gradient, weight.mT, out)
         return out if activation is None else ACTIVATIONS[activation].backward_(out, inputs)
+
+    def normalize_(
+        self, values: Float[Tensor, "stack rows units"], activation: str, keep: bool
+    ) -> tuple[Tensor, Tensor] | None:
+        """LayerNorm without scale and shift, then the activation, of each row in place."""
+        normalized, _, inverse_deviation = torch.native_layer_norm(values, values.shape[-1:], None, None, NORM_EPSILON)
+        ACTIVATIONS[activation].forward_(values.copy_(normalized))
+        return (normalized, inverse_deviation) if keep else None
+
+    def normalize_backward(
+        self,
+        gradient: Float[Tensor, "stack rows units"],
+        normalized: Float[Tensor, "stack rows units"],
+        inverse_deviation: Float[Tensor, "stack rows 1"],
+    ) -> Float[Tensor, "stack rows units"]:
+        """From the gradient of the normalized numbers to that of the numbers before."""
+        along = (gradient * normalized).mean(-1, keepdim=True)
+        return (gradient - gradient.mean(-1, keepdim=True) - normalized * along) * inverse_deviation
 
     def adam_(
         self,

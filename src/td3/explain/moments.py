@@ -57,14 +57,20 @@ class Effect:
 
 
 def effect(
-    record: dict[str, Array], low: list[float], high: list[float], sizes: dict[str, list[int]], activation: str = "relu"
+    record: dict[str, Array],
+    low: list[float],
+    high: list[float],
+    sizes: dict[str, list[int]],
+    activation: str = "relu",
+    layer_norm: bool = False,
 ) -> Effect:
     """The effect of a recorded update on its batch, computed from the networks before and after."""
     state, action = (torch.tensor(record[name])[None] for name in ("state", "action"))
     y, before = record["target_q"], record["q_values"]
 
     def critics(parameters: Array) -> TwinCritics:
-        return TwinCritics(StackedMLP(sizes["critic"], torch.tensor(parameters)[:, None], activation))
+        weights = torch.tensor(parameters)[:, None]
+        return TwinCritics(StackedMLP(sizes["critic"], weights, activation, layer_norm=layer_norm))
 
     learned = critics(record["critics_after"])
     with torch.no_grad():

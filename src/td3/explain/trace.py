@@ -76,8 +76,9 @@ def facts_of(
 ) -> dict[str, Any]:
     """What the page must know of a run besides its arrays."""
     sizes = {"actor": list(agent.actor.network.sizes), "critic": list(agent.critics.network.sizes)}
-    # The page computes networks with ReLU alone.
-    live = max(max(widths) for widths in sizes.values()) <= DRAWN and settings.activation == "relu"
+    # The page computes networks with ReLU and without LayerNorm.
+    plain = settings.activation == "relu" and not settings.critic_layer_norm
+    live = max(max(widths) for widths in sizes.values()) <= DRAWN and plain
     action_range = agent.actor.action_range
     return {
         "env": env,
@@ -99,12 +100,12 @@ def facts_of(
 
 def assembled(arrays: dict[str, Array], facts: dict[str, Any], kept: dict[int, dict[str, Array]], ends: Array) -> Trace:
     """Choose the rows to show, drop what can be read elsewhere, and thin out what is too large to ship."""
-    numbers, activation = sorted(kept), facts["settings"].get("activation", "relu")
+    numbers, kind = sorted(kept), _kind(facts)
     facts["updates"], facts["shown"] = numbers, []
     for index, number in enumerate(numbers):
         record = kept[number]
         even = kept[numbers[index + 1 - index % 2]] if len(numbers) > 1 else record
-        clear = effect(record, facts["low"], facts["high"], facts["sizes"], activation).clear
+        clear = effect(record, facts["low"], facts["high"], facts["sizes"], *kind).clear
         shown = choose_rows(record, ends, clear)
         facts["shown"].append(shown)
         own = {name: record[name] for name in record if name not in _IN_MEMORY}
@@ -144,19 +145,26 @@ def _thinned(name: str, value: Array, facts: dict[str, Any]) -> Array:
     return value
 
 
+def _kind(facts: dict[str, Any]) -> tuple[str, bool]:
+    """The activation of all networks, and whether the critics have LayerNorm."""
+    settings = facts["settings"]
+    return settings.get("activation", "relu"), settings.get("critic_layer_norm", False)
+
+
 def _slices(
     record: dict[str, Array], even: dict[str, Array], facts: dict[str, Any], shown: list[int]
 ) -> dict[str, Array]:
     """Curves over the first action dimension at the shown rows, where the page cannot compute them itself."""
     low, high = torch.tensor(facts["low"]), torch.tensor(facts["high"])
-    activation = facts["settings"].get("activation", "relu")
+    activation, layer_norm = _kind(facts)
 
     def actor(parameters: Array) -> Any:
         network = StackedMLP(facts["sizes"]["actor"], torch.tensor(parameters)[None], activation)
         return lambda states: Actor(network, ActionRange(low, high))(torch.tensor(states)[None])[0].numpy()
 
     def critics(parameters: Array) -> TwinCritics:
-        return TwinCritics(StackedMLP(facts["sizes"]["critic"], torch.tensor(parameters)[:, None], activation))
+        weights = torch.tensor(parameters)[:, None]
+        return TwinCritics(StackedMLP(facts["sizes"]["critic"], weights, activation, layer_norm=layer_norm))
 
     grid = np.linspace(facts["low"][0], facts["high"][0], GRID, dtype=np.float32)
 

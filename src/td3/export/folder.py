@@ -76,6 +76,10 @@ def export_run(
             raise RunError(
                 f"{run.path} learned from images, and its encoder cannot be written as sb3.zip: leave --sb3 out."
             )
+        if run.config.td3.critic_layer_norm:
+            raise RunError(
+                f"the critics of {run.path} have LayerNorm, which networks of Stable-Baselines3 lack: leave --sb3 out."
+            )
     chosen = run.best_seed() if seed is None else seed
     agent = run.agent(chosen, which)
     source, folder = run.folder(chosen) / which, out or run.path / "export"

@@ -24,6 +24,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], ...]] = {
     "no-smoothing": (),
     "no-twin": (first_critic,),
     "ddpg": (first_critic,),
+    "layer-norm": (),
     "n-step": (n_step_batch,),
     "behavior-cloning": (improve_actor_near_data_,),
     "hindsight": (),  # what is stored changes: td3.collect.hindsight_collector
