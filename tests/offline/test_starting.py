@@ -136,6 +136,7 @@ def test_a_resumed_run_does_not_start_again(first, tmp_path):
         ),
         ({"hidden_sizes": (8,)}, "give the same hidden sizes"),
         ({"critic_hidden_sizes": (9, 9)}, r"critic_1\.\d\.(bias|weight) of shape"),
+        ({"critic_layer_norm": True}, "has critic layer norm False, and this run True"),
         ({"activation": "tanh"}, "has activation relu, and this run tanh"),
         ({"normalize_observations": False}, "reads normalized observations: add --normalize-observations"),
         ({"init_from": "nowhere"}, "is not a run"),

@@ -112,6 +112,7 @@ def save_agent(
         "version": ACTIVATION_VERSION if activation != "relu" else NORMALIZED_VERSION if agent.normalizer else VERSION,
         "sha256": hashlib.sha256(tensors).hexdigest(),
         "activation": activation,
+        "critic_layer_norm": agent.critics.network.layer_norm,
         **spaces._asdict(),
         **facts,
     }

@@ -25,6 +25,8 @@ PARTS = {
 }
 """What an agent's file may hold, and how the names of its tensors begin; a snapshot holds the actor alone."""
 
+OLDER = {"activation": "relu", "critic_layer_norm": False}
+"""What agents are that were saved before these could be chosen."""
 ONE = np.ones(1)
 
 
@@ -80,8 +82,9 @@ def _require_same_task(folder: Path, facts: Mapping[str, Any], agent: "Agent", s
         ("action_low", list(spaces.action_low)),
         ("action_high", list(spaces.action_high)),
         ("activation", agent.actor.network.activation),
+        ("critic_layer_norm", agent.critics.network.layer_norm),
     ):
-        there = facts.get(name, "relu" if name == "activation" else None)
+        there = facts.get(name, OLDER.get(name))
         if there != here:
             raise AgentFileError(
                 f"{folder} has {name.replace('_', ' ')} {there}, and this run {here}: start from an agent of the same "
