@@ -17,7 +17,8 @@ def one_thread_of_pytorch():
     torch.set_num_threads(1)
 
 
-WHOLE_RUNS = {"bench", "collect", "docs", "explain", "export", "faults", "ladder", "learning", "report", "sb3", "tune"}
+WHOLE_RUNS = {"bench", "collect", "docs", "explain", "export", "faults", "ladder", "learning", "offline", "report"}
+WHOLE_RUNS |= {"sb3", "tune"}
 """Folders whose tests train whole runs, many times over: there they are as fast as in training."""
 
 

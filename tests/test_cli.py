@@ -125,7 +125,7 @@ def test_what_is_no_run_is_refused(capsys, tmp_path, command):
 def test_an_unknown_command_is_told_the_nearest(capsys):
     assert refused(capsys, "trian", "Pendulum-v1") == "there is no command 'trian': did you mean `td3 train`?"
     assert refused(capsys, "qqq").startswith(
-        "there is no command 'qqq': the commands are train, resume, evaluate, watch, envs"
+        "there is no command 'qqq': the commands are train, resume, offline, evaluate, watch, envs"
     )
 
 

@@ -70,10 +70,14 @@ BAD_TD3 = [
     ("n_step", 0),
     ("image_features", 0),
     ("random_shift", -1),
+    ("bc_alpha", -1.0),
+    ("hindsight_goals", 0),
 ]
 BAD_TRAIN = [
     ("variant", ("sac",)),
     ("replace_steps", (3,)),
+    ("init_from", 3),
+    ("dataset", 3),
     ("engine", "fast"),
     ("engine", None),
     ("env", ""),

@@ -16,13 +16,25 @@ if TYPE_CHECKING:
     from td3.callbacks.progress import ProgressDisplay
     from td3.config import TD3Config, TrainConfig
     from td3.run.directory import Run, load
-    from td3.training import resume, train
+    from td3.training import resume, train, train_offline
 
 __version__ = "0.1.0"
-__all__ = ["Callback", "ProgressDisplay", "Run", "TD3Config", "TrainConfig", "load", "replace_step", "resume", "train"]
+__all__ = [
+    "Callback",
+    "ProgressDisplay",
+    "Run",
+    "TD3Config",
+    "TrainConfig",
+    "load",
+    "replace_step",
+    "resume",
+    "train",
+    "train_offline",
+]
 
 _HOMES = {
     "train": "td3.training",
+    "train_offline": "td3.training",
     "resume": "td3.training",
     "load": "td3.run.directory",
     "Run": "td3.run.directory",

@@ -44,7 +44,7 @@ LARGEST_CONFIG = 1 << 20
 ADDED_LATER = (
     *("save_every", "env_timeout", "buffer_device", "workers", "ray_address", "max_staleness"),
     *("env_kwargs", "normalize_observations", "pixels", "frames", "image_size", "action_repeat"),
-    *("engine", "variant", "replace_steps"),
+    *("engine", "variant", "replace_steps", "dataset", "init_from"),
 )
 """Fields that the first version did not have: its runs are read with the default."""
 MOST_ENVIRONMENTS = 10_000
@@ -109,6 +109,11 @@ class TD3Config:
     """Image encoder: feature dimension (SAC-AE, DrQ: 50)."""
     random_shift: int = 4
     """Image augmentation: maximum random shift in pixels, at most a twentieth of the side; 0 disables it (DrQ: 4)."""
+
+    bc_alpha: float = 2.5
+    """Variant behavior-cloning: weight of the Q-values against imitating the stored actions (paper: 2.5)."""
+    hindsight_goals: int = 4
+    """Variant hindsight: copies of every transition with another goal (paper: 4)."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot work, in one sentence."""
@@ -197,6 +202,10 @@ class TrainConfig:
     """Variants of TD3, by name (`td3 steps` lists them); several as a,b."""
     replace_steps: tuple[str, ...] = ()
     """Functions in the place of steps, as FILE.py:NAME, each marked with @td3.replace_step(NUMBER)."""
+    init_from: str | None = None
+    """Start from the weights of this agent, with new optimizers: a run directory or an agent's (short: --from)."""
+    dataset: str | None = None
+    """Train offline on these transitions (`td3 offline`), without collecting any."""
     td3: TD3Config = field(default_factory=TD3Config)
     """Hyperparameters of TD3."""
 
@@ -204,6 +213,8 @@ class TrainConfig:
         """Refuse what cannot work, in one sentence."""
         if isinstance(self.out, str):
             object.__setattr__(self, "out", Path(self.out))
+        if isinstance(self.init_from, Path):
+            object.__setattr__(self, "init_from", str(self.init_from))
         for name in ("variant", "replace_steps"):
             object.__setattr__(self, name, listed(getattr(self, name)))
         check_fields(self, _TRAIN_RULES)
@@ -232,6 +243,11 @@ class TrainConfig:
     def member_seeds(self) -> tuple[int, ...]:
         """The seed of each member."""
         return tuple(range(self.seed, self.seed + self.seeds))
+
+    @property
+    def rows_per_round(self) -> int:
+        """Transitions that each seed stores in a round of its environments."""
+        return self.envs * (1 + self.td3.hindsight_goals if "hindsight" in self.variant else 1)
 
     @property
     def env_arguments(self) -> dict[str, Any]:
@@ -409,6 +425,8 @@ _TD3_RULES: tuple[Rule, ...] = (
     ("n_step", "a whole number from 1 to 1,000", lambda given: whole(1)(given) and given <= 1_000),
     ("image_features", "a whole number of at least 1", whole(1)),
     ("random_shift", "a whole number of at least 0", whole(0)),
+    ("bc_alpha", "a number of at least 0", within(0.0, 1e9)),
+    ("hindsight_goals", "a whole number from 1 to 100", lambda given: whole(1)(given) and given <= 100),
 )
 
 
@@ -440,5 +458,7 @@ _TRAIN_RULES: tuple[Rule, ...] = (
     ("normalize_observations", "True or False", lambda given: isinstance(given, bool)),
     ("variant", f"names among {', '.join(VARIANTS)}", lambda given: are_names(given) and {*given} <= {*VARIANTS}),
     ("replace_steps", "functions as FILE.py:NAME", lambda given: are_names(given)),
+    ("init_from", "a path", lambda given: given is None or isinstance(given, str)),
+    ("dataset", "a path or a name", lambda given: given is None or isinstance(given, str)),
     ("td3", "a TD3Config", lambda given: isinstance(given, TD3Config)),
 )

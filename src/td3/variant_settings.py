@@ -14,11 +14,19 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "ddpg": {"policy_delay": 1, "target_policy_noise": 0.0},
     "layer-norm": {"critic_layer_norm": True},
     "n-step": {"n_step": 3},
+    "behavior-cloning": {},
+    "hindsight": {},
 }
 """The settings that each variant changes; the steps that they replace are in `td3.variants`."""
-OWN_SETTINGS: Mapping[str, str] = {"n_step": "n-step"}
-"""Settings of TD3 that only one variant reads, and that variant. Their default is what plain TD3 does."""
-EXCLUDED: tuple[tuple[str, str, str], ...] = ()
+OWN_SETTINGS: Mapping[str, str] = {
+    "n_step": "n-step",
+    "bc_alpha": "behavior-cloning",
+    "hindsight_goals": "hindsight",
+}
+"""Settings of TD3 that only one variant reads, and that variant."""
+EXCLUDED: tuple[tuple[str, str, str], ...] = (
+    ("n-step", "hindsight", "a relabelled transition is not followed by the next one of its episode"),
+)
 """Pairs of variants that cannot be used together, and why."""
 
 

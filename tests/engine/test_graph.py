@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from td3.algorithm import Agent, AgentSpec, MemberStreams, make_replay_buffer
+from td3.algorithm import Agent, AgentSpec, MemberStreams, NormalizedReplayBuffer, make_replay_buffer
 from td3.config import TD3Config
 from td3.engine import TOLERANCE, EagerEngine, GraphEngine, max_difference
 from td3.engine.graph import CursorStreams
@@ -61,6 +61,33 @@ def compare(members, environments, settings, updates, device="cpu"):
     for mine, theirs in zip(losses, plain_losses, strict=True):
         assert mine == pytest.approx(theirs, rel=1e-4)
     return largest_difference(agent, plain_agent)
+
+
+def test_more_rows_may_be_stored_in_a_round_than_there_are_environments():
+    """As variant hindsight does, in other rounds none; observations are normalized by all of them."""
+    settings = TD3Config(hidden_sizes=(16, 16), batch_size=16, buffer_size=64)
+    seeds, engines = (3, 4), []
+    for kind in ("graph", "eager"):
+        spec = AgentSpec.from_settings(settings, STATE, LOW, HIGH, normalized=True)
+        agent = Agent.create(spec, seeds)
+        assert agent.normalizer is not None
+        plain = make_replay_buffer(len(seeds), 64, STATE, len(LOW))
+        buffer = NormalizedReplayBuffer(plain, agent.normalizer)
+        if kind == "graph":
+            engine = GraphEngine(agent, buffer, seeds, settings, 2, rows_per_round=10)
+        else:
+            engine = EagerEngine(agent, buffer, seeds, settings, 1, recorded=False)
+        engines.append(engine)
+        for number, (_, rows) in enumerate(rounds(40, len(seeds), 10)):
+            if number % 3:
+                engine.store(rows)
+            engine.act(rows[:, :2, :STATE])
+            if number > 5:
+                engine.update([1, 1])
+        engine.flush()
+    one, other = engines
+    assert torch.equal(one.buffer.rows, other.buffer.rows)
+    assert largest_difference(one.agent, other.agent) <= 1e-4
 
 
 @pytest.mark.parametrize("updates", [60, pytest.param(1_000, marks=pytest.mark.long)])

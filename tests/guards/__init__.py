@@ -4,3 +4,4 @@ import pytest
 
 pytest.register_assert_rewrite(f"{__name__}.guards")
 pytest.register_assert_rewrite(f"{__name__}.variants")
+pytest.register_assert_rewrite(f"{__name__}.goals_and_data")

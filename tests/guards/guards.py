@@ -1068,6 +1068,8 @@ CHANGED: dict[str, Any] = {
     "n_step": 2,
     "image_features": 7,
     "random_shift": 1,
+    "bc_alpha": 1.0,
+    "hindsight_goals": 2,
 }
 """Another value of every setting of the algorithm."""
 
@@ -1076,13 +1078,16 @@ def setting_reaches_the_learner(name: str) -> None:
     """A run with this one setting changed learns something else."""
     assert name in CHANGED, f"{name} is new: say in CHANGED what else it can be"
     assert getattr(SETTINGS, name) != CHANGED[name]
-    changed = replace(SETTINGS, **{name: CHANGED[name]})
-    seen: dict[str, Any] = {}
+    usual, seen = SETTINGS, dict[str, Any]()
     if name in ("image_features", "random_shift"):  # which only a run from pictures knows
         seen = {"env": "Rail-v0", "pixels": True, "image_size": 40, "frames": 1}
     if name in OWN_SETTINGS:
         seen = {"variant": (OWN_SETTINGS[name],)}
-    assert worlds.short_run(changed, **seen) != worlds.short_run(SETTINGS, **seen)
+    if name == "hindsight_goals":
+        usual = replace(SETTINGS, buffer_size=50)  # whatever the number of rows
+        seen |= {"env": "RailGoal-v0", "env_kwargs": {"max_episode_steps": 5}}
+    changed = replace(usual, **{name: CHANGED[name]})
+    assert worlds.short_run(changed, **seen) != worlds.short_run(usual, **seen)
 
 
 for _field in fields(config.TD3Config):

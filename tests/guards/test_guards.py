@@ -6,7 +6,7 @@ import pytest
 
 from td3.config import TD3Config
 
-from . import variants  # noqa: F401  # enters its guards
+from . import goals_and_data, variants  # noqa: F401  # enters its guards
 from .guards import CHANGED, GUARDS
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from . import variants  # noqa: F401  # enters its guards and bugs
+from . import goals_and_data, variants  # noqa: F401  # enters its guards and bugs
 from .bugs import BUGS, Plant
 from .guards import GUARDS
 

@@ -46,6 +46,14 @@ class Normalizer:
         self.mean.copy_(self.exact_mean)
         self.scale.copy_((self.squares / self.count + LEAST_VARIANCE).rsqrt())
 
+    def continue_from_(self, mean: Float[Tensor, " state"], scale: Float[Tensor, " state"], count: float) -> None:
+        """Know what another one knew of so many observations; of all members."""
+        self.count.fill_(count)
+        self.exact_mean.copy_(mean)
+        self.squares.copy_((scale.double() ** -2 - LEAST_VARIANCE).clamp(min=0) * count)
+        self.mean.copy_(mean)
+        self.scale.copy_(scale)
+
     def __call__(self, states: Float[Tensor, "member count state"]) -> Float[Tensor, "member count state"]:
         """States as the networks read them."""
         return ((states - self.mean.unsqueeze(1)) * self.scale.unsqueeze(1)).clamp(-CLIP, CLIP)

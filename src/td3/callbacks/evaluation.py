@@ -61,8 +61,8 @@ class EvaluationCallback(RunCallback):
         beside = isinstance(self._evaluator, EvaluationWorkers)
         # What is evaluated while training goes on must be a copy.
         snapshot = agent.copied() if beside or buffer.rows.is_cuda else agent
-        waiting = trainer.collecting.envs_per_member
-        examined = examine(agent, buffer, trainer.config.member_seeds, env_steps, waiting=waiting)
+        config = trainer.config
+        examined = examine(agent, buffer, config.member_seeds, env_steps, waiting=config.rows_per_round)
         known = [None if member in trainer.frozen else row for member, row in enumerate(examined)]
         self._begin(env_steps, snapshot, known)
         self._report(trainer)

@@ -26,12 +26,15 @@ class NotesCallback(Callback):
             trainer.info(f"Updates are slower than they could be, because {why}.")
         for member, facts in trainer.frozen.items():
             trainer.info(f"Seed {config.member_seeds[member]} stays frozen: {facts['reason']}")
+        for note in trainer.beginning:
+            trainer.info(note)
         if not trainer.resumed and (note := config.warm_up_note()):
             trainer.info(note)
         if config.env_kwargs:
             trainer.info(f"Made with {json.dumps(config.env_kwargs)}.")
         if config.normalize_observations:
-            trainer.info("Observations are normalized by their running mean and standard deviation.")
+            of = "the dataset's" if config.dataset else "their running"
+            trainer.info(f"Observations are normalized by {of} mean and standard deviation.")
         if not trainer.remote and not trainer.collector.replays:
             trainer.info(RESTARTS)
         if trainer.evaluator is None:

@@ -32,7 +32,7 @@ def envs_command(command: EnvsCommand) -> int:
         state += f"; {note}" if not ready and (note := note_on(family)) else ""
         print(f"{family.title} ({state})")
         print("  " + "  ".join(family.examples))
-    print("This project's own (ready)\n  Rail-v0")
+    print("This project's own (ready)\n  Rail-v0  RailGoal-v0")
     print("Any other Gymnasium environment with continuous actions: td3 train your_module:YourEnv-v0, or :YourClass")
     return 0
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, TextIO, Union
 
 import tyro
 
-from td3.cli import bench, environments, export, learn, play, reports, search, train
+from td3.cli import bench, environments, export, learn, offline, play, reports, search, train
 from td3.cli.options import Commands, own_names
 from td3.cli.parsing import option_names, option_of, parse_arguments
 from td3.errors import ConfigError, UserError
@@ -19,6 +19,7 @@ from td3.signals import sigterm_as_interrupt
 
 COMMANDS: Commands = {
     **train.COMMANDS,
+    **offline.COMMANDS,
     **play.COMMANDS,
     **environments.COMMANDS,
     **search.COMMANDS,
@@ -89,7 +90,8 @@ def parse(words: Sequence[str]) -> Any:
     """The dataclass of the command that these arguments select."""
     name = _command_name(words)
     path, words = name.split(), own_names(words[len(name.split()) :], name)
-    defaults = {"train": train.train_defaults(words)} if name == "train" else {}
+    known = {"train": train.train_defaults, "offline": offline.offline_defaults}
+    defaults = {name: known[name](words)} if name in known else {}
     options = ["--help", *option_names(COMMANDS[name][0])]
     return parse_arguments(_subcommands(defaults), "td3", [*path, *words], name, options)
 

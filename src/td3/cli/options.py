@@ -23,6 +23,7 @@ TRAIN_SPELLINGS = SPELLINGS | {
     **dict.fromkeys(("--policy-freq", "--policy-frequency", "--policy-delay"), "--td3.policy-delay"),
     **dict.fromkeys(("--discount", "--gamma"), "--td3.gamma"),
     **{f"--{name}": f"--td3.{name}" for name in ("batch-size", "buffer-size", "tau")},
+    "--from": "--init-from",
 }
 ENV_SPELLINGS = ("--env", "--env-id")
 
@@ -30,7 +31,8 @@ ENV_SPELLINGS = ("--env", "--env-id")
 def own_names(words: Sequence[str], command: str = "train") -> list[str]:
     """The same arguments with our option names; where the environment is positional, --env is left out."""
     renamed: list[str] = []
-    env_is_option, spellings = command == "ladder", TRAIN_SPELLINGS if command == "train" else SPELLINGS
+    env_is_option = command in ("ladder", "offline")
+    spellings = TRAIN_SPELLINGS if command in ("train", "offline") else SPELLINGS
     for word in words:
         name, equals, value = word.partition("=")
         if name in ENV_SPELLINGS and env_is_option:
@@ -74,6 +76,8 @@ EnvKwargs = Annotated[
         str_from_instance=lambda given: [f"{key}={json.dumps(value)}" for key, value in given.items()],
     ),
 ]
+HIDDEN = (tyro.conf.Fixed, tyro.conf.Suppress)
+"""Of a field that a command inherits and does not offer."""
 EnvName = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENV")]
 RunPath = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
 Trust = Annotated[

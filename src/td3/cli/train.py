@@ -5,11 +5,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import tyro
 
-from td3.cli.options import Commands, EnvKwargs, EnvName, RunPath, Trust
+from td3.cli.options import HIDDEN, Commands, EnvKwargs, EnvName, RunPath, Trust
 from td3.cli.parsing import option_names, parse_arguments
 from td3.cli.play import WatchCommand, record_video
 from td3.config import TD3Config, TrainConfig, preset_config, read_config
@@ -26,6 +26,7 @@ class TrainCommand(TrainConfig):
     """Arguments of the environment, as KEY=VALUE (continuous=true gravity=-5.0) or one JSON object."""
     config: Path | None = None
     """TOML or JSON file of settings, such as a run's config.json; command-line options override it."""
+    dataset: Annotated[str | None, *HIDDEN] = None
     trust: Trust = False
     capture_video: bool = False
     """Write a video of the trained agent after training."""
@@ -123,11 +124,16 @@ def train_command(command: TrainCommand) -> int:
     from td3.training import train_run
 
     config = train_config(command)
+    return run_training(command, config, partial(train_run, config))
+
+
+def run_training(command: TrainCommand, config: TrainConfig, training: Callable[[Any], Any]) -> int:
+    """Train as configured, then print the result and write the video that was asked for."""
     if command.capture_video:
         from td3.report.video_file import prepare_video
 
         prepare_video(config.env)
-    return _trained(command, partial(train_run, config), capture_video=command.capture_video)
+    return _trained(command, training, capture_video=command.capture_video)
 
 
 def train_config(command: TrainCommand) -> TrainConfig:

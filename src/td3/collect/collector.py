@@ -56,6 +56,8 @@ class Collector(RecoverableEnvironments):
         self._numbers: dict[str, tuple[int, Array]] = {}
         self._awaits_reset: Values = np.zeros(environments.num_envs, bool)
         self._cut = np.zeros(environments.num_envs, bool)
+        self.row_episodes = np.zeros(environments.num_envs, np.int64)
+        """The number of the episode that each environment's latest row belongs to."""
         super().__init__(environments, seeds, len(self.low))
 
     def act(self, policy: Callable[[Values], Values] | None) -> Values:
@@ -106,6 +108,7 @@ class Collector(RecoverableEnvironments):
             )
         if self.replays:
             self._record_actions(flat_actions)
+        self.row_episodes = self._episodes.copy()
         ended, current = terminated | truncated, next_states
         if self._inactive:
             ended &= self._active
@@ -196,17 +199,20 @@ class Collector(RecoverableEnvironments):
             self._returns[index], self._lengths[index], self._faults_in_a_row[index] = 0, 0, 0
         return episodes
 
-    def _take(self, purpose: str) -> Values:
-        """The round's random numbers of each member, which depend on its seed and the round alone."""
+    def _take(self, purpose: str, size: int | None = None) -> Values:
+        """The round's random numbers of each member, which depend on its seed and the round alone.
+
+        Normal ones for exploration, else uniform; `size` of every environment, or as many as an action has.
+        """
         block, slot = divmod(self.round, BLOCK)
         number, drawn = self._numbers.get(purpose, (-1, np.empty(0)))
         if number != block:
-            shape = (BLOCK, self.envs_per_member, len(self.low))
+            shape = (BLOCK, self.envs_per_member, size or len(self.low))
             generators = [np.random.default_rng(derive_seed(seed, purpose, block)) for seed in self.seeds]
-            if purpose == "warm-up":
-                drawn = np.stack([generator.random(shape, np.float32) for generator in generators], axis=1)
-            else:
+            if purpose == "exploration":
                 drawn = np.stack([generator.standard_normal(shape, np.float32) for generator in generators], axis=1)
+            else:
+                drawn = np.stack([generator.random(shape, np.float32) for generator in generators], axis=1)
             self._numbers[purpose] = block, drawn
         return np.asarray(drawn[slot])
 

@@ -105,9 +105,9 @@ class TensorCollector(Collector):
         self._returns[indices], self._lengths[indices] = 0, 0
         return episodes
 
-    def _take(self, purpose: str) -> Tensor:
+    def _take(self, purpose: str, size: int | None = None) -> Tensor:
         """The round's random numbers of each member: the same as `Collector` has, sent to the device in blocks."""
-        super()._take(purpose)
+        super()._take(purpose, size)
         block, drawn = self._numbers[purpose]
         if self._blocks.get(purpose, (-1,))[0] != block:
             self._blocks[purpose] = block, torch.from_numpy(drawn).to(self.device)

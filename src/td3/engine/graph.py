@@ -128,18 +128,19 @@ class StagingBuffer:
     A kernel fetches it: a graph that begins with a copy from the host takes longer to launch than to run.
     """
 
-    def __init__(self, buffer: ReplayBuffer, count: int, state_size: int) -> None:
+    def __init__(self, buffer: ReplayBuffer, count: int, stored: int, state_size: int) -> None:
+        """For so many states to act on and so many rows to store, of every member."""
         members, _, width = buffer.rows.shape
         device = buffer.rows.device
-        floats = members * count * (width + state_size)
-        words = members * count + 2
+        floats = members * (stored * width + count * state_size)
+        words = members * stored + 2
         host, self._sent = shared_zeros(words + -(-floats // 2), dtype=torch.int64, device=device)
         self._device = torch.zeros_like(self._sent)
 
         def views(buffer: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
             whole, real = buffer[:words], buffer[words:].view(torch.float32)[:floats]
-            rows = real[: members * count * width].view(members * count, width)
-            return whole[:2], whole[2:], rows, real[members * count * width :].view(members, count, state_size)
+            rows = real[: members * stored * width].view(members * stored, width)
+            return whole[:2], whole[2:], rows, real[members * stored * width :].view(members, count, state_size)
 
         self.host_counts, self.host_places, self.host_rows, self.host_states = (view.numpy() for view in views(host))
         self.counts, self.places, self.rows, self.states = views(self._device)
@@ -162,7 +163,9 @@ class GraphEngine(EngineBase):
         settings: Settings,
         envs_per_member: int,
         tolerance: float = TOLERANCE,
+        rows_per_round: int | None = None,
     ) -> None:
+        """`rows_per_round` are stored of every member at a time: as many as it has environments, unless given."""
         super().__init__(agent, buffer)
         self.settings, self._eager, self._steps = settings, False, steps_of(agent, settings)
         self.device = agent.actor.parameters.device
@@ -171,7 +174,7 @@ class GraphEngine(EngineBase):
         actor, members = agent.actor, len(seeds)
         state_size, action_size = actor.network.sizes[0], actor.network.sizes[-1]
         self._streams = CursorStreams(seeds, settings.batch_size, action_size, self.device, agent.backend)
-        self._staging = StagingBuffer(buffer, envs_per_member, state_size)
+        self._staging = StagingBuffer(buffer, envs_per_member, rows_per_round or envs_per_member, state_size)
         # A network object of its own: its buffers must not be those that an update is using.
         self._acting = Actor(actor.network.with_parameters(actor.parameters.detach()), actor.action_range)
         shape = (members, envs_per_member, action_size)
@@ -305,8 +308,10 @@ class GraphEngine(EngineBase):
         self.buffer.rows.flatten(0, 1).index_copy_(0, self._staging.places, self._staging.rows)
         torch.bitwise_or(self._staging.counts, 0, out=self.buffer.counts)
         if self.agent.normalizer is not None:  # as `NormalizedReplayBuffer.add_` does, in the same order
-            members, count, size = self._staging.states.shape
-            self.agent.normalizer.observe_(self._staging.rows.view(members, count, -1)[..., :size])
+            members, _, size = self._staging.states.shape
+            self.agent.normalizer.observe_(
+                self._staging.rows.view(members, -1, self._staging.rows.shape[1])[..., :size]
+            )
 
     def _do_act(self) -> None:
         with torch.no_grad():
@@ -332,7 +337,8 @@ class GraphEngine(EngineBase):
         agent = self.agent
         saved = {name: tensor.clone() for name, tensor in agent.tensors().items()}
         counts, first_row = self.buffer.counts.clone(), self.buffer.rows[:, :1].clone()
-        self._staging.host_places[:] = np.repeat(self._first_rows.ravel(), self._staging.host_states.shape[1])
+        first_rows = self._first_rows.ravel()
+        self._staging.host_places[:] = np.repeat(first_rows, len(self._staging.host_places) // len(first_rows))
         self._staging.host_counts[:] = 1
         self._staging.upload()
         self.buffer.counts.fill_(1)

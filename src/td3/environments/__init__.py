@@ -11,6 +11,7 @@ from td3.environments.workers import WorkerBackend, fastest_workers, in_batch, p
 
 if "Rail-v0" not in gym.registry:
     gym.register("Rail-v0", entry_point="td3.environments.rail:Rail", max_episode_steps=100)
+    gym.register("RailGoal-v0", entry_point="td3.environments.rail_goal:RailGoal", max_episode_steps=50)
 
 __all__ = [
     "InProcessVectorEnv",

@@ -20,6 +20,8 @@ from td3.pixels.layout import NumpyEncoder, convolutions_for, encoder_shapes, la
 from td3.policy import ACTIVATIONS, Array, Policy
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     import td3.algorithm  # only to write: an agent is read, and acts, without PyTorch
 
 FORMAT = "td3-agent"
@@ -47,6 +49,11 @@ class SavedAgent(NamedTuple):
 
 def network_tensors(agent: "td3.algorithm.Agent", member: int) -> dict[str, Array]:
     """One member's six networks by name, weights as PyTorch's own linear layers have them, `[outputs, inputs]`."""
+    return {name: view.cpu().contiguous().numpy() for name, view in network_views(agent, member).items()}
+
+
+def network_views(agent: "td3.algorithm.Agent", member: int) -> dict[str, "Tensor"]:
+    """The same as views: writing into them changes the agent."""
     import torch
 
     from td3.algorithm.networks import layer_views
@@ -60,19 +67,18 @@ def network_tensors(agent: "td3.algorithm.Agent", member: int) -> dict[str, Arra
     ):
         for twin in twins:
             stacked = network.parameters.detach()
-            parameters = (stacked if twin is None else stacked[twin])[member].cpu()
+            parameters = (stacked if twin is None else stacked[twin])[member]
             label = name if twin is None else f"{name}_{twin + 1}"
             for depth, (weight, bias) in enumerate(layer_views(parameters, network.sizes)):
-                named[f"{label}.{depth}.weight"] = weight.T.contiguous().numpy()
-                named[f"{label}.{depth}.bias"] = bias.numpy()
+                named[f"{label}.{depth}.weight"] = weight.T
+                named[f"{label}.{depth}.bias"] = bias
     if agent.normalizer is not None:
-        named["observation.mean"] = agent.normalizer.mean[member].cpu().numpy()
-        named["observation.scale"] = agent.normalizer.scale[member].cpu().numpy()
+        named |= {f"observation.{part}": getattr(agent.normalizer, part)[member] for part in ("mean", "scale", "count")}
     for name, encoder in (("encoder", agent.critics.encoder), ("encoder_target", agent.critics_target.encoder)):
         if encoder is not None:
-            parts = torch.split(encoder.parameters.detach()[member].cpu(), encoder.plan.sizes)
+            parts = torch.split(encoder.parameters.detach()[member], encoder.plan.sizes)
             for label, part, shape in zip(encoder_names(len(parts)), parts, encoder.plan.shapes, strict=True):
-                named[f"{name}.{label}"] = part.view(shape).numpy()
+                named[f"{name}.{label}"] = part.view(shape)
     return named
 
 
@@ -106,6 +112,7 @@ def save_agent(
         "version": ACTIVATION_VERSION if activation != "relu" else NORMALIZED_VERSION if agent.normalizer else VERSION,
         "sha256": hashlib.sha256(tensors).hexdigest(),
         "activation": activation,
+        "critic_layer_norm": agent.critics.network.layer_norm,
         **spaces._asdict(),
         **facts,
     }
@@ -147,6 +154,13 @@ def load_agent(folder: Path) -> SavedAgent:
     except (SafetensorError, KeyError, ValueError, TypeError, IndexError) as error:
         raise AgentFileError(f"{folder} does not hold a usable agent ({error}).") from None
     return SavedAgent(policy, facts)
+
+
+def load_tensors_of(folder: Path) -> tuple[dict[str, Any], dict[str, Array]]:
+    """Facts and all tensors of the agent in a folder; raises `AgentFileError` as `load_agent` does."""
+    load_agent(folder)
+    facts, raw = _read_pair(folder)
+    return facts, load_tensors(raw)
 
 
 def _read_pair(folder: Path) -> tuple[dict[str, Any], bytes]:

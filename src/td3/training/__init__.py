@@ -2,6 +2,7 @@
 
 from td3.training.api import resume, resume_run, train, train_run
 from td3.training.engines import Engine, backend_flags
+from td3.training.offline import train_offline
 from td3.training.setup import choose_device
 from td3.training.trainer import Trainer
 
@@ -13,5 +14,6 @@ __all__ = [
     "resume",
     "resume_run",
     "train",
+    "train_offline",
     "train_run",
 ]

@@ -21,6 +21,7 @@ from td3.environments.vector import VectorSource
 from td3.errors import ConfigError, RunError
 from td3.files import check_run_folder
 from td3.libraries import library_variables
+from td3.policy import Array
 from td3.run.checkpoints import Checkpoint
 from td3.run.directory import (
     Run,
@@ -33,6 +34,7 @@ from td3.run.directory import (
     write_facts,
 )
 from td3.signals import sigterm_as_interrupt
+from td3.training.beginning import begin, dataset_again, read_dataset, try_start
 from td3.training.engines import backend_flags
 from td3.training.resuming import changed_versions, config_to_resume, newest_usable, require_unfinished
 from td3.training.setup import arguments_of_env, choose_device, longest_buffer, probe_environment, require_room
@@ -91,7 +93,9 @@ def train_run(
     replacements = find_replacements(config.variant, config.replace_steps, functions)
     with environment_maker(arguments_of_env(config, factory)) as make:
         spaces = probe_environment(config, make)
+        config, rows = read_dataset(config, spaces)
         in_host_ram = require_room(config, spaces)
+        try_start(config, spaces, replacements)
         path = new_directory(config)
         config = replace(config, out=path)
         with locked(path), evaluation_maker(make, eval_env, spaces) as eval_make:
@@ -100,7 +104,7 @@ def train_run(
             write_facts(path / "config.json", config.to_json())
             if replacements:
                 write_facts(path / RECORD, {"replaced": record_of(replacements)})
-            _train(config, make, eval_make, spaces, in_host_ram, replacements, callbacks, None)
+            _train(config, make, eval_make, spaces, in_host_ram, replacements, callbacks, None, rows)
     return Run(path)
 
 
@@ -164,11 +168,12 @@ def resume_run(
             notices += changed_versions(checkpoint.facts.get("versions", {})) + changes_since(path, replacements)
         with environment_maker(arguments_of_env(config, factory)) as make:
             spaces = probe_environment(config, make, checkpoint.env_steps if checkpoint else 0)
+            rows = None if checkpoint else dataset_again(config, spaces)
             in_host_ram = require_room(config, spaces, checkpoint, resumed=True)
             with evaluation_maker(make, eval_env, spaces) as eval_make:
                 # Before the first checkpoint of an extension: a run that is killed until then still knows its length.
                 write_facts(path / "config.json", config.to_json())
-                _train(config, make, eval_make, spaces, in_host_ram, replacements, callbacks, checkpoint, notices)
+                _train(config, make, eval_make, spaces, in_host_ram, replacements, callbacks, checkpoint, rows, notices)
     return Run(path)
 
 
@@ -181,6 +186,7 @@ def _train(
     replacements: Sequence[Replacement],
     callbacks: Sequence[Callback] | None,
     checkpoint: Checkpoint | None,
+    rows: Array | None,
     notices: Sequence[str] = (),
 ) -> None:
     given = [WarningsCallback()] if callbacks is None else callbacks
@@ -190,6 +196,8 @@ def _train(
             device = choose_device(config.device)
             trainer = Trainer(config, spaces, make, device, buffer_size, in_host_ram, replacements, eval_make)
             with contextlib.closing(trainer):
+                if checkpoint is None:
+                    begin(trainer, rows)
                 trainer.run(CallbackList(standard_callbacks(trainer, given)), checkpoint, notices)
     except torch.OutOfMemoryError:
         raise ConfigError(

@@ -10,13 +10,16 @@ from td3.algorithm import Agent, NormalizedReplayBuffer, ReplayBuffer
 from td3.algorithm.replacing import Replacement
 from td3.collect import RayCollector
 from td3.collect.collector import Collector
+from td3.collect.hindsight_collector import HindsightCollector
 from td3.collect.tensor_collector import TensorCollector
 from td3.config import TrainConfig
 from td3.engine import make_engine
-from td3.environments import TaskSpaces
+from td3.environments import TaskSpaces, guarded
+from td3.environments.goals import GoalTask
 from td3.environments.guarded import Make
 from td3.environments.vector import VectorSource
 from td3.evaluate import EvaluationWorkers, Evaluator
+from td3.offline import DatasetCollector
 from td3.resources import available_threads
 from td3.training.engines import Engine
 from td3.training.setup import make_agent, make_buffer
@@ -31,7 +34,7 @@ class Parts(NamedTuple):
     engine: Engine
     evaluator: Evaluator | EvaluationWorkers | None
     """None: nothing is evaluated."""
-    collector: Collector | RayCollector
+    collector: Collector | RayCollector | DatasetCollector
     placement: str
     """Device and workers, in words."""
     opened: contextlib.ExitStack
@@ -61,7 +64,7 @@ def open_parts(
     placement = f"{buffer.rows.device}" + (", replay buffer in the host's RAM" if in_host_ram else "")
     threads = config.threads or available_threads()
     collecting = (spaces.action_low, spaces.action_high, config.td3.exploration_noise, config.td3.timeouts)
-    collector: Collector | RayCollector
+    collector: Collector | RayCollector | DatasetCollector
     evaluator: Evaluator | EvaluationWorkers | None
     with contextlib.ExitStack() as opened:
         engine = make_engine(agent, buffer, config, threads)
@@ -75,6 +78,9 @@ def open_parts(
             # Tensors on the learner's device stay there.
             vector.as_tensors = vector.device == buffer.rows.device
             collector = (TensorCollector if vector.as_tensors else Collector)(vector, seeds, *collecting)
+        elif config.dataset:
+            evaluator, collector = make_evaluator(make, config, threads, device), DatasetCollector()
+            opened.enter_context(contextlib.closing(evaluator))
         elif config.workers == "ray":
             evaluator = make_evaluator(make, config, threads, device)
             opened.enter_context(contextlib.closing(evaluator))
@@ -85,5 +91,9 @@ def open_parts(
             opened.enter_context(contextlib.closing(environments))
             if worker_backend.kind != "none":
                 placement += f", {worker_backend}"
-            collector = Collector(environments, seeds, *collecting)
+            if "hindsight" in config.variant:
+                task = GoalTask(opened.enter_context(guarded.opened(make)), config.env)
+                collector = HindsightCollector(environments, seeds, *collecting, task, config.td3.hindsight_goals)
+            else:
+                collector = Collector(environments, seeds, *collecting)
         return Parts(agent, buffer, engine, evaluator, collector, placement, opened.pop_all())

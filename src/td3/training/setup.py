@@ -15,6 +15,7 @@ from td3.algorithm.streams import derive_seed
 from td3.collect import require_cluster
 from td3.config import TD3Config, TrainConfig
 from td3.environments import TaskSpaces, check_environment
+from td3.environments.goals import GoalTask
 from td3.environments.guarded import Make, opened
 from td3.environments.spec import EnvFactory
 from td3.environments.vector import VectorSource, check_vector
@@ -42,6 +43,10 @@ def probe_environment(config: TrainConfig, make: Make | VectorSource, first_step
                 f"{config.env} is a vector environment, which steps its environments itself, but workers is "
                 f"{config.workers}: leave out --workers."
             )
+        if "hindsight" in config.variant:
+            raise ConfigError(
+                f"variant hindsight needs an environment with goals, and {config.env} is a vector environment."
+            )
         seed = derive_seed(config.seed, "vector environment", first_step) % 2**31
         spaces = check_vector(make.training(config.seeds * config.envs, seed))
     else:
@@ -49,6 +54,12 @@ def probe_environment(config: TrainConfig, make: Make | VectorSource, first_step
             require_cluster(config.ray_address)
         with opened(make) as probe:
             spaces = check_environment(probe, config.env)
+            if "hindsight" in config.variant:
+                GoalTask(probe, config.env)  # raises where it has no goals
+    if "hindsight" in config.variant and config.workers == "ray":
+        raise ConfigError(
+            "variant hindsight needs whole episodes, and collectors of Ray send steps: use other --workers."
+        )
     if spaces.frames and config.workers == "ray":
         raise ConfigError(f"{config.env} gives images, and collectors of Ray send numbers: use other --workers.")
     if spaces.frames and config.normalize_observations:
@@ -152,4 +163,6 @@ def network_bytes(spaces: TaskSpaces, settings: TD3Config) -> int:
 
 def longest_buffer(config: TrainConfig) -> int:
     """No more rows than this can ever be stored."""
-    return -(-config.steps // config.envs) * config.envs
+    if config.dataset:
+        return config.td3.buffer_size  # as many as the dataset has
+    return -(-config.steps // config.envs) * config.rows_per_round

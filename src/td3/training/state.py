@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from td3.callbacks.base import RunCallback
+from td3.collect import RayCollector
 from td3.errors import RunError
 from td3.policy import Array
 from td3.run.checkpoints import Checkpoint, fill_buffer, load_agent_
@@ -69,7 +70,8 @@ def _require_fit(trainer: "Trainer", checkpoint: Checkpoint) -> None:
         fits = array.shape == tensors[name].shape or name in OF_ANY_LENGTH
         if tensors[name].dtype != array.dtype or not (fits or remote):
             raise ValueError(f"{name} has the shape {tensors[name].shape} instead of {array.shape}")
-    counts = {name: tensors[name] for name in ("updates", *COLLECTED) if not (remote and name in COLLECTED)}
+    collects = not remote and not trainer.config.dataset
+    counts = {name: tensors[name] for name in ("updates", *(COLLECTED if collects else ()))}
     longest = np.max(counts.get("collector.lengths", 0), initial=0)
     if longest > checkpoint.env_steps or any(np.any(count < 0) for count in counts.values()):
         raise ValueError("it has counted less than nothing, or a longer episode than the run")
@@ -81,8 +83,8 @@ def _restore_learner(trainer: "Trainer", checkpoint: Checkpoint) -> None:
         if why := facts.get("frozen", {}).get(str(seed)):
             trainer.frozen[member] = {"env_steps": int(why["env_steps"]), "reason": str(why["reason"])}
             trainer.engine.freeze(member, trainer.frozen[member]["reason"])
-            if not trainer.remote:
-                trainer.collector.deactivate(member)
+            if not isinstance(trainer.collecting, RayCollector):
+                trainer.collecting.deactivate(member)
     trainer.env_steps = checkpoint.env_steps
     trainer.seconds_before = facts["seconds"]
     fill_buffer(trainer.buffer, checkpoint, facts["added"])
@@ -95,10 +97,10 @@ def _restore_learner(trainer: "Trainer", checkpoint: Checkpoint) -> None:
 
 
 def _restore_collector(trainer: "Trainer", checkpoint: Checkpoint) -> None:
-    state = checkpoint.named("collector.")
-    if trainer.remote:
-        trainer.warn(trainer.remote.restore(state, trainer.env_steps))
-    elif (strayed := trainer.collector.restore(state)) and not trainer.collector.replays:
+    state, collecting = checkpoint.named("collector."), trainer.collecting
+    if isinstance(collecting, RayCollector):
+        trainer.warn(collecting.restore(state, trainer.env_steps))
+    elif (strayed := collecting.restore(state)) and not trainer.collector.replays:
         trainer.warn(
             f"{trainer.config.env} is a vector environment, whose state is not in checkpoints: {len(strayed)} "
             "unfinished episodes were lost, and the run goes on with new ones, not exactly as it would have."

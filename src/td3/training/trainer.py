@@ -9,13 +9,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from td3.algorithm.replacing import Replacement
 from td3.callbacks.base import CallbackList
 from td3.collect import RayCollector
-from td3.collect.collector import Episode
+from td3.collect.collector import Collector, Episode
 from td3.config import TrainConfig
 from td3.diagnostics import TimeBudget
 from td3.engine import acting_policy
@@ -23,6 +24,7 @@ from td3.environments import TaskSpaces
 from td3.environments.guarded import Make
 from td3.environments.vector import VectorSource
 from td3.errors import EnvironmentFault
+from td3.offline import DatasetCollector
 from td3.policy import Array
 from td3.run.checkpoints import Checkpoint
 from td3.run.directory import versions
@@ -54,8 +56,10 @@ class Trainer:
         self.remote: RayCollector | None = None
         if isinstance(self.collecting, RayCollector):
             self.remote = self.collecting
-        else:
+        elif isinstance(self.collecting, Collector):
             self.collector = self.collecting
+        self.beginning: list[str] = []
+        """Where a new run's weights and transitions come from, a sentence each."""
         self.env_steps = self._steps_before = self.first_step = 0
         self.resumed, self.status, self.reason, self.stop_reason = False, "running", "", ""
         self.seconds_before, self._begun = 0.0, time.monotonic()
@@ -119,9 +123,10 @@ class Trainer:
         rows, episodes = found
         lap("env")
         self._freeze_failed()
-        self.engine.store(rows)
+        if rows.shape[1]:  # with hindsight, the first come late; offline there are none
+            self.engine.store(rows)
         lap("store")
-        self.env_steps += rows.shape[1]
+        self.env_steps += self.collecting.envs_per_member
         self.engine.update(updates_due_for_episodes(self.config.td3, episodes, self.agent.members))
         self._freeze_failed()
         lap("update")
@@ -134,9 +139,15 @@ class Trainer:
         lap("other")
 
     def _collect_here(self) -> tuple[Array | Tensor, list[Episode]]:
-        """Act, update, step: rows of every environment once, and the episodes that ended."""
+        """Act, update, step: rows of every environment once, and the episodes that ended; offline, only update."""
         before, lap = self.env_steps, self.time.lap
-        warm_up = before < self.config.td3.learning_starts
+        if isinstance(self.collecting, DatasetCollector):
+            self.engine.update(self._updates_due(before + 1))
+            self.engine.prepare()
+            lap("update")
+            return np.empty((self.agent.members, 0, 0), np.float32), []
+        # An agent that was trained before knows better than random actions.
+        warm_up = before < self.config.td3.learning_starts and self.config.init_from is None
         if not warm_up:
             self.engine.act_async(self.collector.member_states)
         lap("act")
@@ -177,7 +188,7 @@ class Trainer:
 
     def _freeze_failed(self) -> None:
         """Leave seeds where they are whose numbers broke down or whose environments failed for good: others go on."""
-        failed = {} if self.remote else self.collector.failed
+        failed = {} if isinstance(self.collecting, RayCollector) else self.collecting.failed
         if len(self.engine.frozen) == len(self.frozen) == len(self.frozen.keys() | failed.keys()):
             return
         for member, reason in failed.items():
@@ -187,8 +198,8 @@ class Trainer:
         for member in sorted(self.engine.frozen.keys() - self.frozen.keys()):
             reason = failed.get(member) or diagnosis(self, self.engine.frozen[member], [member])
             self.frozen[member] = {"env_steps": self.env_steps, "reason": reason}
-            if not self.remote:
-                self.collector.deactivate(member)
+            if not isinstance(self.collecting, RayCollector):
+                self.collecting.deactivate(member)
             self.callbacks.on_seed_frozen(self, member, reason)
             seed = self.config.member_seeds[member]
             self.warn(f"seed {seed} is frozen, and the other seeds go on: {reason}")

@@ -16,6 +16,7 @@ from td3.algorithm.replacing import Replacement, replacements_of
 from td3.errors import ConfigError, RunError
 from td3.files import read_regular_file
 from td3.variants.ablations import first_critic
+from td3.variants.behavior_cloning import improve_actor_near_data_
 from td3.variants.n_step import n_step_batch
 
 FUNCTIONS: dict[str, tuple[Callable[..., Any], ...]] = {
@@ -25,6 +26,8 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], ...]] = {
     "ddpg": (first_critic,),
     "layer-norm": (),
     "n-step": (n_step_batch,),
+    "behavior-cloning": (improve_actor_near_data_,),
+    "hindsight": (),  # what is stored changes: td3.collect.hindsight_collector
 }
 """The functions of each variant. Where several replace the same step, a later one wraps those before it."""
 RECORD = "steps.json"

@@ -1,0 +1,71 @@
+"""What a new run begins with besides new networks and an empty buffer: a dataset's rows, or a saved agent's weights."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from td3.algorithm.replacing import Replacement
+from td3.config import TrainConfig
+from td3.environments import TaskSpaces
+from td3.offline import load_dataset
+from td3.offline.transitions import DatasetError
+from td3.policy import Array
+from td3.run.starting import start_from_
+from td3.training.setup import make_agent
+
+if TYPE_CHECKING:
+    from td3.training.trainer import Trainer
+
+CHUNK = 1 << 16
+"""Rows that are put into the buffer, and into what normalizes observations, at a time."""
+
+
+def read_dataset(config: TrainConfig, spaces: TaskSpaces) -> tuple[TrainConfig, Array | None]:
+    """The rows of an offline run's dataset, and its settings with a buffer of their number; None of another run."""
+    if config.dataset is None:
+        return config, None
+    rows = load_dataset(config.dataset).rows(spaces)
+    if len(rows) < config.td3.batch_size:
+        raise DatasetError(
+            f"{config.dataset} has {len(rows):,} transitions, fewer than a batch of {config.td3.batch_size:,}: lower "
+            "--td3.batch-size or give a larger dataset."
+        )
+    return replace(config, td3=replace(config.td3, buffer_size=len(rows))), rows
+
+
+def dataset_again(config: TrainConfig, spaces: TaskSpaces) -> Array | None:
+    """The same rows for a run that begins again because it has no checkpoint."""
+    same, rows = read_dataset(config, spaces)
+    if same != config:
+        raise DatasetError(
+            f"{config.dataset} has {same.td3.buffer_size:,} transitions, and {config.td3.buffer_size:,} when the run "
+            "began: bring it back, or train a new run on it."
+        )
+    return rows
+
+
+def try_start(config: TrainConfig, spaces: TaskSpaces, replacements: Sequence[Replacement]) -> None:
+    """Refuse a saved agent that this run cannot start from, before anything is written."""
+    if config.init_from is not None:
+        alone = replace(config, seeds=1)
+        for seed in config.member_seeds:
+            agent = make_agent(alone, spaces, torch.device("cpu"), replacements)
+            start_from_(agent, Path(config.init_from), [seed], spaces)
+
+
+def begin(trainer: "Trainer", rows: Array | None) -> None:
+    """Fill the buffer of an offline run, and load the weights that a run starts from."""
+    config, buffer, agent = trainer.config, trainer.buffer, trainer.agent
+    if rows is not None:
+        for first in range(0, len(rows), CHUNK):
+            chunk = torch.from_numpy(rows[first : first + CHUNK]).to(buffer.rows.device)
+            buffer.add_(chunk.expand(agent.members, -1, -1))
+        trainer.beginning.append(
+            f"Offline: every step is an update on the {len(rows):,} transitions of {config.dataset}; "
+            f"{config.env} is only evaluated in."
+        )
+    if config.init_from is not None:
+        trainer.beginning.append(start_from_(agent, Path(config.init_from), config.member_seeds, trainer.spaces))

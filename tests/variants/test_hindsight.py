@@ -1,0 +1,160 @@
+"""Hindsight: goals achieved later in the same episode, stored beside every transition."""
+
+from functools import partial
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.spaces import flatten
+
+from td3.collect.collector import Collector
+from td3.collect.hindsight_collector import HindsightCollector
+from td3.environments import InProcessVectorEnv, make_environment
+from td3.environments.goals import GoalTask, parts_of
+from td3.errors import EnvironmentFault
+from variants.goal_worlds import LONGEST, NamedGoals, OneByOne, OtherRewards, Walk, WalkToTheEnd
+
+GOALS, STATE = 4, 7
+
+
+def limited(kind, **arguments):
+    return make_environment(kind, {"max_episode_steps": LONGEST, **arguments})
+
+
+def collector(kind=Walk, seeds=(0,), envs=1, goals=GOALS):
+    make = partial(limited, kind)
+    environments = InProcessVectorEnv([make() for _ in range(len(seeds) * envs)], make)
+    return HindsightCollector(environments, seeds, [-1.0], [1.0], 0.1, "bootstrap", GoalTask(make(), "Walk"), goals)
+
+
+def rounds(collecting, count):
+    return [collecting.step(collecting.act(None))[0] for _ in range(count)]
+
+
+def taken_apart(rows):
+    """Columns of rows `[..., row]`; a state is observation 3, achieved 2, desired 2, in the order of `Walk`'s space."""
+    order = list(parts_of(limited(Walk)))
+    assert {*order} == {"observation", "achieved_goal", "desired_goal"}
+    parts = parts_of(limited(Walk))
+    state, next_state = rows[..., :STATE], rows[..., STATE + 1 : 2 * STATE + 1]
+    return {
+        **{name: state[..., part] for name, part in parts.items()},
+        **{f"next_{name}": next_state[..., part] for name, part in parts.items()},
+        "reward": rows[..., -2],
+        "terminated": rows[..., -1],
+    }
+
+
+def test_parts_lie_where_gymnasium_flattens_them():
+    environment = limited(Walk)
+    environment.reset(seed=5)
+    shown = environment.unwrapped.shown()
+    flat = flatten(environment.unwrapped.observation_space, shown)
+    for name, part in parts_of(environment).items():
+        assert flat[part].tolist() == np.asarray(shown[name]).tolist()
+    assert parts_of(make_environment("Rail-v0")) == {}
+
+
+def test_rows_come_out_when_their_episode_is_over_for_certain_and_then_as_many_in_every_round():
+    counts = [rows.shape[1] for rows in rounds(collector(envs=3, seeds=(0, 1)), 20)]
+    assert counts == [0] * (LONGEST - 1) + [3 * (1 + GOALS)] * (20 - LONGEST + 1)
+
+
+def test_every_transition_is_stored_once_as_it_was():
+    stored = np.concatenate([rows[0, :1] for rows in rounds(collector(), 60) if rows.shape[1]])
+    make = partial(limited, Walk)
+    plain = Collector(InProcessVectorEnv([make()], make), (0,), [-1.0], [1.0], 0.1)
+    seen = np.concatenate([rows[0] for rows in rounds(plain, 60)])
+    assert (stored == seen[: 60 - LONGEST + 1]).all()
+
+
+def relabelled(kind=Walk, **arguments):
+    """Real rows `[count, 1]` and their copies `[count, goals]`, of all environments, taken apart."""
+    rows = np.concatenate([r for r in rounds(collector(kind, **arguments), 200) if r.shape[1]], axis=1)
+    apart = taken_apart(rows.reshape(-1, 1 + GOALS, rows.shape[2]))
+    return {n: c[:, :1] for n, c in apart.items()}, {n: c[:, 1:] for n, c in apart.items()}
+
+
+def test_goals_are_achieved_in_the_same_episode_and_not_before():
+    real, copies = relabelled(seeds=(0, 1), envs=2)
+    goals = copies["desired_goal"]
+    assert (goals[..., 0] == real["next_achieved_goal"][..., 0]).all()  # of the same episode
+    assert (goals[..., 1] >= real["next_achieved_goal"][..., 1]).all()  # now or later
+    lengths = np.array(Walk().lengths)[real["observation"][..., 1].astype(int) % len(Walk().lengths)]
+    assert (goals[..., 1] <= lengths).all()
+    later = goals[..., 1] - real["next_achieved_goal"][..., 1]
+    assert {0.0, 1.0, 2.0, 3.0, 4.0, 5.0} == {*np.unique(later)}  # every later one is chosen sometimes
+    left = np.broadcast_to(lengths - real["next_achieved_goal"][..., 1], later.shape)
+    for most in range(1, LONGEST):
+        counts = np.unique(later[left == most], return_counts=True)[1]
+        assert counts.max() < 1.5 * counts.min()  # uniformly
+
+
+def test_a_copy_differs_in_its_goal_and_what_follows_from_it_alone():
+    real, copies = relabelled()
+    for name in ("observation", "achieved_goal", "next_observation", "next_achieved_goal", "terminated"):
+        assert (copies[name] == real[name]).all(), name
+    assert (copies["desired_goal"] == copies["next_desired_goal"]).all()
+    achieved = (copies["next_achieved_goal"] == copies["desired_goal"]).all(-1)
+    assert (copies["reward"] == np.where(achieved, 0, -1)).all()
+    assert (real["reward"] == -1).all()
+    assert 0.3 < achieved.mean() < 0.8
+
+
+def test_terminations_are_the_environments_where_it_says_so():
+    real, copies = relabelled(WalkToTheEnd)
+    assert (real["terminated"] == 0).all()
+    assert (copies["terminated"] == (copies["reward"] == 0)).all()
+
+
+def test_a_seed_gets_the_same_alone_and_among_others():
+    alone = rounds(collector(seeds=(4,), envs=2), 40)
+    among = rounds(collector(seeds=(3, 4, 9), envs=2), 40)
+    for one, all_three in zip(alone, among, strict=True):
+        assert (one[0] == all_three[1]).all()
+
+
+def test_a_restored_collector_goes_on_bit_for_bit():
+    whole = collector(seeds=(0, 1), envs=2)
+    rounds(whole, 23)
+    state = {name: array.copy() for name, array in whole.state().items()}
+    expected = rounds(whole, 30)
+    again = collector(seeds=(0, 1), envs=2)
+    assert again.restore(state) == []
+    for one, other in zip(rounds(again, 30), expected, strict=True):
+        assert one.tobytes() == other.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (partial(make_environment, "Rail-v0"), "has no goals, and variant hindsight needs Dict observations"),
+        (partial(make_environment, Walk), "has no time limit"),
+        (partial(limited, OneByOne), r"gave the shape \(\) for two goals"),
+        (partial(limited, OtherRewards), "gave the reward -2.0, and compute_reward.. gives -1.0"),
+        (partial(limited, NamedGoals), r"needs two arrays \(Box\) of one shape"),
+        (partial(make_environment, Walk, {"max_episode_steps": 6}, action_repeat=2), "cannot be used with --action-re"),
+    ],
+)
+def test_an_environment_without_usable_goals_gets_one_sentence(make, said):
+    environment = make()
+    with pytest.raises(EnvironmentFault, match=said) as refused:
+        GoalTask(environment, "It")
+    assert "\n" not in str(refused.value)
+
+
+def test_the_goal_rail_can_be_solved_and_says_so():
+    environment = make_environment("RailGoal-v0")
+    task = GoalTask(environment, "RailGoal-v0")
+    assert task.max_episode_steps == 50
+    observation, _ = environment.reset(seed=1)
+    for _ in range(50):
+        parts = {name: observation[part] for name, part in parts_of(environment).items()}
+        position, velocity = parts["observation"]
+        force = np.clip(4 * (parts["desired_goal"] - position) - 1.5 * velocity, -1, 1)
+        observation, reward, terminated, truncated, info = environment.step(force.astype(np.float32))
+        assert not terminated
+    assert truncated
+    assert reward == 0
+    assert info["is_success"]
+    assert isinstance(environment.unwrapped.observation_space, gym.spaces.Dict)
