@@ -127,7 +127,7 @@ class StatusCallback(RunCallback):
         known |= {"reason": trainer.reason} if trainer.reason else {}
         known |= {"frozen": trainer.frozen_seeds()} if trainer.frozen else {}
         times = {"seconds": trainer.seconds, "saving_seconds": round(self._checkpoints.saving_seconds, 3)}
-        if not trainer.remote and not trainer.collector.replays:
+        if not trainer.replays:
             known |= {"resume": RESTARTS}
         collectors = trainer.remote.figures() if trainer.remote else {}
         write_json(trainer.path / "status.json", {**known, **times, **collectors})

@@ -35,7 +35,7 @@ class NotesCallback(Callback):
         if config.normalize_observations:
             of = "the dataset's" if config.dataset else "their running"
             trainer.info(f"Observations are normalized by {of} mean and standard deviation.")
-        if not trainer.remote and not trainer.collector.replays:
+        if not trainer.replays:
             trainer.info(RESTARTS)
         if trainer.evaluator is None:
             trainer.info("Nothing is evaluated, and there is no best agent: give eval_env=... to evaluate in it.")

@@ -100,7 +100,7 @@ def _restore_collector(trainer: "Trainer", checkpoint: Checkpoint) -> None:
     state, collecting = checkpoint.named("collector."), trainer.collecting
     if isinstance(collecting, RayCollector):
         trainer.warn(collecting.restore(state, trainer.env_steps))
-    elif (strayed := collecting.restore(state)) and not trainer.collector.replays:
+    elif (strayed := collecting.restore(state)) and not trainer.replays:
         trainer.warn(
             f"{trainer.config.env} is a vector environment, whose state is not in checkpoints: {len(strayed)} "
             "unfinished episodes were lost, and the run goes on with new ones, not exactly as it would have."

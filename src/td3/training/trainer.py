@@ -66,6 +66,11 @@ class Trainer:
         self.frozen: dict[int, dict[str, Any]] = {}
         """Members that stopped before the others, each with its `env_steps` and the `reason`."""
 
+    @property
+    def replays(self) -> bool:
+        """Whether unfinished episodes go on exactly after a resume; not in a vector environment of the user's."""
+        return not isinstance(self.collecting, Collector) or self.collecting.replays
+
     def stop(self, reason: str) -> None:
         """End training after this round: pending evaluations are finished, and the run is saved and resumable."""
         self.stop_reason = reason
