@@ -39,6 +39,7 @@ NOT_RUN = {
     r"pip install .*": "installs packages",
     r"ray (start|stop|get-auth-token).*|export RAY_AUTH_MODE=token": "tests/cluster starts one of its own",
     r"td3 .* --ray-address 10\.0\.0\.1:6379.*": "needs ten machines; tests/cluster has two of its own",
+    r"minari download .*|td3 offline D4RL/.*": "downloads; tests/offline reads a dataset that it makes",
     r"td3 push .*": "uploads; tests/export runs it against a stand-in for the hub",
 }
 """What cannot run here (a whole command, as a pattern), and why. All else is run."""
@@ -47,6 +48,14 @@ if importlib.util.find_spec("envpool") is None:
 SMALL_NETWORKS = {"--td3.hidden-sizes": "8 8", "--td3.batch-size": "8"}
 SIZES = {
     "td3 train": {
+        "--steps": "60",
+        "--eval-episodes": "1",
+        "--eval-every": "0",
+        "--device": "cpu",
+        "--threads": "1",
+        **SMALL_NETWORKS,
+    },
+    "td3 offline": {
         "--steps": "60",
         "--eval-episodes": "1",
         "--eval-every": "0",
@@ -67,6 +76,7 @@ WARM_UP = "6"
 """Random steps of the 60: the default's share. Only where the page, or a file for --config, has a number of its own."""
 FEWER = {
     "td3 train": {"--seeds": "2", "--td3.learning-starts": WARM_UP},
+    "td3 offline": {"--seeds": "2"},
     "td3 tune": {"--seeds": "2"},
     "td3 sweep": {"--seeds": "2"},
     "td3 ladder all": {"--seeds": "2"},
@@ -74,11 +84,13 @@ FEWER = {
 """Options that are made smaller where a command has them; `ladder all` has ten seeds by default."""
 OWN_PROCESS = ("td3 watch",)
 """MuJoCo must be told how to draw before it is imported."""
+PYTHON_SMALL = r'\1, hidden_sizes=(8, 8), batch_size=8, eval_episodes=1, device="cpu"'
 PYTHON_SIZES = {
     r"\bsteps=[\d_]+": "steps=60",
     r"\blearning_starts=[\d_]+": f"learning_starts={WARM_UP}",
     r"\bseeds=[\d_]+": "seeds=2",
-    r"(td3\.train\((?:\"[\w-]+\"|\w+))": r'\1, hidden_sizes=(8, 8), batch_size=8, eval_episodes=1, device="cpu"',
+    r"(td3\.train\((?:\"[\w-]+\"|\w+))": PYTHON_SMALL,
+    r"(td3\.train_offline\(\"[^\"]+\"(?:, \"[\w-]+\")?)": PYTHON_SMALL,
     r"\btotal_timesteps=[\d_]+": "total_timesteps=120",
     r"\blearn\([\d_]+": "learn(40",
     r"\bn_eval_episodes=[\d_]+": "n_eval_episodes=1",
@@ -94,9 +106,9 @@ QUOTED = "@step("
 """How a Python block begins that quotes the algorithm: not a program, but every line of it must be in the source."""
 ANSWERS = {"td3 doctor": (0, 1)}
 """Commands that may exit with another code than 0: a doctor finds something in so small a run."""
-TRAINING = ("td3 train", "td3 resume", "td3 sweep")
+TRAINING = ("td3 train", "td3 offline", "td3 resume", "td3 sweep")
 """Commands after which there must be an agent that was updated; a study may have its trials already."""
-LONG = ("docs/cluster.md", "docs/images.md", "docs/ladder.md", "docs/performance.md", "docs/tune.md")
+LONG = ("docs/cluster.md", "docs/goals.md", "docs/images.md", "docs/ladder.md", "docs/performance.md", "docs/tune.md")
 """Files whose commands take long; the README has one of each kind."""
 
 

@@ -6,12 +6,15 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.spaces import flatten
+from scripted import SMALL
 
+import td3
 from td3.collect.collector import Collector
 from td3.collect.hindsight_collector import HindsightCollector
 from td3.environments import InProcessVectorEnv, make_environment
 from td3.environments.goals import GoalTask, parts_of
-from td3.errors import EnvironmentFault
+from td3.errors import EnvironmentFault, UserError
+from td3.run.checkpoints import Checkpoints
 from variants.goal_worlds import LONGEST, NamedGoals, OneByOne, OtherRewards, Walk, WalkToTheEnd
 
 GOALS, STATE = 4, 7
@@ -158,3 +161,44 @@ def test_the_goal_rail_can_be_solved_and_says_so():
     assert reward == 0
     assert info["is_success"]
     assert isinstance(environment.unwrapped.observation_space, gym.spaces.Dict)
+
+
+@pytest.mark.parametrize(
+    ("env", "changed", "said"),
+    [
+        ("Rail-v0", {}, "has no goals"),
+        ("RailGoal-v0", {"steps": 300, "envs": 6}, "stores transitions after 50 rounds .* and the run has 50"),
+        ("RailGoal-v0", {"variant": ("n-step", "hindsight")}, "n-step and hindsight cannot be used together"),
+        ("RailGoal-v0", {"hindsight_goals": 0}, "hindsight_goals must be a whole number from 1 to 100"),
+    ],
+)
+def test_a_run_that_cannot_use_hindsight_is_refused_before_anything_is_written(tmp_path, env, changed, said):
+    fields = {**SMALL, "variant": "hindsight", "steps": 300, **changed}
+    with pytest.raises(UserError, match=said):
+        td3.train(env, out=tmp_path / "run", **fields)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("engine", ["recorded", "eager"])
+def test_a_run_counts_env_steps_and_updates_as_any_other(tmp_path, engine):
+    fields = {**SMALL, "variant": "hindsight", "steps": 60, "seeds": 2, "envs": 2, "learning_starts": 20}
+    kwargs = {"max_episode_steps": 10}
+    run = td3.train("RailGoal-v0", out=tmp_path / "run", env_kwargs=kwargs, engine=engine, **fields)
+    checkpoint, _ = Checkpoints(run.path).newest()
+    assert checkpoint.env_steps == 60
+    assert checkpoint.tensors["updates"].tolist() == [40, 40]
+    assert checkpoint.facts["added"] == (30 - 9) * 2 * 5
+    header, *rows = (run.folder(0) / "evaluations.csv").read_text().splitlines()
+    assert header.endswith("success_rate")
+    assert rows[-1].rpartition(",")[2] in ("0.0", "1.0")
+
+
+def test_workers_do_not_change_what_is_learned(tmp_path):
+    fields = {**SMALL, "variant": "hindsight", "steps": 60, "envs": 2, "device": "cpu"}
+    runs = [
+        td3.train("RailGoal-v0", out=tmp_path / way, env_kwargs={"max_episode_steps": 7}, workers=way, **fields)
+        for way in ("none", "processes")
+    ]
+    first, *others = (Checkpoints(run.path).newest()[0].tensors for run in runs)
+    for other in others:
+        assert all(np.array_equal(first[name], other[name]) for name in first)

@@ -183,14 +183,18 @@ def _trained(
     first, last = (
         Evaluation(returns, returns) for returns in (np.stack([e[at] for e in evaluations]) for at in (0, -1))
     )
+    if display.last is not None and display.last.successes is not None:
+        last = last._replace(successes=display.last.successes)
     active = np.isin(run.seeds, run.active_seeds)
     last.returns[~active] = np.nan
+    rates = last.success_rate.tolist()
     figures: dict[str, Any] = {
         "run": str(display.path),
         "env_steps": display.env_steps,
         "interrupted": interrupted,
         "before": first.returns.mean(1).tolist(),
         "after": [mean if counts else None for mean, counts in zip(last.returns.mean(1).tolist(), active, strict=True)],
+        **({} if np.isnan(rates).all() else {"success_rate": [None if np.isnan(rate) else rate for rate in rates]}),
         **({"frozen": run.frozen} if run.frozen else {}),
     }
     say = display.say

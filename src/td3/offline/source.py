@@ -43,10 +43,10 @@ def load_dataset(source: str | Path) -> Dataset:
     """The dataset of this name; raises `DatasetError` where there is none or it cannot be read."""
     path, name = Path(source), str(source)
     try:
-        exists, is_folder = path.exists(), path.is_dir()
+        # Resolved: runs/ENV/latest may be another run tomorrow.
+        exists, is_folder, absolute = path.exists(), path.is_dir(), str(path.resolve())
     except (OSError, ValueError) as error:
         raise DatasetError(f"{name} cannot be read ({error}).") from None
-    absolute = str(path.absolute())
     if is_folder and (path / "data" / "metadata.json").is_file():
         return Dataset(absolute, *load_minari(path))
     if is_folder:

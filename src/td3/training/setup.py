@@ -55,11 +55,7 @@ def probe_environment(config: TrainConfig, make: Make | VectorSource, first_step
         with opened(make) as probe:
             spaces = check_environment(probe, config.env)
             if "hindsight" in config.variant:
-                GoalTask(probe, config.env)  # raises where it has no goals
-    if "hindsight" in config.variant and config.workers == "ray":
-        raise ConfigError(
-            "variant hindsight needs whole episodes, and collectors of Ray send steps: use other --workers."
-        )
+                _check_hindsight(config, GoalTask(probe, config.env).max_episode_steps)
     if spaces.frames and config.workers == "ray":
         raise ConfigError(f"{config.env} gives images, and collectors of Ray send numbers: use other --workers.")
     if spaces.frames and config.normalize_observations:
@@ -68,6 +64,19 @@ def probe_environment(config: TrainConfig, make: Make | VectorSource, first_step
             "brings images to a common scale by itself."
         )
     return spaces
+
+
+def _check_hindsight(config: TrainConfig, max_episode_steps: int) -> None:
+    """Refuse what whole episodes cannot be had from."""
+    if config.workers == "ray":
+        raise ConfigError(
+            "variant hindsight needs whole episodes, which collectors of Ray do not send: use other --workers."
+        )
+    if (rounds := -(-config.steps // config.envs)) <= max_episode_steps:
+        raise ConfigError(
+            f"no update would happen: variant hindsight stores transitions after {max_episode_steps:,} rounds of the "
+            f"environments, and the run has {rounds:,}. Raise --steps or lower --envs."
+        )
 
 
 def require_room(
