@@ -8,17 +8,16 @@ import numpy as np
 import pytest
 
 from td3.cli import main
-from td3.config import resolve
 from td3.errors import ConfigError, RunError
-from td3.reproduce.command import against, config_of, listing, reproduce, verdict_line
-from td3.reproduce.figures import Curve, figures, read_curve
+from td3.reproduce.command import against, listing, reproduce, verdict_line
+from td3.reproduce.figures import Curve, figures, overestimation, read_curve, read_values
 from td3.reproduce.page import BEGIN, END, README_BEGIN, README_END, readme_table, tables, until
 from td3.reproduce.rows import ROWS, TABLES, Row, selected
 from td3.reproduce.store import store
 from td3.training import train_run
 
 ROOT = Path(__file__).parents[2]
-SMALL = {"hidden_sizes": (8, 8), "batch_size": 8, "learning_starts": 20, "eval_every": 20, "eval_episodes": 2}
+SMALL = {"hidden_sizes": (8, 8), "batch_size": 8, "learning_starts": 20}
 
 
 def test_the_figures_of_a_curve_are_those_worked_out_by_hand():
@@ -71,7 +70,7 @@ def test_names_are_unique_and_a_table_stands_for_its_rows():
 
 def test_every_row_is_a_valid_configuration():
     for row in ROWS:
-        assert config_of(row).env == row.env
+        assert row.config().env == row.env
 
 
 def test_the_listing_names_every_row(tmp_path):
@@ -82,27 +81,23 @@ def test_the_listing_names_every_row(tmp_path):
 
 @pytest.fixture
 def row(monkeypatch):
-    made = Row("pendulum", "table1", "Pendulum-v1", 60, 2, settings={k: v for k, v in SMALL.items() if "eval" not in k})
+    made = Row("pendulum", "table1", "Pendulum-v1", 60, 2, settings=SMALL, eval_every=20)
     monkeypatch.setattr("td3.reproduce.rows.ROWS", (made,))
     return made
 
 
-def trained_config(row):
-    return resolve(row.env, steps=row.steps, seeds=row.seeds, device="cpu", **SMALL)
-
-
 def trained(config, out):
-    return train_run(replace(trained_config(config), out=out))
+    return train_run(replace(config, device="cpu", out=out))
 
 
 def test_a_stored_run_is_reproduced_and_compared(row, tmp_path):
-    run = trained(config_of(row), tmp_path / "run")
+    run = trained(row.config(), tmp_path / "run")
     store(run, row, tmp_path / "results", "two cores")
     stored = read_curve(tmp_path / "results" / "pendulum")
     assert stored is not None
     assert np.allclose(stored.returns, run.learning_curve()[1], atol=1e-3)
     said = []
-    (found,) = reproduce(["pendulum"], tmp_path / "results", tmp_path / "again", None, trained, said.append)
+    (found,) = reproduce(["pendulum"], tmp_path / "results", tmp_path / "again", None, None, trained, said.append)
     assert abs(found["difference"]) < 1e-3  # the same seeds on the same machine
     assert found["verdict"] == "too_few_seeds"
     assert said[0] == f"pendulum: {row.command}"
@@ -111,9 +106,8 @@ def test_a_stored_run_is_reproduced_and_compared(row, tmp_path):
 
 
 def test_the_command_line_lists_reruns_and_compares(row, tmp_path, monkeypatch, capsys):
-    store(trained(config_of(row), tmp_path / "run"), row, tmp_path / "results", "two cores")
+    store(trained(row.config(), tmp_path / "run"), row, tmp_path / "results", "two cores")
     monkeypatch.setattr("td3.reproduce.command.ROWS", (row,))
-    monkeypatch.setattr("td3.reproduce.command.config_of", lambda row, seeds: trained_config(row))
     folders = ["--results", str(tmp_path / "results")]
     assert main(["reproduce", *folders]) == 0
     assert "pendulum" in capsys.readouterr().out
@@ -125,12 +119,38 @@ def test_the_command_line_lists_reruns_and_compares(row, tmp_path, monkeypatch, 
 
 
 def test_only_finished_runs_are_stored(row, tmp_path):
-    run = trained(config_of(row), tmp_path / "run")
+    run = trained(row.config(), tmp_path / "run")
     (run.path / "status.json").write_text('{"status": "interrupted"}')
     with pytest.raises(RunError, match="is not finished"):
         store(run, row, tmp_path / "results", "two cores")
 
 
+def test_a_run_of_other_settings_is_not_stored(row, tmp_path):
+    run = trained(replace(row.config(), seeds=1), tmp_path / "run")
+    with pytest.raises(RunError, match="differs from pendulum in seeds: `td3 train Pendulum-v1"):
+        store(run, row, tmp_path / "results", "two cores")
+
+
+def test_a_row_that_was_never_run_is_trained_and_stored(row, tmp_path):
+    said, results = [], tmp_path / "results"
+    results.mkdir()
+    for hardware, ending in ((None, "--store HARDWARE stores it."), ("two cores", "`make results` writes the tables.")):
+        reproduce(["pendulum"], results, tmp_path / "again" / str(hardware), None, hardware, trained, said.append)
+        assert said[-1].endswith(ending)
+    assert read_curve(results / "pendulum").made["engine"] == "recorded updates on cpu"
+    steps, q_values, returns = read_values(results / "pendulum")
+    assert len(steps) > 0
+    assert q_values.shape == returns.shape == (2, len(steps))
+    with pytest.raises(RunError, match="leave out --seeds"):
+        reproduce(["pendulum"], results, tmp_path / "third", 1, "two cores", trained, said.append)
+
+
+def test_overestimation_is_the_mean_of_values_less_returns(tmp_path):
+    lines = [f"{seed},{step},{10 + seed},{8 - seed}" for seed in (0, 1) for step in (0, 5, 10)]
+    (tmp_path / "values.csv").write_text("seed,env_steps,q_value,discounted_return\n" + "\n".join(lines) + "\n")
+    assert overestimation(tmp_path).tolist() == [2.0, 4.0]
+
+
 def test_a_folder_without_results_gets_a_sentence(row, tmp_path):
-    with pytest.raises(RunError, match="has no stored result of pendulum"):
-        reproduce(["pendulum"], tmp_path, tmp_path / "again", None, trained, print)
+    with pytest.raises(RunError, match="is not a folder: use `td3 reproduce` in a checkout"):
+        reproduce(["pendulum"], tmp_path / "none", tmp_path / "again", None, None, trained, print)

@@ -124,6 +124,7 @@ class StatusCallback(RunCallback):
 
     def _write(self, trainer: "Trainer") -> None:
         known: dict[str, Any] = {"status": trainer.status, "env_steps": trainer.env_steps}
+        known |= {"engine": f"{trainer.engine.kind} on {trainer.buffer.rows.device.type}"}
         known |= {"reason": trainer.reason} if trainer.reason else {}
         known |= {"frozen": trainer.frozen_seeds()} if trainer.frozen else {}
         times = {"seconds": trainer.seconds, "saving_seconds": round(self._checkpoints.saving_seconds, 3)}

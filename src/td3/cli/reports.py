@@ -46,14 +46,16 @@ class DoctorCommand:
 
 @dataclass(frozen=True)
 class ReproduceCommand:
-    """List the stored results, or train a row again and compare it: `td3 reproduce hopper_v5`."""
+    """List the stored results, or train a row and compare it with the stored one: `td3 reproduce hopper_v5`."""
 
     rows: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="ROW...")] = ()
-    """Rows or whole tables to train again; without any, the stored results are listed."""
+    """Rows or whole tables to train; without any, the stored results are listed."""
     seeds: int | None = None
     """Seeds to train instead of the row's own number; a verdict needs at least five."""
     results: Path = Path("results")
     """The folder of stored results, in a checkout of td3."""
+    store: str | None = None
+    """Store the trained rows in the results folder, with these words for the hardware: --store "2 cores"."""
     out: Path = Path("runs/reproduce")
     """Folder of the runs; existing ones are resumed."""
     json: bool = False
@@ -100,7 +102,7 @@ def doctor_command(command: DoctorCommand) -> int:
 
 
 def reproduce_command(command: ReproduceCommand) -> int:
-    """List stored results, or train rows again and compare them."""
+    """List stored results, or train rows, compare them with what is stored, and store them."""
     from td3.callbacks.progress import ProgressDisplay, RetryingConsole
     from td3.reproduce.command import listing, reproduce
     from td3.run.directory import Run, read_facts
@@ -120,7 +122,7 @@ def reproduce_command(command: ReproduceCommand) -> int:
         print("\n".join(listing(command.results)))
         return 0
     say = partial(print, file=sys.stderr if command.json else sys.stdout)
-    found = reproduce(command.rows, command.results, command.out, command.seeds, train, say)
+    found = reproduce(command.rows, command.results, command.out, command.seeds, command.store, train, say)
     if command.json:
         print(json.dumps(found))
     return 0

@@ -119,6 +119,11 @@ class EagerEngine(EngineBase):
         self._differing.clear()
 
     @property
+    def kind(self) -> str:
+        """How updates are executed, in a word or two."""
+        return "recorded updates" if self._checks else "eager updates"
+
+    @property
     def description(self) -> str:
         """How updates are executed, in one sentence."""
         if not self._checks:

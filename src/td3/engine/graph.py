@@ -208,6 +208,11 @@ class GraphEngine(EngineBase):
                 self.warn_of_difference("CUDA graphs", done + 1, found)
 
     @property
+    def kind(self) -> str:
+        """How updates are executed, in a word or two."""
+        return "eager updates" if self._eager else "CUDA graphs"
+
+    @property
     def description(self) -> str:
         """How updates are executed, in one sentence."""
         if self._eager:

@@ -4,11 +4,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from td3.config import resolve
 from td3.errors import RunError
 from td3.policy import Array
 from td3.reproduce.figures import Curve, Figures, figures, last_evaluations, read_curve
-from td3.reproduce.rows import ROWS, TABLES, Row, selected
+from td3.reproduce.rows import ROWS, TABLES, selected
+from td3.reproduce.store import store
 from td3.run.directory import Run
 from td3.statistics import Comparison, compare
 
@@ -40,42 +40,32 @@ def reproduce(
     results: Path,
     out: Path,
     seeds: int | None,
+    hardware: str | None,
     train: Callable[[Any, Path], Run],
     say: Callable[[str], None],
 ) -> list[dict[str, Any]]:
-    """Run these rows, or continue them in `out`, and say of each how it compares with the stored one."""
+    """Run these rows, or continue them in `out`; say how each compares with the stored one, or store it."""
     rows = selected(tuple(names))
-    missing = [row.name for row in rows if not (results / row.name).is_dir()]
-    if len(missing) == len(rows):
-        raise RunError(
-            f"{results} has no stored result of {', '.join(missing)}: run `td3 reproduce` in a checkout of td3, or "
-            "give its results folder by --results."
-        )
+    if not results.is_dir():
+        raise RunError(f"{results} is not a folder: use `td3 reproduce` in a checkout of td3, or give --results.")
+    if hardware is not None and seeds is not None:
+        raise RunError("a stored row has its own number of seeds: leave out --seeds, or --store.")
     found = []
     for row in rows:
         stored = read_curve(results / row.name)
-        if stored is None:
-            say(f"{row.name}: not stored, skipped")
-            continue
         say(f"{row.name}: {row.command}")
-        run = train(config_of(row, seeds), out / row.name)
-        comparison = against(run, stored)
-        say(f"{row.name}: {verdict_line(comparison)}")
-        found.append({"row": row.name, "run": str(run.path), **comparison._asdict()})
+        run = train(row.config(seeds), out / row.name)
+        facts: dict[str, Any] = {"row": row.name, "run": str(run.path)}
+        if stored is not None:
+            comparison = against(run, stored)
+            say(f"{row.name}: {verdict_line(comparison)}")
+            facts |= comparison._asdict()
+        if hardware is not None:
+            say(f"{row.name}: stored in {store(run, row, results, hardware)}; `make results` writes the tables.")
+        elif stored is None:
+            say(f"{row.name}: trained; nothing is stored to compare it with. --store HARDWARE stores it.")
+        found.append(facts)
     return found
-
-
-def config_of(row: Row, seeds: int | None = None) -> Any:
-    """The configuration that trains a row."""
-    given = {
-        "steps": row.steps,
-        "seeds": seeds or row.seeds,
-        "eval_every": row.eval_every,
-        "env_kwargs": row.env_kwargs,
-        **row.settings,
-        **({"variant": (row.variant,)} if row.variant else {}),
-    }
-    return resolve(row.env, row.preset, **given)
 
 
 def against(run: Run, stored: Curve) -> Comparison:

@@ -63,6 +63,30 @@ def read_curve(folder: Path) -> Curve | None:
     return Curve(np.array(shared), returns, made)
 
 
+def read_values(folder: Path) -> tuple[Array, Array, Array] | None:
+    """Env steps, and `[seed, time]` the critics' values and the discounted returns that followed; None: not stored."""
+    if not (folder / "values.csv").exists():
+        return None
+    try:
+        lines = csv.DictReader(io.StringIO(read_regular_file(folder / "values.csv", LARGEST).decode()))
+        found: dict[int, dict[int, tuple[float, float]]] = defaultdict(dict)
+        for line in lines:
+            found[int(line["seed"])][int(line["env_steps"])] = float(line["q_value"]), float(line["discounted_return"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RunError(f"{folder / 'values.csv'} cannot be read ({error}).") from None
+    shared = sorted(set.intersection(*(set(curve) for curve in found.values())))
+    both = np.array([[curve[step] for step in shared] for _, curve in sorted(found.items())])
+    return np.array(shared), both[..., 0], both[..., 1]
+
+
+def overestimation(folder: Path) -> Array | None:
+    """Each seed's mean of the critics' value less the discounted return that followed, over the last ten measures."""
+    if (found := read_values(folder)) is None:
+        return None
+    _, values, returns = found
+    return np.asarray((values - returns)[:, -LAST:].mean(1))
+
+
 def last_evaluations(curve: Curve) -> Array:
     """Each seed's mean over the last ten evaluations, as in the paper's table of ablations."""
     return np.asarray(curve.returns[:, -LAST:].mean(1))

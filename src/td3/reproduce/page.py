@@ -2,18 +2,20 @@
 
 import re
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from td3.report.paper import published
-from td3.reproduce.figures import Curve, figures, last_evaluations, read_curve
-from td3.reproduce.rows import PUBLISHED, ROWS, TABLES, Row
+from td3.reproduce.figures import LAST, Curve, figures, last_evaluations, overestimation, read_curve, read_values
+from td3.reproduce.rows import BULLET_TASKS, PUBLISHED, PUBLISHED_BULLET, ROWS, TABLES, Row
 from td3.statistics import compare, mean_interval
 
 BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
 README_BEGIN, README_END = "<!-- results: begin -->", "<!-- results: end -->"
-OURS, SEED, PAPER = "#0072B2", "#56B4E9", "#E69F00"
+OURS, PAPER = "#0072B2", "#E69F00"
 
 
 def tables(results: Path) -> str:
@@ -21,8 +23,14 @@ def tables(results: Path) -> str:
     parts = []
     for table, title in TABLES.items():
         rows = [(row, read_curve(results / row.name)) for row in ROWS if row.table == table]
-        body = _settings_table(rows, results) if table in ("table2", "changes") else _task_table(rows)
+        if table in ("table2", "variants", "changes"):
+            body = _settings_table(rows, results)
+        elif table == "table1":
+            body = _task_table(rows, PUBLISHED, ["paper", "Tianshou", "author's re-run"])
+        else:
+            body = _task_table(rows, PUBLISHED_BULLET, ["SB3 to 300,000, 1 seed", "SB3 at 1M, 3 seeds"])
         parts.append(f"### {title}\n\n{body}\n\n{_provenance(rows)}")
+    parts.append(f"### Overestimation\n\n{_overestimation_table(results)}")
     return "\n\n".join(parts)
 
 
@@ -44,21 +52,15 @@ def readme_table(results: Path) -> str:
     return _markdown(lines)
 
 
-def _task_table(rows: list[tuple[Row, Curve | None]]) -> str:
-    head = [
-        *(
-            "task",
-            "env steps",
-            "seeds",
-            "highest mean +- std",
-            "last ten evaluations (95 % interval)",
-            "IQM (interval)",
-        ),
-        *("area", "at 300,000", "paper", "Tianshou", "author's re-run"),
-    ]
+def _task_table(
+    rows: list[tuple[Row, Curve | None]], published: Mapping[str, tuple[str, ...]], by: Sequence[str]
+) -> str:
+    """A line for each row, with the figures that these others published."""
+    head = ["task", "env steps", "seeds", "highest mean +- std", "last ten evaluations (95 % interval)"]
+    head += ["IQM (interval)", "area", "at 300,000", *by]
     lines = [head, ["---"] * len(head)]
     for row, curve in rows:
-        others = PUBLISHED.get(row.env.partition("-v")[0], ("-", "-", "-"))
+        others = published.get(row.env.partition("-v")[0], ("-",) * len(by))
         name = row.env + (" (27 observations)" if row.env_kwargs else "")
         if curve is None:
             lines.append([name, f"{row.steps:,}", str(row.seeds), "not run", *[""] * 4, *others])
@@ -109,6 +111,50 @@ def _settings_table(rows: list[tuple[Row, Curve | None]], results: Path) -> str:
     return _markdown(lines)
 
 
+VALUED = [
+    row for row in ROWS if row.env in ("Hopper-v5", "Walker2d-v5") and (row.table == "table1" or "ddpg" in row.name)
+]
+"""Rows whose critics' values are compared with returns, as in figure 1 of the paper."""
+
+
+def _overestimation_table(results: Path) -> str:
+    head = ["task", "algorithm", "seeds", "critics' value", "discounted return", "overestimation (95 % interval)"]
+    lines = [head, ["---"] * len(head)]
+    for row in VALUED:
+        found, excess = read_values(results / row.name), overestimation(results / row.name)
+        named = [row.env, "DDPG" if row.variant else "TD3", str(row.seeds)]
+        if found is None or excess is None:
+            lines.append([*named, "not run", "", ""])
+            continue
+        low, high = mean_interval(excess)
+        means = [_number(float(each[:, -LAST:].mean())) for each in found[1:]]
+        lines.append([*named, *means, f"{excess.mean():+,.1f} ({low:+,.1f} to {high:+,.1f})"])
+    return _markdown(lines)
+
+
+def plot_values(results: Path, out: Path) -> None:
+    """The critics' value and the discounted return over training, mean and standard error over seeds."""
+    import matplotlib.pyplot as plt
+
+    run = [(row, found) for row in VALUED if (found := read_values(results / row.name))]
+    if not run:
+        return
+    figure, axes = plt.subplots(
+        1, len(run), figsize=(4 * len(run), 2.9), dpi=140, layout="constrained", squeeze=False, sharex=True
+    )
+    for panel, (row, (steps, values, returns)) in zip(axes.flat, run, strict=True):
+        for each, color, label in ((values, OURS, "critics' value"), (returns, PAPER, "discounted return")):
+            mean, error = each.mean(0), each.std(0, ddof=1) / len(each) ** 0.5
+            panel.fill_between(steps / 1e6, mean - error, mean + error, color=color, alpha=0.25, linewidth=0)
+            panel.plot(steps / 1e6, mean, color=color, linewidth=1.8, label=label)
+        title = f"{row.env}, {'DDPG' if row.variant else 'TD3'}, {len(values)} seeds"
+        panel.set(title=title, xlabel="env steps (millions)", ylabel="value at the start of an episode")
+        panel.spines[["top", "right"]].set_visible(False)
+        panel.grid(alpha=0.25)
+    axes.flat[0].legend(frameon=False, loc="lower right", fontsize=8)
+    figure.savefig(out)
+
+
 def until(curve: Curve, step: int) -> Curve:
     """The curve up to an env step: the same run, had it been shorter."""
     kept = curve.steps <= step
@@ -134,6 +180,30 @@ def _number(value: float) -> str:
     return f"{value:,.2f}" if abs(value) < 100 else f"{value:,.0f}"
 
 
+def _draw(panel: Any, curve: Curve, color: str, label: str) -> None:
+    """The mean of a curve with its interval, and every seed thin."""
+    steps, (low, high) = curve.steps / 1e6, mean_interval(curve.returns)
+    panel.plot(steps, curve.returns.T, color=color, linewidth=0.5, alpha=0.4)
+    panel.fill_between(steps, low, high, color=color, alpha=0.2, linewidth=0)
+    panel.plot(steps, curve.returns.mean(0), color=color, linewidth=1.8, label=label)
+
+
+def plot_bullet(results: Path, out: Path) -> None:
+    """The PyBullet tasks, presets `bullet` and `course` in one panel for each task."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(1, len(BULLET_TASKS), figsize=(12, 2.9), dpi=140, layout="constrained")
+    for panel, (task, env) in zip(axes.flat, BULLET_TASKS.items(), strict=True):
+        for preset, color in (("bullet", OURS), ("course", PAPER)):
+            if (curve := read_curve(results / f"{preset}_{task}")) is not None:
+                _draw(panel, curve, color, f"preset {preset}, mean of {len(curve.returns)} seeds")
+        panel.set(title=env, xlim=(0, 0.3), xlabel="env steps (millions)", ylabel="return")
+        panel.spines[["top", "right"]].set_visible(False)
+        panel.grid(alpha=0.25)
+    axes.flat[0].legend(frameon=False, loc="lower right", fontsize=8)
+    figure.savefig(out)
+
+
 def plot(results: Path, out: Path) -> None:
     """Every task of table 1 that was run: the mean with its interval, each seed, and the paper's band."""
     import matplotlib.pyplot as plt
@@ -147,20 +217,14 @@ def plot(results: Path, out: Path) -> None:
     for panel in axes.flat[len(run) :]:
         panel.axis("off")
     for panel, (row, curve) in zip(axes.flat, run, strict=False):
-        steps = curve.steps / 1e6
-        low, high = mean_interval(curve.returns)
-        panel.plot(steps, curve.returns.T, color=SEED, linewidth=0.5, alpha=0.6)
-        panel.fill_between(steps, low, high, color=OURS, alpha=0.25, linewidth=0)
-        panel.plot(
-            steps, curve.returns.mean(0), color=OURS, linewidth=1.8, label=f"td3, mean of {len(curve.returns)} seeds"
-        )
+        _draw(panel, curve, OURS, f"td3, mean of {len(curve.returns)} seeds")
         if known := published(row.env):
             panel.axhspan(
                 known.highest - known.spread, known.highest + known.spread, color=PAPER, alpha=0.15, linewidth=0
             )
             panel.axhline(known.highest, color=PAPER, linestyle="--", linewidth=1, label="paper, highest mean (Gym v1)")
         bottom = float(np.quantile(curve.returns, 0.02))
-        panel.set(title=row.env, xlim=(0, steps[-1]), xlabel="env steps (millions)", ylabel="return")
+        panel.set(title=row.env, xlim=(0, curve.steps[-1] / 1e6), xlabel="env steps (millions)", ylabel="return")
         panel.set_ylim(bottom=bottom - 0.05 * abs(bottom))
         panel.spines[["top", "right"]].set_visible(False)
         panel.grid(alpha=0.25)
@@ -173,6 +237,8 @@ def write(root: Path) -> None:
     _fill(root / "docs" / "results.md", BEGIN, tables(root / "results"), END)
     _fill(root / "README.md", README_BEGIN, readme_table(root / "results"), README_END)
     plot(root / "results", root / "docs" / "images" / "results.png")
+    plot_bullet(root / "results", root / "docs" / "images" / "bullet.png")
+    plot_values(root / "results", root / "docs" / "images" / "overestimation.png")
 
 
 def _fill(page: Path, begin: str, text: str, end: str) -> None:

@@ -4,6 +4,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
+from td3.config import TrainConfig, resolve
 from td3.errors import ConfigError
 
 
@@ -21,7 +22,7 @@ class Row:
     settings: dict[str, Any] = field(default_factory=dict)
     """Fields of TD3Config that differ from the preset."""
     variant: str = ""
-    """The variant of TD3, where it is another one."""
+    """The variants of TD3, as `--variant` takes them; empty for TD3 as it is."""
     eval_every: int = 5_000
     """Env steps between evaluations."""
     change: str = ""
@@ -42,10 +43,23 @@ class Row:
         words += [f"--td3.{name.replace('_', '-')} {value}" for name, value in self.settings.items()]
         return " ".join(words)
 
+    def config(self, seeds: int | None = None) -> TrainConfig:
+        """The configuration that trains it, with other seeds if they are given."""
+        given = {
+            "steps": self.steps,
+            "seeds": seeds or self.seeds,
+            "eval_every": self.eval_every,
+            "env_kwargs": self.env_kwargs,
+            "variant": tuple(self.variant.split(",")) if self.variant else (),
+            **self.settings,
+        }
+        return resolve(self.env, self.preset, **given)
+
 
 TABLES = {
     "table1": "The paper's tasks on Gymnasium v5",
     "table2": "Ablations: one idea of TD3 removed",
+    "variants": "Variants of TD3",
     "changes": "Settings that implementations change silently",
     "bullet": "PyBullet, preset `bullet`",
     "course": "PyBullet, preset `course`",
@@ -64,6 +78,12 @@ ABLATIONS = {
     "no_smoothing": ("no target policy smoothing", "no-smoothing"),
     "no_twin": ("no minimum of two critics", "no-twin"),
     "ddpg": ("none of the three (DDPG)", "ddpg"),
+}
+VARIANTS = {
+    "layer_norm": ("LayerNorm in the critics", "layer-norm"),
+    "n_step": ("n-step returns, n = 3", "n-step"),
+    "prioritized": ("prioritized replay (LAP)", "prioritized"),
+    "combined": ("all three", "layer-norm,n-step,prioritized"),
 }
 SHORT = 300_000
 """Env steps of the easy tasks, which reach their limit long before, and of the comparisons of settings."""
@@ -84,6 +104,11 @@ ROWS = (
             *(("hopper", "Hopper-v5"), ("ant", "Ant-v5")),
         )
         for name, (change, variant) in ABLATIONS.items()
+    ),
+    *(
+        Row(f"{task}_v5_{name}", "variants", env, SHORT, 5, variant=variant, change=change)
+        for task, env in (("halfcheetah", "HalfCheetah-v5"), ("walker2d", "Walker2d-v5"))
+        for name, (change, variant) in VARIANTS.items()
     ),
     *(
         Row(f"{task}_v5_{name}", "changes", env, SHORT, settings=settings, change=change)
@@ -107,6 +132,12 @@ PUBLISHED = {
     "InvertedDoublePendulum": ("9,337 +- 15", "9,349 +- 14", "-"),
 }
 """Highest mean over seeds: the paper (Gym v1, 10 seeds), Tianshou (v3, 10), the author's code run again (v4, 10)."""
+PUBLISHED_BULLET = {
+    "HalfCheetahBulletEnv": ("958", "2,774 +- 35"),
+    "Walker2DBulletEnv": ("1,413", "2,063 +- 185"),
+    "AntBulletEnv": ("1,944", "3,305 +- 43"),
+}
+"""Stable-Baselines3: mean of ten evaluations up to env step 300,000 (1 seed), and return at 1M (its docs, 3 seeds)."""
 
 
 def selected(names: tuple[str, ...]) -> list[Row]:

@@ -1,15 +1,22 @@
-"""Put a finished run into results/: the curves of all seeds, the settings, the versions, and how it was made."""
+"""Put a finished run into results/: curves of all seeds, settings, versions, and how it was made."""
 
 import csv
 import io
 import json
+import math
 import subprocess
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from td3.errors import RunError
-from td3.files import write_atomically
+from td3.files import read_regular_file, write_atomically
+from td3.reproduce.figures import LARGEST
 from td3.reproduce.rows import Row
 from td3.run.directory import Run, read_facts
+
+SAME = ("env", "steps", "seeds", "preset", "variant", "env_kwargs", "eval_every", "eval_episodes", "td3")
+"""Settings that a run must share with its row."""
 
 
 def store(run: Run, row: Row, results: Path, hardware: str, commit: str | None = None) -> Path:
@@ -17,25 +24,47 @@ def store(run: Run, row: Row, results: Path, hardware: str, commit: str | None =
     status, versions = read_facts(run.path / "status.json"), read_facts(run.path / "versions.json")
     if status.get("status") != "finished":
         raise RunError(f"{run.path} is not finished: resume it first, `td3 resume {run.path}`.")
+    wanted = row.config()
+    differing = [name for name in SAME if getattr(run.config, name) != getattr(wanted, name)]
+    if differing:
+        raise RunError(f"{run.path} differs from {row.name} in {', '.join(differing)}: `{row.command}` trains it.")
     folder = results / row.name
     folder.mkdir(parents=True, exist_ok=True)
-    table = io.StringIO()
-    writer = csv.writer(table, lineterminator="\n")
-    writer.writerow(("seed", "env_steps", "mean_return", "std_return"))
-    for seed in run.seeds:
-        for steps, returns in zip(*run.evaluations(seed), strict=True):
-            writer.writerow((seed, int(steps), f"{returns.mean():.3f}", f"{returns.std():.3f}"))
+    evaluations = [
+        (seed, int(steps), f"{returns.mean():.3f}", f"{returns.std():.3f}")
+        for seed in run.seeds
+        for steps, returns in zip(*run.evaluations(seed), strict=True)
+    ]
+    values = [(seed, *line) for seed in run.seeds for line in _values(run.folder(seed) / "diagnostics.csv")]
     made = {
         "command": row.command,
         "commit": commit or _commit(),
         "hardware": hardware,
+        "engine": status.get("engine", "-"),
         "seconds": status.get("seconds"),
     }
-    write_atomically(folder / "evaluations.csv", table.getvalue().encode())
-    config = {**run.config.to_json(), "out": None}
-    for name, values in (("config.json", config), ("versions.json", versions), ("run.json", made)):
-        write_atomically(folder / name, (json.dumps(values, indent=2) + "\n").encode())
+    config: dict[str, Any] = {**run.config.to_json(), "out": None}
+    _write_csv(folder / "evaluations.csv", ("seed", "env_steps", "mean_return", "std_return"), evaluations)
+    _write_csv(folder / "values.csv", ("seed", "env_steps", "q_value", "discounted_return"), values)
+    for name, facts in (("config.json", config), ("versions.json", versions), ("run.json", made)):
+        write_atomically(folder / name, (json.dumps(facts, indent=2) + "\n").encode())
     return folder
+
+
+def _values(diagnostics: Path) -> list[tuple[int, str, str]]:
+    """Env steps, the critics' value of the first state and action of episodes, and the discounted return after them."""
+    try:
+        lines = list(csv.DictReader(io.StringIO(read_regular_file(diagnostics, LARGEST).decode())))
+        found = [(int(line["env_steps"]), float(line["q_start"]), float(line["return_start"])) for line in lines]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RunError(f"{diagnostics} cannot be read ({error}).") from None
+    return [(steps, f"{q:.3f}", f"{came:.3f}") for steps, q, came in found if not math.isnan(q + came)]
+
+
+def _write_csv(path: Path, head: Sequence[str], lines: Iterable[Sequence[Any]]) -> None:
+    table = io.StringIO()
+    csv.writer(table, lineterminator="\n").writerows([head, *lines])
+    write_atomically(path, table.getvalue().encode())
 
 
 def _commit() -> str:

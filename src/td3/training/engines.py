@@ -60,6 +60,10 @@ class Engine(Protocol):
     """Told when updates turn out to differ from eager execution."""
 
     @property
+    def kind(self) -> str:
+        """How updates are executed, in a word or two."""
+
+    @property
     def description(self) -> str:
         """How updates are executed, in one sentence."""
 
