@@ -210,7 +210,7 @@ def markdown() -> str:
     ]
     for index, (question, answer, moment) in enumerate(QUESTIONS, 1):
         parts += [
-            f"<details><summary>{index}. {question}</summary>",
+            f'<details markdown="1"><summary>{index}. {question}</summary>',  # the site's name for Markdown inside
             "",
             *_wrapped(_md(answer)),
             f"[Step {_number(moment)}](#{_anchor(_number(moment))}), and `td3 explain --at '{moment}'`",
