@@ -131,6 +131,21 @@ def test_the_interactive_page_and_the_film_are_part_of_the_site(site):
         assert "<img" in page.read_text(), page
 
 
+def test_no_markdown_is_left_unread(site):
+    for page in site.glob("*/index.html"):
+        text = re.sub(r"<(script|style|pre|code)\b.*?</\1>", "", page.read_text(), flags=re.DOTALL)
+        assert not re.search(r"\]\([\w.#/-]", text), page.parent.name
+        assert "<!-- site:" not in text, page.parent.name
+
+
+def test_every_question_opens_the_interactive_page_at_its_moment(site):
+    from td3.explain.lessons import QUESTIONS
+
+    told = html.unescape((site / "fifteen_steps" / "index.html").read_text())
+    for _, _, moment in QUESTIONS:
+        assert f'href="../fifteen_steps.html#{moment}"' in told, moment
+
+
 def test_pages_that_come_later_find_their_place(hooks, tmp_path):
     for name in ("index.md", "report.md", "train.md", "something_new.md"):
         (tmp_path / name).write_text("# A page\n")

@@ -210,10 +210,10 @@ def markdown() -> str:
     ]
     for index, (question, answer, moment) in enumerate(QUESTIONS, 1):
         parts += [
-            f"<details><summary>{index}. {question}</summary>",
+            f'<details markdown="1"><summary>{index}. {question}</summary>',  # the site's name for Markdown inside
             "",
             *_wrapped(_md(answer)),
-            f"[Step {_number(moment)}](#{_anchor(_number(moment))}), and `td3 explain --at '{moment}'`",
+            f"See [step {_number(moment)}](#{_anchor(_number(moment))}), or run `td3 explain --at '{moment}'`.",
             f"<!-- site: [Show me](fifteen_steps.html#{moment}) -->",
             "",
             "</details>",
