@@ -296,6 +296,15 @@ def test_normalized_observations_are_the_same_in_tensors(tmp_path):
     assert agent_bytes(arrays) == agent_bytes(tensors)
 
 
+@pytest.mark.parametrize("kind", [ScriptedVector, TensorVector])
+def test_a_step_in_which_all_environments_only_reset_stores_nothing(kind, tmp_path):
+    make = partial(kind, mode=AutoresetMode.NEXT_STEP, lengths=(5,), endings=((False, True),))
+    run = td3.train(make, out=tmp_path / "run", normalize_observations=True, **SHORT)
+    status = json.loads((run.path / "status.json").read_text())
+    assert (status["status"], status["env_steps"]) == ("finished", 48)
+    assert np.isfinite(td3.load(run.path, which="last").act([0.0, 0.0, 0.0])).all()
+
+
 def test_a_seed_whose_environment_gives_nan_is_frozen_and_the_run_goes_on(tmp_path):
     class Broken(ScriptedVector):
         def step(self, actions):

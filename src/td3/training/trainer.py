@@ -119,7 +119,8 @@ class Trainer:
         rows, episodes = found
         lap("env")
         self._freeze_failed()
-        self.engine.store(rows)
+        if rows.shape[1]:  # a step in which all environments only reset has none
+            self.engine.store(rows)
         lap("store")
         self.env_steps += rows.shape[1]
         self.engine.update(updates_due_for_episodes(self.config.td3, episodes, self.agent.members))
