@@ -18,6 +18,7 @@ from td3.algorithm.streams import derive_seed
 from td3.cli import main
 from td3.collect.collector import Collector
 from td3.collect.tensor_collector import TensorCollector
+from td3.engine import GraphEngine
 from td3.environments import InProcessVectorEnv
 from td3.environments.vector import RESTARTS, VectorSource, check_vector, vector_source_named
 from td3.errors import ConfigError, EnvironmentFault, RunError
@@ -468,12 +469,29 @@ def test_nothing_but_a_maker_of_vectors_is_ever_called_by_name(name):
     assert vector_source_named(name) is None
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_the_graph_engine_learns_the_same_from_tensors_as_from_arrays(mode, tmp_path, monkeypatch):
+    """On a CPU it calls what it would have recorded; tests marked gpu have the recording."""
+
+    def by_graph(agent, buffer, config, threads):
+        return GraphEngine(agent, buffer, config.member_seeds, config.td3, config.envs)
+
+    monkeypatch.setattr("td3.training.parts.make_engine", by_graph)
+    seeds = 1 if mode == AutoresetMode.NEXT_STEP else 2
+    arrays, tensors = (
+        td3.train(partial(kind, mode=mode), out=tmp_path / kind.__name__, seeds=seeds, **SHORT)
+        for kind in (ScriptedVector, TensorVector)
+    )
+    for seed in range(seeds):
+        expected, found = (run.agent(seed, "last").policy for run in (arrays, tensors))
+        states = np.random.default_rng(0).normal(size=(1, 20, 3)).astype(np.float32)
+        np.testing.assert_allclose(found(states), expected(states), rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("mode", [AutoresetMode.SAME_STEP, AutoresetMode.DISABLED])
 def test_tensors_on_a_gpu_train_with_cuda_graphs_without_a_copy_through_the_host(mode, tmp_path, monkeypatch):
-    from td3.engine.graph import GraphEngine
-
     stored = []
     store = GraphEngine.store
     monkeypatch.setattr(GraphEngine, "store", lambda self, rows: (stored.append(rows), store(self, rows))[1])
