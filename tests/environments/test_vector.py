@@ -18,6 +18,7 @@ from td3.algorithm.streams import derive_seed
 from td3.cli import main
 from td3.collect.collector import Collector
 from td3.collect.tensor_collector import TensorCollector
+from td3.engine import GraphEngine
 from td3.environments import InProcessVectorEnv
 from td3.environments.vector import RESTARTS, VectorSource, check_vector, vector_source_named
 from td3.errors import ConfigError, EnvironmentFault, RunError
@@ -26,6 +27,12 @@ from td3.evaluate import Evaluator
 MODES = list(AutoresetMode)
 SHORT = {**SMALL, "steps": 48, "eval_every": 24, "envs": 4}
 ACTION, STATE, NEXT_STATE = slice(3, 5), slice(0, 3), slice(5, 8)
+
+
+@pytest.fixture
+def tensors_stay(monkeypatch):
+    """On a CPU too, where tensors would be taken as arrays."""
+    monkeypatch.setattr("td3.training.parts.stays_on_device", lambda vector, buffer: vector.device is not None)
 
 
 def collector_of(given, seeds=(0,), as_tensors=False, noise=0.2):
@@ -288,12 +295,21 @@ def test_images_can_be_learned_from(tmp_path):
     assert td3.load(run.path).act(np.zeros((20, 20, 3), np.uint8)).shape == (2,)
 
 
-def test_normalized_observations_are_the_same_in_tensors(tmp_path):
+def test_normalized_observations_are_the_same_in_tensors(tmp_path, tensors_stay):
     arrays, tensors = (
         td3.train(kind, out=tmp_path / kind.__name__, normalize_observations=True, **SHORT)
         for kind in (ScriptedVector, TensorVector)
     )
     assert agent_bytes(arrays) == agent_bytes(tensors)
+
+
+@pytest.mark.parametrize("kind", [ScriptedVector, TensorVector])
+def test_a_step_in_which_all_environments_only_reset_stores_nothing(kind, tmp_path, tensors_stay):
+    make = partial(kind, mode=AutoresetMode.NEXT_STEP, lengths=(5,), endings=((False, True),))
+    run = td3.train(make, out=tmp_path / "run", normalize_observations=True, **SHORT)
+    status = json.loads((run.path / "status.json").read_text())
+    assert (status["status"], status["env_steps"]) == ("finished", 48)
+    assert np.isfinite(td3.load(run.path, which="last").act([0.0, 0.0, 0.0])).all()
 
 
 def test_a_seed_whose_environment_gives_nan_is_frozen_and_the_run_goes_on(tmp_path):
@@ -349,15 +365,19 @@ def agent_bytes(run, seed=0):
     return (run.folder(seed) / "last" / "agent.safetensors").read_bytes()
 
 
-def test_arrays_and_tensors_and_a_function_and_an_instance_train_the_same_agent(tmp_path):
+def test_arrays_and_tensors_and_a_function_and_an_instance_train_the_same_agent(tmp_path, request):
     make = partial(ScriptedVector, mode=AutoresetMode.DISABLED)
     function = td3.train(make, out=tmp_path / "function", **SHORT, seeds=2)
-    tensors = td3.train(partial(TensorVector, mode=AutoresetMode.DISABLED), out=tmp_path / "tensors", **SHORT, seeds=2)
+    tensors = partial(TensorVector, mode=AutoresetMode.DISABLED)
+    converted = td3.train(tensors, out=tmp_path / "converted", **SHORT, seeds=2)
+    request.getfixturevalue("tensors_stay")
+    kept = td3.train(tensors, out=tmp_path / "kept", **SHORT, seeds=2)
     settings = {name: value for name, value in SHORT.items() if name != "envs"}
     instance = td3.train(make(8), out=tmp_path / "instance", seeds=2, eval_env=make, **settings)
     assert instance.config.envs == 4
     for seed in (0, 1):
-        assert agent_bytes(function, seed) == agent_bytes(tensors, seed) == agent_bytes(instance, seed)
+        agents = {agent_bytes(run, seed) for run in (function, converted, kept, instance)}
+        assert len(agents) == 1
         np.testing.assert_array_equal(function.evaluations(seed)[1], instance.evaluations(seed)[1])
 
 
@@ -459,12 +479,29 @@ def test_nothing_but_a_maker_of_vectors_is_ever_called_by_name(name):
     assert vector_source_named(name) is None
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_the_graph_engine_learns_the_same_from_tensors_as_from_arrays(mode, tmp_path, tensors_stay, monkeypatch):
+    """On a CPU it calls what it would have recorded; tests marked gpu have the recording."""
+
+    def by_graph(agent, buffer, config, threads):
+        return GraphEngine(agent, buffer, config.member_seeds, config.td3, config.envs)
+
+    monkeypatch.setattr("td3.training.parts.make_engine", by_graph)
+    seeds = 1 if mode == AutoresetMode.NEXT_STEP else 2
+    arrays, tensors = (
+        td3.train(partial(kind, mode=mode), out=tmp_path / kind.__name__, seeds=seeds, **SHORT)
+        for kind in (ScriptedVector, TensorVector)
+    )
+    for seed in range(seeds):
+        expected, found = (run.agent(seed, "last").policy for run in (arrays, tensors))
+        states = np.random.default_rng(0).normal(size=(1, 20, 3)).astype(np.float32)
+        np.testing.assert_allclose(found(states), expected(states), rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("mode", [AutoresetMode.SAME_STEP, AutoresetMode.DISABLED])
 def test_tensors_on_a_gpu_train_with_cuda_graphs_without_a_copy_through_the_host(mode, tmp_path, monkeypatch):
-    from td3.engine.graph import GraphEngine
-
     stored = []
     store = GraphEngine.store
     monkeypatch.setattr(GraphEngine, "store", lambda self, rows: (stored.append(rows), store(self, rows))[1])

@@ -56,6 +56,8 @@ class Collector(RecoverableEnvironments):
         self._numbers: dict[str, tuple[int, Array]] = {}
         self._awaits_reset: Values = np.zeros(environments.num_envs, bool)
         self._cut = np.zeros(environments.num_envs, bool)
+        self.stepped = 0
+        """Env steps of each member in the latest round; fewer than it has environments where some only reset."""
         self.row_episodes = np.zeros(environments.num_envs, np.int64)
         """The number of the episode that each environment's latest row belongs to."""
         super().__init__(environments, seeds, len(self.low))
@@ -140,6 +142,7 @@ class Collector(RecoverableEnvironments):
             current = self._reset(ended if self.replays else over)
         self.states = current
         rows = rows.reshape(len(self.seeds), -1, rows.shape[1])
+        self.stepped = rows.shape[1]
         if self._inactive:
             self._retire()
             rows[sorted(self._inactive)] = 0

@@ -132,7 +132,7 @@ class RayCollector:
     def __init__(
         self, config: TrainConfig, spaces: TaskSpaces, make: Callable[[], gym.Env[Any, Any]] | None = None
     ) -> None:
-        self.config, self.envs_per_member = config, config.envs
+        self.config, self.envs_per_member, self.stepped = config, config.envs, config.envs
         self.faults: list[Any] = []
         self.said: list[str] = []
         """Sentences about what went wrong and was fixed."""

@@ -83,6 +83,7 @@ class TensorCollector(Collector):
             current = self._reset(over.cpu().numpy())
         self.states = current
         rows = rows.reshape(len(self.seeds), -1, rows.shape[1])
+        self.stepped = rows.shape[1]
         if self._inactive:
             self._retire()
             rows[sorted(self._inactive)] = 0

@@ -8,7 +8,7 @@ from td3.policy import Array
 class DatasetCollector:
     """Stands where `Collector` does. Every round is one step of the run's clock, without a transition."""
 
-    envs_per_member = 1
+    envs_per_member = stepped = 1
 
     def __init__(self) -> None:
         self.faults: list[str] = []

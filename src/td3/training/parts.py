@@ -15,6 +15,7 @@ from td3.collect.tensor_collector import TensorCollector
 from td3.config import TrainConfig
 from td3.engine import make_engine
 from td3.environments import TaskSpaces, guarded
+from td3.environments.checked_vector import CheckedVectorEnv
 from td3.environments.goals import GoalTask
 from td3.environments.guarded import Make
 from td3.environments.vector import VectorSource
@@ -75,8 +76,7 @@ def open_parts(
                 opened.enter_context(contextlib.closing(evaluator))
             vector = opened.enter_context(contextlib.closing(make.training(config.seeds * config.envs, config.seed)))
             placement += f", {vector.num_envs} environments in one vector"
-            # Tensors on the learner's device stay there.
-            vector.as_tensors = vector.device == buffer.rows.device
+            vector.as_tensors = stays_on_device(vector, buffer)
             collector = (TensorCollector if vector.as_tensors else Collector)(vector, seeds, *collecting)
         elif config.dataset:
             evaluator, collector = make_evaluator(make, config, threads, device), DatasetCollector()
@@ -97,3 +97,8 @@ def open_parts(
             else:
                 collector = Collector(environments, seeds, *collecting)
         return Parts(agent, buffer, engine, evaluator, collector, placement, opened.pop_all())
+
+
+def stays_on_device(vector: CheckedVectorEnv, buffer: ReplayBuffer) -> bool:
+    """Whether a vector environment's tensors are on the learner's GPU; on a CPU they share their memory with arrays."""
+    return buffer.rows.is_cuda and vector.device == buffer.rows.device

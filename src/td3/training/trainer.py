@@ -128,10 +128,10 @@ class Trainer:
         rows, episodes = found
         lap("env")
         self._freeze_failed()
-        if rows.shape[1]:  # with hindsight, the first come late; offline there are none
+        if rows.shape[1]:  # none where all environments only reset, before hindsight's first episodes end, and offline
             self.engine.store(rows)
         lap("store")
-        self.env_steps += self.collecting.envs_per_member
+        self.env_steps += self.collecting.stepped
         self.engine.update(updates_due_for_episodes(self.config.td3, episodes, self.agent.members))
         self._freeze_failed()
         lap("update")
