@@ -13,13 +13,19 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "no-twin": {},
     "ddpg": {"policy_delay": 1, "target_policy_noise": 0.0},
     "layer-norm": {"critic_layer_norm": True},
+    "prioritized": {"priority_exponent": 0.4},
     "n-step": {"n_step": 3},
 }
 """The settings that each variant changes; the steps that they replace are in `td3.variants`."""
-OWN_SETTINGS: Mapping[str, str] = {"n_step": "n-step"}
+OWN_SETTINGS: Mapping[str, str] = {"n_step": "n-step", "priority_exponent": "prioritized"}
 """Settings of TD3 that only one variant reads, and that variant. Their default is what plain TD3 does."""
 EXCLUDED: tuple[tuple[str, str, str], ...] = ()
 """Pairs of variants that cannot be used together, and why."""
+
+NEEDED: tuple[tuple[str, str, Any, str], ...] = (
+    ("prioritized", "train_freq", "step", "new transitions get their priority one env step after another"),
+)
+"""Settings that a variant cannot do without, and why."""
 
 
 def with_variant(settings: Settings, names: Any) -> Settings:
@@ -34,6 +40,10 @@ def check_variants(names: tuple[str, ...], settings: Any) -> None:
     for one, other, why in EXCLUDED:
         if one in names and other in names:
             raise ConfigError(f"variants {one} and {other} cannot be used together ({why}): leave one of them out.")
+    for name, setting, needed, why in NEEDED:
+        if name in names and getattr(settings, setting) != needed:
+            option = f"--td3.{setting.replace('_', '-')} {needed}"
+            raise ConfigError(f"variant {name} needs {setting} {needed} ({why}): give {option}.")
     defaults = {field.name: field.default for field in fields(settings)}
     for name, variant in OWN_SETTINGS.items():
         given = getattr(settings, name)

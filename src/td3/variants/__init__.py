@@ -17,6 +17,7 @@ from td3.errors import ConfigError, RunError
 from td3.files import read_regular_file
 from td3.variants.ablations import first_critic
 from td3.variants.n_step import n_step_batch
+from td3.variants.prioritized import prioritized_loss, sample_by_priority
 
 FUNCTIONS: dict[str, tuple[Callable[..., Any], ...]] = {
     "no-delay": (),
@@ -24,6 +25,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], ...]] = {
     "no-twin": (first_critic,),
     "ddpg": (first_critic,),
     "layer-norm": (),
+    "prioritized": (sample_by_priority, prioritized_loss),
     "n-step": (n_step_batch,),
 }
 """The functions of each variant. Where several replace the same step, a later one wraps those before it."""
