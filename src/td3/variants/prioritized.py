@@ -138,4 +138,4 @@ def _at(level: Float[Tensor, "member all"], places: Int[Tensor, "member *some"])
     """The numbers at these places; 0 where there is no such place."""
     width = level.shape[1]
     found = level.gather(1, places.clamp(max=width - 1).flatten(1)).view(places.shape)
-    return torch.where(places < width, found, 0.0)
+    return found.masked_fill(places >= width, 0.0)
