@@ -66,6 +66,7 @@ BAD_TD3 = [
     ("train_freq", "sometimes"),
     ("critic_layer_norm", 1),
     ("n_step", 0),
+    ("priority_exponent", 1.5),
     ("image_features", 0),
     ("random_shift", -1),
     ("bc_alpha", -1.0),

@@ -98,6 +98,8 @@ class TD3Config:
     """Update after every env step, or, as the code of 2018 did, at the end of every episode."""
     n_step: int = 1
     """Variant n-step only: rewards that are summed before the next state's value; the variant sets 3."""
+    priority_exponent: float = 0.0
+    """Variant prioritized only: alpha of the priorities max(error, 1)^alpha; 0: all alike; the variant sets 0.4."""
     image_features: int = 50
     """Image encoder: feature dimension (SAC-AE, DrQ: 50)."""
     random_shift: int = 4
@@ -414,6 +416,7 @@ _TD3_RULES: tuple[Rule, ...] = (
     ("utd_ratio", "above 0 and at most 1,000", up_to(1_000)),
     ("train_freq", "step or episode", lambda given: given in ("step", "episode")),
     ("n_step", "a whole number from 1 to 1,000", lambda given: whole(1)(given) and given <= 1_000),
+    ("priority_exponent", "within [0, 1]", within(0.0, 1.0)),
     ("image_features", "a whole number of at least 1", whole(1)),
     ("random_shift", "a whole number of at least 0", whole(0)),
     ("bc_alpha", "a number of at least 0", within(0.0, 1e9)),

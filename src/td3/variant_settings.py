@@ -13,6 +13,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "no-twin": {},
     "ddpg": {"policy_delay": 1, "target_policy_noise": 0.0},
     "layer-norm": {"critic_layer_norm": True},
+    "prioritized": {"priority_exponent": 0.4},
     "n-step": {"n_step": 3},
     "behavior-cloning": {},
     "hindsight": {},
@@ -20,6 +21,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 """The settings that each variant changes; the steps that they replace are in `td3.variants`."""
 OWN_SETTINGS: Mapping[str, str] = {
     "n_step": "n-step",
+    "priority_exponent": "prioritized",
     "bc_alpha": "behavior-cloning",
     "hindsight_goals": "hindsight",
 }
@@ -28,6 +30,11 @@ EXCLUDED: tuple[tuple[str, str, str], ...] = (
     ("n-step", "hindsight", "a relabelled transition is not followed by the next one of its episode"),
 )
 """Pairs of variants that cannot be used together, and why."""
+
+NEEDED: tuple[tuple[str, str, Any, str], ...] = (
+    ("prioritized", "train_freq", "step", "new transitions get their priority one env step after another"),
+)
+"""Settings that a variant cannot do without, and why."""
 
 
 def with_variant(settings: Settings, names: Any) -> Settings:
@@ -42,6 +49,10 @@ def check_variants(names: tuple[str, ...], settings: Any) -> None:
     for one, other, why in EXCLUDED:
         if one in names and other in names:
             raise ConfigError(f"variants {one} and {other} cannot be used together ({why}): leave one of them out.")
+    for name, setting, needed, why in NEEDED:
+        if name in names and getattr(settings, setting) != needed:
+            option = f"--td3.{setting.replace('_', '-')} {needed}"
+            raise ConfigError(f"variant {name} needs {setting} {needed} ({why}): give {option}.")
     defaults = {field.name: field.default for field in fields(settings)}
     for name, variant in OWN_SETTINGS.items():
         given = getattr(settings, name)

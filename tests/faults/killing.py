@@ -36,7 +36,7 @@ def train_until_killed(fields: dict[str, Any], plan: Plan | None) -> None:
     elif plan is not None:
         _die_in_save(Checkpoints, plan)
     if (Path(fields["out"]) / "config.json").exists():
-        resume_run(Path(fields["out"]))
+        resume_run(Path(fields["out"]), trust=True)
     else:
         train_run(resolve(**fields))
 

@@ -46,6 +46,32 @@ def test_a_run_killed_again_and_again_ends_as_if_nothing_had_happened(tmp_path, 
     assert total["in a save"] >= 6
 
 
+STEP_FILE = """
+import torch
+import td3
+
+
+@td3.replace_step(9, state={"largest": 1})
+def scaled_target(reward, terminated, next_q, gamma, original, step_state):
+    largest = step_state["largest"]
+    largest.copy_(torch.maximum(largest, reward.abs().amax(-1, keepdim=True)))
+    return original(reward / largest.clamp(min=1e-6), terminated, next_q, gamma)
+"""
+CHANGES = ["replaced step", "layer-norm,n-step,prioritized"]
+CHANGES += [pytest.param(variant, marks=pytest.mark.long) for variant in ("n-step", "layer-norm", "prioritized")]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_killed_run_with_changed_steps_ends_as_if_nothing_had_happened(tmp_path, change):
+    """The buffer wraps before the end, and a checkpoint holds what the replaced steps keep."""
+    (tmp_path / "mine.py").write_text(STEP_FILE)
+    step = {"replace_steps": (f"{tmp_path / 'mine.py'}:scaled_target",)}
+    changed = step if change == "replaced step" else {"variant": change}
+    fields = {**FIELDS, "steps": 400, "buffer_size": 200, "eval_every": 200, "save_every": 60, **changed}
+    total = kill_until(4, fields, tmp_path, seed=4)
+    assert total["in a save"] >= 2
+
+
 @pytest.mark.long
 def test_two_hundred_kills(tmp_path):
     total = kill_until(200, FIELDS, tmp_path, seed=2)

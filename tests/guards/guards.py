@@ -979,6 +979,7 @@ CHANGED: dict[str, Any] = {
     "utd_ratio": 0.5,
     "train_freq": "episode",
     "n_step": 2,
+    "priority_exponent": 0.7,
     "image_features": 7,
     "random_shift": 1,
     "bc_alpha": 1.0,

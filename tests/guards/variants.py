@@ -1,18 +1,26 @@
 """Guards of the variants, and the faults that they must catch."""
 
-import torch
-from torch import Tensor
-from variants.episodes import Episodes, every_row
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
-from td3.algorithm import Agent, AgentSpec
+import torch
+from torch import Tensor, nn
+from variants.episodes import Episodes, every_row
+from variants.priorities import Learner, zeros
+
+from td3 import training
+from td3.algorithm import Agent, AgentSpec, MemberStreams, ReplayBuffer
 from td3.algorithm.networks import StackedMLP, parameter_count
+from td3.algorithm.replacing import StepChanges
 from td3.backends import torch_backend
-from td3.config import TD3Config
-from td3.variants import n_step
+from td3.config import TD3Config, TrainConfig
+from td3.variants import n_step, prioritized
 
 from .bugs import Plant, bug
 from .guards import guard
-from .worlds import HIGH, LOW, STATE_SIZE
+from .worlds import HIGH, LOW, SETTINGS, SHORT_TASK, STATE_SIZE
 
 # n-step
 
@@ -155,3 +163,123 @@ def targets_and_frozen_critics_are_not_normalized(plant: Plant) -> None:
         return StackedMLP(self.sizes, parameters, self.activation, backend or self.backend)
 
     plant.method(StackedMLP, "with_parameters", with_parameters)
+
+
+# prioritized
+
+
+@guard
+def priorities_are_those_of_a_slow_reference() -> None:
+    learner = Learner(capacity=70, envs=2)
+    learner.store(30)
+    for _ in range(40):
+        learner.store(2)
+        learner.learn(learner.sample(6), 4 * torch.randn(2, 1, 6, generator=learner.generator))
+        differences = zip(learner.priorities, learner.expected, strict=True)
+        assert max(abs(ours - theirs) for ours, theirs in differences) < 1e-4
+
+
+@guard
+def rows_are_drawn_as_often_as_their_priorities_say() -> None:
+    members, rows, draws = 2, 100, 400
+    buffer, state = ReplayBuffer(members, 128, 1, 1), zeros(members, 128)
+    buffer.add_(torch.zeros(members, rows, 5))
+    state["entered"][:] = rows
+    random, counts = MemberStreams((0, 1)), torch.zeros(members, rows)
+    unlike = torch.zeros(members, rows)
+    unlike[0, 70], unlike[1, 5] = 24.0, 49.0
+    prioritized._set(state, torch.arange(rows).expand(members, -1), unlike)
+    for _ in range(draws):
+        indices = prioritized.sample_by_priority(buffer, random, 64, state, TD3Config()).indices
+        assert (indices < rows).all()
+        counts.scatter_add_(1, indices, torch.ones(indices.shape))
+    shares = counts / (64 * draws)
+    assert torch.allclose(shares, (1 + unlike) / (1 + unlike).sum(-1, keepdim=True), atol=0.01)
+
+
+@guard
+def the_loss_of_prioritized_replay_is_hubers() -> None:
+    learner, errors = Learner(capacity=10), torch.tensor([[[0.5, -3.0, 2.0]], [[0.1, 0.2, -7.0]]])
+    learner.store(10)
+    both = [nn.functional.huber_loss(one, torch.zeros(one.shape)) for one in errors]
+    assert torch.allclose(learner.learn(learner.sample(3), errors), torch.stack(both).sum())
+
+
+@guard
+def priorities_survive_a_resume() -> None:
+    settings = replace(SETTINGS, priority_exponent=0.4)
+    usual = {"env": SHORT_TASK, "variant": ("prioritized",), "td3": settings, "eval_every": 0, "eval_episodes": 1}
+    agents = []
+    with tempfile.TemporaryDirectory() as folder:
+        for name, steps in (("cut", 30), ("whole", 50)):
+            out = Path(folder) / name
+            config = TrainConfig(**usual, steps=steps, threads=1, device="cpu", out=out, save_every=10)
+            run = training.train_run(config)
+            if steps < 50:
+                run = training.resume_run(out, 50)
+            agents.append((run.folder(0) / "last" / "agent.safetensors").read_bytes())
+    assert agents[0] == agents[1]
+
+
+PRIORITIES = "priorities_are_those_of_a_slow_reference"
+
+
+@bug(PRIORITIES)
+def a_new_row_inherits_the_priority_of_the_one_it_overwrites(plant: Plant) -> None:
+    plant(prioritized._enter_new_rows, lambda state, buffer, settings: None)
+
+
+@bug(PRIORITIES)
+def only_the_newest_row_gets_the_largest_priority(plant: Plant) -> None:
+    right = prioritized._enter_new_rows
+
+    def enter(state, buffer, settings):
+        buffer.stride, stride = 0, buffer.stride
+        right(state, buffer, settings)
+        buffer.stride = stride
+
+    plant(prioritized._enter_new_rows, enter)
+
+
+@bug(PRIORITIES, "the_loss_of_prioritized_replay_is_hubers")
+def priorities_follow_the_first_critic_and_the_loss_is_squared(plant: Plant) -> None:
+    right = prioritized.prioritized_loss
+
+    def loss(q_values, target_q, step_state, settings, batch):
+        right(q_values[:1].expand(2, -1, -1), target_q, step_state, settings, batch)
+        return (q_values - target_q).square().mean(-1).sum(0)
+
+    plant(prioritized.prioritized_loss, loss)
+
+
+@bug("rows_are_drawn_as_often_as_their_priorities_say")
+def sums_are_not_updated_with_their_rows(plant: Plant) -> None:
+    plant(prioritized._set, lambda state, indices, excess: state["excess"].scatter_(1, indices, excess))
+
+
+@bug("rows_are_drawn_as_often_as_their_priorities_say")
+def all_members_have_the_priorities_of_the_first(plant: Plant) -> None:
+    right = prioritized._priorities
+
+    def priorities(state, level, places, buffer):
+        return right({name: tensor[:1].expand_as(tensor) for name, tensor in state.items()}, level, places, buffer)
+
+    plant(prioritized._priorities, priorities)
+
+
+@bug("rows_are_drawn_as_often_as_their_priorities_say")
+def places_that_hold_no_row_have_a_priority(plant: Plant) -> None:
+    right = prioritized._priorities
+
+    def priorities(state, level, places, buffer):
+        return right(state, level, places, SimpleNamespace(filled=torch.tensor(buffer.capacity)))
+
+    plant(prioritized._priorities, priorities)
+
+
+@bug("priorities_survive_a_resume")
+def priorities_are_not_restored(plant: Plant) -> None:
+    def tensors(self):
+        return {}
+
+    plant.method(StepChanges, "tensors", tensors)

@@ -174,7 +174,20 @@ class StepChanges:
 
     def tensors(self) -> dict[str, Tensor]:
         """All state by name, the member axis second to last."""
-        first: dict[int, str] = {}
+        return {
+            f"{prefix}.{name}": tensor
+            for prefix, one in self._declared().items()
+            for name, tensor in self.state[id(one)].items()
+        }
+
+    def growing(self) -> set[str]:
+        """The names of state whose size depends on the capacity of the replay buffer, which a longer run may raise."""
+        declared = self._declared().items()
+        return {f"{prefix}.{name}" for prefix, one in declared for name, size in one.items() if isinstance(size, str)}
+
+    def _declared(self) -> dict[str, State]:
+        """Each declaration of state once, by the first function that has it."""
+        names: dict[int, tuple[str, State]] = {}
         for place, one in enumerate(self.replacements):
-            first.setdefault(id(one.state), f"step_{one.number}.{place}")
-        return {f"{first[key]}.{name}": tensor for key, state in self.state.items() for name, tensor in state.items()}
+            names.setdefault(id(one.state), (f"step_{one.number}.{place}", one.state))
+        return dict(names.values())

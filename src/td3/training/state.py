@@ -54,6 +54,7 @@ def arrays_of(trainer: "Trainer") -> dict[str, Array]:
 def restore(trainer: "Trainer", checkpoint: Checkpoint) -> None:
     """Bring a trainer that has not begun to where the checkpoint was taken; raises RunError if they do not fit."""
     try:
+        checkpoint = _with_room(trainer, checkpoint)
         _require_fit(trainer, checkpoint)
         _restore_learner(trainer, checkpoint)
         _restore_collector(trainer, checkpoint)
@@ -62,6 +63,20 @@ def restore(trainer: "Trainer", checkpoint: Checkpoint) -> None:
         trainer.callbacks.load_state(checkpoint.facts.get("callbacks", {}))
     except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
         raise RunError(f"{trainer.path} has a checkpoint that does not fit its run ({error}).") from error
+
+
+def _with_room(trainer: "Trainer", checkpoint: Checkpoint) -> Checkpoint:
+    """The checkpoint with state of replaced steps for each row of the replay buffer that the run, made longer, has.
+
+    The new rows come last: a buffer whose size is the length of the run has never wrapped.
+    """
+    changes, tensors = trainer.agent.changes, dict(checkpoint.tensors)
+    names = changes.growing() if changes else set()
+    for name, wanted in (changes.tensors() if changes else {}).items():
+        saved = tensors[f"agent.{name}"]
+        if name in names and saved.ndim == 2 and saved.shape[1] < wanted.shape[1]:
+            tensors[f"agent.{name}"] = np.pad(saved, ((0, 0), (0, wanted.shape[1] - saved.shape[1])))
+    return checkpoint._replace(tensors=tensors)
 
 
 def _require_fit(trainer: "Trainer", checkpoint: Checkpoint) -> None:

@@ -18,6 +18,7 @@ from td3.files import read_regular_file
 from td3.variants.ablations import first_critic
 from td3.variants.behavior_cloning import improve_actor_near_data_
 from td3.variants.n_step import n_step_batch
+from td3.variants.prioritized import prioritized_loss, sample_by_priority
 
 FUNCTIONS: dict[str, tuple[Callable[..., Any], ...]] = {
     "no-delay": (),
@@ -25,6 +26,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], ...]] = {
     "no-twin": (first_critic,),
     "ddpg": (first_critic,),
     "layer-norm": (),
+    "prioritized": (sample_by_priority, prioritized_loss),
     "n-step": (n_step_batch,),
     "behavior-cloning": (improve_actor_near_data_,),
     "hindsight": (),  # what is stored changes: td3.collect.hindsight_collector

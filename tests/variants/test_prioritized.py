@@ -1,0 +1,131 @@
+"""Prioritized replay: frequencies follow priorities, which are those of a slow reference, in runs and after resume."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings, strategies
+from scripted import SMALL
+from torch import nn
+
+import td3
+from td3.algorithm import MemberStreams, ReplayBuffer
+from td3.config import TD3Config, resolve
+from td3.errors import ConfigError
+from td3.run.checkpoints import Checkpoints
+from td3.variants import prioritized
+from variants.priorities import SETTINGS, Learner, zeros
+
+FIELDS = {**SMALL, "device": "cpu", "variant": "prioritized"}
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    strategies.integers(0, 2**32),
+    strategies.integers(1, 4),
+    strategies.sampled_from([7, 64, 65, 130, 5_000]),
+    strategies.sampled_from([1.0, 0.4, 2.0]),
+    strategies.integers(0, 40),
+)
+def test_priorities_are_those_of_a_slow_reference(seed, envs, capacity, ratio, first):
+    learner = Learner(capacity, envs, seed, TD3Config(priority_exponent=0.4, utd_ratio=ratio))
+    due = 0.0
+    learner.store(envs + first)
+    learner.sample(3)
+    for _ in range(20):
+        learner.store(envs)
+        due += envs * ratio
+        while due >= 1:
+            due -= 1
+            batch = learner.sample(6)
+            assert ((batch.indices >= 0) & (batch.indices < len(learner.buffer))).all()
+            learner.learn(batch, 4 * torch.randn(2, 1, 6, generator=learner.generator))
+            assert learner.priorities == pytest.approx(learner.expected, rel=1e-5)
+    state = {name: tensor[0].double() for name, tensor in learner.state.items()}
+    for below, above in (("excess", "sums"), ("sums", "sums_of_sums")):
+        blocks = [block.sum() for block in state[below].split(64)]
+        torch.testing.assert_close(state[above], torch.stack(blocks), rtol=1e-5, atol=1e-6)
+
+
+def test_frequencies_follow_priorities_each_members_its_own():
+    """Chi-square: with 149 degrees of freedom, above 236 once in 100,000 times."""
+    members, filled, draws = 2, 150, 200
+    buffer, state = ReplayBuffer(members, 5_000, 1, 1), zeros(members, 5_000)
+    buffer.add_(torch.zeros(members, filled, 5))
+    generator = torch.Generator().manual_seed(0)
+    excess = 5 * torch.rand(members, filled, generator=generator) ** 4
+    prioritized._set(state, torch.arange(filled).expand(members, -1), excess)
+    state["entered"][:] = filled
+    random, counts = MemberStreams((0, 1)), torch.zeros(members, filled)
+    for _ in range(draws):
+        indices = prioritized.sample_by_priority(buffer, random, 256, state, SETTINGS).indices
+        counts.scatter_add_(1, indices, torch.ones(indices.shape))
+    expected = (1 + excess) / (1 + excess).sum(-1, keepdim=True) * draws * 256
+    found = ((counts - expected) ** 2 / expected).sum(-1)
+    assert (found < 236).all(), found
+    assert (counts[0] != counts[1]).any()
+
+
+def test_with_no_exponent_every_row_is_drawn_alike():
+    learner = Learner(100, settings=TD3Config(priority_exponent=0.0))
+    learner.store(100)
+    for _ in range(3):
+        learner.learn(learner.sample(50), torch.full((2, 1, 50), 9.0))
+    assert learner.priorities == [1.0] * 100
+
+
+def test_the_loss_is_hubers_and_its_gradient_too():
+    learner = Learner(10)
+    learner.store(10)
+    batch = learner.sample(6)
+    q_values = torch.tensor([[[0.1, -0.5, 2.0, -3.0, 1.0, 0.0]]] * 2).requires_grad_()
+    loss = learner.learn(batch, q_values)
+    expected = 2 * nn.functional.huber_loss(q_values[0, 0], torch.zeros(6))
+    torch.testing.assert_close(loss[0], expected)
+    (gradient,) = torch.autograd.grad(loss.sum(), q_values)
+    torch.testing.assert_close(gradient[0, 0], torch.tensor([0.1, -0.5, 1.0, -1.0, 1.0, 0.0]) / 6)
+
+
+def tensors_of(run):
+    return Checkpoints(run.path).newest()[0].tensors
+
+
+def same(one, other, names=("agent.", "updates")):
+    found = tensors_of(other)
+    return all(np.array_equal(found[name], value) for name, value in tensors_of(one).items() if name.startswith(names))
+
+
+def trained(tmp_path, name, **changed):
+    return td3.train("Rail-v0", out=tmp_path / name, **{**FIELDS, "steps": 80, "buffer_size": 50, **changed})
+
+
+@pytest.mark.parametrize("changed", [{}, {"envs": 3, "seeds": 2, "normalize_observations": True}, {"utd_ratio": 0.3}])
+def test_recorded_updates_are_eager_ones_when_the_ring_wraps(tmp_path, changed):
+    recorded, eager = (trained(tmp_path, engine, engine=engine, **changed) for engine in ("recorded", "eager"))
+    assert same(recorded, eager)
+    assert tensors_of(recorded)["agent.step_4.0.excess"].any()
+    assert tensors_of(recorded)["agent.step_4.0.excess"].shape == (recorded.config.seeds, 50)
+
+
+def test_a_seeds_priorities_are_its_own(tmp_path):
+    alone, both = trained(tmp_path, "alone", seed=1), trained(tmp_path, "both", seeds=2)
+    assert np.array_equal(tensors_of(both)["agent.step_4.0.excess"][1], tensors_of(alone)["agent.step_4.0.excess"][0])
+
+
+@pytest.mark.parametrize("buffer_size", [50, 1_000])
+def test_a_run_that_is_made_longer_is_the_longer_run(tmp_path, buffer_size):
+    whole = trained(tmp_path, "whole", steps=140, buffer_size=buffer_size)
+    cut = trained(tmp_path, "cut", buffer_size=buffer_size)
+    assert same(whole, td3.resume(cut.path, steps=140))
+
+
+def test_together_with_n_step_returns_in_any_order(tmp_path):
+    runs = [trained(tmp_path, name, variant=name) for name in ("n-step,prioritized", "prioritized,n-step")]
+    assert same(*runs)
+    assert not same(runs[0], trained(tmp_path, "alone"), ("agent.critics",))
+
+
+def test_what_does_not_go_with_it_is_refused():
+    with pytest.raises(ConfigError, match=r"variant prioritized needs train_freq step .*: give --td3.train-freq step"):
+        resolve("Rail-v0", "paper", variant="prioritized")
+    with pytest.raises(ConfigError, match="only the variant prioritized reads it"):
+        resolve("Rail-v0", priority_exponent=0.5)
