@@ -85,7 +85,7 @@ def train_run(
     spaces = probe_environment(config, env_arguments)
     config, rows = read_dataset(config, spaces)
     in_host_ram = require_room(config, spaces)
-    try_start(config, spaces, replacements)
+    config = try_start(config, spaces, replacements)
     path = new_directory(config)
     config = replace(config, out=path)
     with locked(path):
