@@ -127,6 +127,17 @@ def test_a_resumed_run_does_not_start_again(first, tmp_path):
         assert np.array_equal(weights(resumed)[name], tensor), name
 
 
+def test_the_latest_run_may_be_started_from_although_the_new_one_becomes_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    first = td3.train("Rail-v0", **{**FIELDS, "steps": 30})
+    seen = Seen()
+    second = td3.train("Rail-v0", init_from="runs/Rail-v0/latest", callbacks=[seen], **{**FIELDS, "steps": 30})
+    assert np.array_equal(seen.tensors["actor"], weights(first)["actor"])
+    assert second.config.init_from == str(first.path.resolve())
+    third = td3.train_offline("runs/Rail-v0/latest", steps=10, batch_size=8, hidden_sizes=(8, 8), eval_episodes=1)
+    assert third.config.dataset == str(second.path.resolve())
+
+
 @pytest.mark.parametrize(
     ("changed", "said"),
     [

@@ -202,3 +202,15 @@ def test_workers_do_not_change_what_is_learned(tmp_path):
     first, *others = (Checkpoints(run.path).newest()[0].tensors for run in runs)
     for other in others:
         assert all(np.array_equal(first[name], other[name]) for name in first)
+
+
+def test_relabelled_rows_enter_with_the_largest_priority_too(tmp_path):
+    fields = {**SMALL, "variant": ("hindsight", "prioritized"), "steps": 80, "envs": 2, "learning_starts": 20}
+    run = td3.train("RailGoal-v0", out=tmp_path / "run", env_kwargs={"max_episode_steps": 5}, **fields)
+    state = Checkpoints(run.path).newest()[0].named("agent.step_4.0.")
+    rows = 2 * 5
+    newest = state["excess"][0, (40 - 5) * rows : (40 - 4) * rows]  # stored after the last batch was sampled
+    before = state["excess"][0, (40 - 6) * rows : (40 - 5) * rows]
+    assert (newest == 0).all()
+    assert state["largest"][0] > 0
+    assert (before == state["largest"][0]).sum() > 5  # all but those that the last batch drew

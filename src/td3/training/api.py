@@ -95,7 +95,7 @@ def train_run(
         spaces = probe_environment(config, make)
         config, rows = read_dataset(config, spaces)
         in_host_ram = require_room(config, spaces)
-        try_start(config, spaces, replacements)
+        config = try_start(config, spaces, replacements)
         path = new_directory(config)
         config = replace(config, out=path)
         with locked(path), evaluation_maker(make, eval_env, spaces) as eval_make:

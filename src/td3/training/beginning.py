@@ -27,13 +27,14 @@ def read_dataset(config: TrainConfig, spaces: TaskSpaces) -> tuple[TrainConfig, 
     """The rows of an offline run's dataset, and its settings with a buffer of their number; None of another run."""
     if config.dataset is None:
         return config, None
-    rows = load_dataset(config.dataset).rows(spaces)
+    dataset = load_dataset(config.dataset)
+    rows = dataset.rows(spaces)
     if len(rows) < config.td3.batch_size:
         raise DatasetError(
             f"{config.dataset} has {len(rows):,} transitions, fewer than a batch of {config.td3.batch_size:,}: lower "
             "--td3.batch-size or give a larger dataset."
         )
-    return replace(config, td3=replace(config.td3, buffer_size=len(rows))), rows
+    return replace(config, dataset=dataset.name, td3=replace(config.td3, buffer_size=len(rows))), rows
 
 
 def dataset_again(config: TrainConfig, spaces: TaskSpaces) -> Array | None:
@@ -47,13 +48,17 @@ def dataset_again(config: TrainConfig, spaces: TaskSpaces) -> Array | None:
     return rows
 
 
-def try_start(config: TrainConfig, spaces: TaskSpaces, replacements: Sequence[Replacement]) -> None:
-    """Refuse a saved agent that this run cannot start from, before anything is written."""
-    if config.init_from is not None:
-        alone = replace(config, seeds=1)
-        for seed in config.member_seeds:
-            agent = make_agent(alone, spaces, torch.device("cpu"), replacements)
-            start_from_(agent, Path(config.init_from), [seed], spaces)
+def try_start(config: TrainConfig, spaces: TaskSpaces, replacements: Sequence[Replacement]) -> TrainConfig:
+    """Refuse a saved agent that this run cannot start from, before anything is written; returns the settings.
+
+    In these, links are resolved: runs/ENV/latest is about to become this run.
+    """
+    if config.init_from is None:
+        return config
+    path, alone = Path(config.init_from).resolve(), replace(config, seeds=1)
+    for seed in config.member_seeds:
+        start_from_(make_agent(alone, spaces, torch.device("cpu"), replacements), path, [seed], spaces)
+    return replace(config, init_from=str(path))
 
 
 def begin(trainer: "Trainer", rows: Array | None) -> None:

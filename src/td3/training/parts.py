@@ -57,9 +57,8 @@ def open_parts(
     """
     agent, seeds = make_agent(config, spaces, device, replacements), config.member_seeds
     buffer = make_buffer(len(seeds), buffer_size, spaces, device, in_host_ram)
-    buffer.stride = (
-        1 if config.workers == "ray" else config.envs
-    )  # Ray's collectors send one environment's rows at once
+    # Ray's collectors send one environment's rows at once.
+    buffer.stride = 1 if config.workers == "ray" else config.rows_per_round
     if agent.normalizer is not None:
         buffer = NormalizedReplayBuffer(buffer, agent.normalizer)
     placement = f"{buffer.rows.device}" + (", replay buffer in the host's RAM" if in_host_ram else "")
