@@ -3,7 +3,7 @@
 import os
 import sys
 
-if sys.argv[:1] == ["-m"] and not sys.flags.safe_path and sys.path[:1] == [os.getcwd()]:  # noqa: PTH109
+if sys.argv[:1] == ["-m"] and not sys.flags.safe_path and sys.path[:1] == [os.getcwd()]:  # noqa: PTH109  # as sys.path has it
     # `python -m td3` looks for every module in the current folder first, where a downloaded run may lie. Nothing is
     # taken from there but an environment's own module (environments/spec.py).
     del sys.path[0]

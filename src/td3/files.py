@@ -69,7 +69,7 @@ def create(path: Path) -> int:
 def open_plain(path: Path, mode: str) -> IO[Any]:
     """Open a text file in place; raises OSError for a link and for anything but a regular file, and leaves it alone."""
     # Cut to length only when it is known to be a regular file.
-    file = open(path, mode.replace("w", "a"), newline="", encoding="utf-8", opener=_descriptor_without_link)  # noqa: SIM115
+    file = open(path, mode.replace("w", "a"), newline="", encoding="utf-8", opener=_descriptor_without_link)  # noqa: SIM115  # the caller closes it
     if "w" in mode:
         file.truncate(0)
     return file

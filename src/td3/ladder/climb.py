@@ -125,7 +125,7 @@ def _code_of(module: ModuleType, imports: bool) -> list[str]:
     for node in ast.walk(ast.parse(source)):
         text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
         if text or (not imports and isinstance(node, ast.Import | ast.ImportFrom)):
-            hidden.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))  # type: ignore[attr-defined]
+            hidden.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))  # type: ignore[attr-defined]  # statements have lines
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT and token.line.strip() == token.string:
             hidden.add(token.start[0])

@@ -34,7 +34,7 @@ def overview() -> str:
     lines.append("Variants:  td3 train ENV --variant NAME")
     for name, functions in FUNCTIONS.items():
         changed = [f"{key} = {value:g}" for key, value in VARIANTS[name].items()]
-        changed += [f"step {function.__td3_replacement__.number}" for function in functions]  # type: ignore[attr-defined]
+        changed += [f"step {function.__td3_replacement__.number}" for function in functions]  # type: ignore[attr-defined]  # marked
         lines.append(f"  {name:<13} {', '.join(changed)}")
     return "\n".join(lines)
 
