@@ -90,11 +90,11 @@ def of_the_manifest(body: dict[str, Any]) -> list[tuple]:
 def only_choosing(monkeypatch):
     """End a resumed run when its checkpoint is chosen, before anything is written."""
 
-    def stop(config, env_arguments, spaces, in_host_ram, replacements, callbacks, checkpoint, notices):
+    def stop(config, make, eval_make, spaces, in_host_ram, replacements, callbacks, checkpoint, notices):
         callbacks[0].warnings += notices
         raise Stop
 
-    monkeypatch.setattr("td3.training.api.probe_environment", lambda config, env_arguments: None)
+    monkeypatch.setattr("td3.training.api.probe_environment", lambda config, make, first_step: None)
     monkeypatch.setattr("td3.training.api.require_room", lambda *arguments, **options: False)
     monkeypatch.setattr("td3.training.api.write_facts", lambda path, values: None)
     monkeypatch.setattr("td3.training.api._train", stop)

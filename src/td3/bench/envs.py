@@ -6,6 +6,7 @@ import time
 import warnings
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 import gymnasium as gym
@@ -89,17 +90,14 @@ def envpool_source(env: str) -> VectorSource | None:
         return None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        import envpool  # type: ignore[import-not-found]  # an extra
-
-        return VectorSource(partial(_pool, env)) if env in envpool.list_all_envs() else None
+        known = import_module("envpool").list_all_envs()
+    return VectorSource(partial(_pool, env)) if env in known else None
 
 
 def _pool(env: str, num_envs: int, seed: int) -> Any:
-    import envpool
-
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*precision lowered")
-        return envpool.make(env, env_type="gymnasium", num_envs=num_envs, seed=seed)
+        return import_module("envpool").make(env, env_type="gymnasium", num_envs=num_envs, seed=seed)
 
 
 def _round(collector: Collector) -> float:
