@@ -3,7 +3,7 @@
 import torch
 
 from td3.algorithm import ReplayBuffer
-from td3.algorithm.replacing import StepChanges
+from td3.algorithm.replacing import Replacement, StepChanges
 from td3.algorithm.step_01_replay_buffer import Batch
 from td3.config import TD3Config
 from td3.variants import prioritized
@@ -13,8 +13,8 @@ SETTINGS = TD3Config(priority_exponent=0.4)
 
 def zeros(members: int, capacity: int, dtype=torch.float32) -> dict[str, torch.Tensor]:
     """The state of a run that has not begun."""
-    found = [sampled.__td3_replacement__ for sampled in (prioritized.sample_by_priority, prioritized.prioritized_loss)]
-    (state,) = StepChanges.create(found, members, capacity, "cpu", dtype).state.values()
+    replacement = Replacement(4, prioritized.sample_by_priority, prioritized.STATE)
+    (state,) = StepChanges.create([replacement], members, capacity, "cpu", dtype).state.values()
     return state
 
 

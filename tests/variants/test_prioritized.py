@@ -66,6 +66,25 @@ def test_frequencies_follow_priorities_each_members_its_own():
     assert (counts[0] != counts[1]).any()
 
 
+@pytest.mark.parametrize(("capacity", "filled"), [(50, 50), (300, 170), (9_000, 9_000), (20_000, 5_001)])
+def test_rows_are_those_of_a_search_through_all_priorities(capacity, filled):
+    """In the order of rows: only a number that falls within rounding of a border may lead to its other side."""
+    learner = Learner(capacity)
+    learner.store(filled)
+    excess = 9 * torch.rand(1, filled, generator=learner.generator) ** 8
+    prioritized._set(learner.state, torch.arange(filled).unsqueeze(0), excess)
+    learner.state["entered"][:] = filled
+    before = learner.generator.get_state()
+    batch = prioritized.sample_by_priority(learner.buffer, learner, 2_000, learner.state, SETTINGS)
+    learner.generator.set_state(before)
+    fraction = learner.rows(torch.tensor(1 << 53), 2_000).double() / (1 << 53)
+    ends = (1 + excess).double().cumsum(-1)
+    expected = torch.searchsorted(ends, fraction * ends[:, -1:], right=True)
+    apart = (batch.indices - expected).abs()
+    assert apart.max() <= 1
+    assert apart.count_nonzero() <= 4
+
+
 def test_with_no_exponent_every_row_is_drawn_alike():
     learner = Learner(100, settings=TD3Config(priority_exponent=0.0))
     learner.store(100)

@@ -33,8 +33,8 @@ def overview() -> str:
     lines.append("Replace one of 4 to 15:  td3 train ENV --replace-steps FILE.py:NAME   (docs/modify.md)")
     lines.append("Variants:  td3 train ENV --variant NAME")
     for name, functions in FUNCTIONS.items():
-        changed = [f"{key} = {value:g}" for key, value in VARIANTS[name].items()]
-        changed += [f"step {function.__td3_replacement__.number}" for function in functions]  # type: ignore[attr-defined]  # marked
+        changed = [f"{key} = {value}" for key, value in VARIANTS[name].items()]
+        changed += [f"step {function.__td3_replacement__.number}" for function in functions]  # type: ignore[attr-defined]
         lines.append(f"  {name:<13} {', '.join(changed)}")
     return "\n".join(lines)
 
