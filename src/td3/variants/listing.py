@@ -35,7 +35,7 @@ def overview() -> str:
     for name, functions in FUNCTIONS.items():
         changed = [f"{key} = {value:g}" for key, value in VARIANTS[name].items()]
         changed += [f"step {function.__td3_replacement__.number}" for function in functions]  # type: ignore[attr-defined]
-        lines.append(f"  {name:<13} {', '.join(changed)}")
+        lines.append(f"  {name:<16} {', '.join(changed) or 'what is stored in the replay buffer'}")
     return "\n".join(lines)
 
 
