@@ -17,6 +17,7 @@ BEGIN, END = "<!-- from the code: begin -->", "<!-- from the code: end -->"
 API = {
     "Train and load": {
         "td3.train": (),
+        "td3.train_offline": (),
         "td3.resume": (),
         "td3.load": (),
         "td3.Run": ("learning_curve", "evaluations"),

@@ -82,3 +82,15 @@ class NamedGoals(Walk):
 
     def shown(self):
         return {**super().shown(), "desired_goal": 1}
+
+
+class Breaking(Walk):
+    """Raises in every seventh env step."""
+
+    steps = 0
+
+    def step(self, action):
+        self.steps += 1
+        if self.steps % 7 == 0:
+            raise RuntimeError("broken")
+        return super().step(action)

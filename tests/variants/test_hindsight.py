@@ -15,7 +15,7 @@ from td3.environments import InProcessVectorEnv, make_environment
 from td3.environments.goals import GoalTask, parts_of
 from td3.errors import EnvironmentFault, UserError
 from td3.run.checkpoints import Checkpoints
-from variants.goal_worlds import LONGEST, NamedGoals, OneByOne, OtherRewards, Walk, WalkToTheEnd
+from variants.goal_worlds import LONGEST, Breaking, NamedGoals, OneByOne, OtherRewards, Walk, WalkToTheEnd
 
 GOALS, STATE = 4, 7
 
@@ -110,6 +110,12 @@ def test_terminations_are_the_environments_where_it_says_so():
     assert (copies["terminated"] == (copies["reward"] == 0)).all()
 
 
+def test_goals_stay_in_their_episode_where_an_environment_fails_in_the_middle_of_one():
+    real, copies = relabelled(Breaking, seeds=(0, 1), envs=2)
+    assert (copies["desired_goal"][..., 0] == real["next_achieved_goal"][..., 0]).all()
+    assert (copies["desired_goal"][..., 1] >= real["next_achieved_goal"][..., 1]).all()
+
+
 def test_a_seed_gets_the_same_alone_and_among_others():
     alone = rounds(collector(seeds=(4,), envs=2), 40)
     among = rounds(collector(seeds=(3, 4, 9), envs=2), 40)
@@ -133,7 +139,7 @@ def test_a_restored_collector_goes_on_bit_for_bit():
     [
         (partial(make_environment, "Rail-v0"), "has no goals, and variant hindsight needs Dict observations"),
         (partial(make_environment, Walk), "has no time limit"),
-        (partial(limited, OneByOne), r"gave the shape \(\) for two goals"),
+        (partial(limited, OneByOne), r"gave an array of shape \(\) for 2 goals"),
         (partial(limited, OtherRewards), "gave the reward -2.0, and compute_reward.. gives -1.0"),
         (partial(limited, NamedGoals), r"needs two arrays \(Box\) of one shape"),
         (partial(make_environment, Walk, {"max_episode_steps": 6}, action_repeat=2), "cannot be used with --action-re"),

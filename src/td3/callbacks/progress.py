@@ -62,7 +62,9 @@ class ProgressDisplay(Callback):
         config = trainer.config
         self.path, self._steps = trainer.path, config.steps
         seeds = f"seed {config.seed}" if config.seeds == 1 else f"seeds {config.seed}..{config.seed + config.seeds - 1}"
-        task = f"Training {config.env} for {config.steps:,} env steps, {seeds}, preset {config.preset}"
+        length = f"{config.steps:,} {'updates, offline' if config.dataset else 'env steps'}"
+        variant = f", variant {', '.join(config.variant)}" if config.variant else ""
+        task = f"Training {config.env} for {length}, {seeds}, preset {config.preset}{variant}"
         self.say(f"{task}, on {trainer.placement}.", style="bold")
         for warning in config.warnings():
             self.say(f"Warning: {warning}", style="yellow")

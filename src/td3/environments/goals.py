@@ -64,7 +64,13 @@ class GoalTask:
     def rewards(self, achieved: Array, desired: Array) -> Array:
         """Rewards `[count]` of having achieved goals `[count, size]` where others were desired, in one call."""
         given = self._goals(achieved), self._goals(desired)
-        return np.asarray(guarded_call(f"{self.name}.compute_reward()", lambda: self._task.compute_reward(*given, {})))
+        found = np.asarray(guarded_call(f"{self.name}.compute_reward()", lambda: self._task.compute_reward(*given, {})))
+        if found.shape != (len(achieved),) or not np.isfinite(found).all():
+            raise EnvironmentFault(
+                f"{self.name}.compute_reward() gave an array of shape {found.shape} for {len(achieved)} goals, or NaN: "
+                "make it accept arrays of goals and return a finite reward for each."
+            )
+        return found
 
     def terminated(self, achieved: Array, desired: Array) -> Array | None:
         """Whether the environment would end there, `[count]`; None where it does not say (no `compute_terminated`)."""
@@ -88,11 +94,6 @@ class GoalTask:
         observation, reward, *_ = environment.step(middle.astype(np.float32))
         both = np.stack([observation, observation])
         found = self.rewards(both[:, self.achieved], both[:, self.desired])
-        if found.shape != (2,):
-            raise EnvironmentFault(
-                f"{self.name}.compute_reward() gave the shape {found.shape} for two goals: make it accept arrays of "
-                "goals and return a reward for each."
-            )
         if not np.allclose(found, float(reward), rtol=1e-3, atol=1e-5):
             raise EnvironmentFault(
                 f"{self.name}.step() gave the reward {reward}, and compute_reward() gives {found[0]} for the same "

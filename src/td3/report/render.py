@@ -121,7 +121,9 @@ def _names(runs: Sequence[RunRecords]) -> list[str]:
 def _lead(records: RunRecords) -> str:
     config, status = records.config, records.status.get("status", "running")
     seeds = "1 seed" if config.seeds == 1 else f"{config.seeds} seeds"
-    return f"{seeds}, {records.env_steps:,} of {config.steps:,} env steps, {status}, on {records.device}."
+    unit = "updates on recorded transitions (offline)" if config.dataset else "env steps"
+    variant = f", variant {', '.join(config.variant)}" if config.variant else ""
+    return f"{seeds}, {records.env_steps:,} of {config.steps:,} {unit}, {status}, on {records.device}{variant}."
 
 
 def _tiles(records: RunRecords) -> list[tuple[str, str]]:
