@@ -132,7 +132,8 @@ class Trainer:
             self.engine.store(rows)
         lap("store")
         self.env_steps += self.collecting.stepped
-        self.engine.update(updates_due_for_episodes(self.config.td3, episodes, self.agent.members))
+        if len(self.buffer):  # with hindsight, the first episodes are not stored yet
+            self.engine.update(updates_due_for_episodes(self.config.td3, episodes, self.agent.members))
         self._freeze_failed()
         lap("update")
         for episode in episodes:
