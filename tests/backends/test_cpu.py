@@ -94,10 +94,10 @@ def test_the_width_of_the_machines_vectors_changes_nothing(tmp_path):
     found = []
     for number, more in enumerate(flags):
         file = tmp_path / f"{number}.pt"
-        environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+        environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)} if more else None  # the usual one is there
         subprocess.run([sys.executable, "-c", program, str(file), *more], check=True, env=environment)
         found.append(torch.load(file))
-    assert len(list((tmp_path / "td3").glob("*.so"))) == 2
+    assert len(list((tmp_path / "td3").glob("*.so"))) == 1
     assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
 
 
@@ -220,8 +220,8 @@ def test_adam_refuses_what_it_cannot_square_and_changes_nothing(broken):
 
 
 def answer_of(statement, **environment):
-    """What a fresh process prints."""
-    program = f"from td3.backends import cpu; {statement}"
+    """What a fresh process prints. Its library is not optimized: that is made twenty times as fast."""
+    program = f"from td3.backends import cpu; cpu.FLAGS = ('-O0',); {statement}"
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, env={**os.environ, **environment}, check=True
     )

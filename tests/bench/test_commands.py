@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from td3.bench import learners, loop, scaling
+from td3.bench import EnvsBench, learners, loop, run, scaling
 from td3.bench.options import LoopBench
 from td3.cli import main
 
@@ -232,16 +232,14 @@ def test_peers_without_the_extra_are_refused(capsys, without):
     )
 
 
-def test_collecting_in_every_way(capsys):
-    words = ("bench", "envs", "Pendulum-v1", "--envs", "2", "--step-ms", "5", "--seconds", "0.2")
-    figures = figures_of(capsys, *words, "--json")
+def test_collecting_in_every_way():
+    figures, text = run(EnvsBench("Pendulum-v1", envs=2, step_ms=5, seconds=0.2))
     assert {*figures["env_steps_per_s"]} == {"one environment", "none", "threads", "processes"}
     assert figures["ratio_to_one"]["one environment"]["median"] == 1
     # Neither can be faster than its steps: 5 ms each, one or two at a time.
     assert figures["env_steps_per_s"]["none"]["high"] < 201
     assert figures["env_steps_per_s"]["threads"]["high"] < 401
-    assert main(words) == 0
-    assert "`--workers auto` takes: " in capsys.readouterr().out
+    assert "`--workers auto` takes: " in text
 
 
 def test_mujoco_tasks_are_also_collected_in_a_batch(capsys):

@@ -1,40 +1,16 @@
 """Environments in threads and processes: at the same time, with the same rows, and the faster way found by trial."""
 
-import os
-import tempfile
-import time
 from functools import partial
-from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
 import pytest
+from meeting import COUNT, Meeting, Waiting
 from scripted import Scripted
 
 from td3.collect.collector import Collector
 from td3.environments import WorkerBackend, fastest_workers, make_environment, place, requested_workers
 from td3.environments import workers as worker_backend
-
-COUNT = 8
-PATIENT = 20.0
-
-
-class Meeting(Scripted):
-    """A step that ends only when all environments are in theirs: stepped one after another, it never would."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__()
-        self.folder, self.round = folder, 0
-
-    def step(self, action):
-        self.round += 1
-        handle, _ = tempfile.mkstemp(prefix=f"{self.round}-", dir=self.folder)
-        os.close(handle)
-        until = time.monotonic() + PATIENT
-        while len([*self.folder.glob(f"{self.round}-*")]) < COUNT:
-            assert time.monotonic() < until, "the others did not come"
-            time.sleep(0.001)
-        return super().step(action)
 
 
 @pytest.mark.parametrize("kind", ["threads", "processes"])
@@ -59,14 +35,6 @@ def test_threads_and_processes_give_the_same_rows_as_one_after_another(env):
         environments.close()
     np.testing.assert_array_equal(collected[0], collected[1])
     np.testing.assert_array_equal(collected[0], collected[2])
-
-
-class Waiting(Scripted):
-    """A step in which the processor has nothing to do."""
-
-    def step(self, action):
-        time.sleep(0.01)
-        return super().step(action)
 
 
 def test_environments_that_wait_do_so_together():

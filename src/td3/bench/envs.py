@@ -2,7 +2,6 @@
 
 import contextlib
 import importlib.util
-import time
 import warnings
 from collections.abc import Callable
 from functools import partial
@@ -15,6 +14,7 @@ import torch
 
 from td3.bench import machine, timing
 from td3.bench.options import EnvsBench
+from td3.bench.slow import make_slow
 from td3.collect.collector import Collector
 from td3.environments import check_environment, fastest_workers, in_batch, make_environment, place, requested_workers
 from td3.environments.vector import VectorSource
@@ -23,24 +23,6 @@ from td3.resources import available_threads
 PATIENCE_SECONDS = 120.0
 ONE = "one environment"
 RATIOS = {"ratio_to_one": "times one", "ratio_to_none": "times one after another"}
-
-
-class Slow(gym.Wrapper[Any, Any, Any, Any]):
-    """A step with a delay, as of a simulator or of hardware."""
-
-    def __init__(self, environment: gym.Env[Any, Any], seconds: float) -> None:
-        super().__init__(environment)
-        self._seconds = seconds
-
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Wait, and step."""
-        time.sleep(self._seconds)
-        return super().step(action)
-
-
-def make_slow(env: str, seconds: float) -> gym.Env[Any, Any]:
-    """The environment of this name, made slower."""
-    return Slow(make_environment(env), seconds)
 
 
 def measure(options: EnvsBench) -> tuple[dict[str, Any], str]:
