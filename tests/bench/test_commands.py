@@ -75,6 +75,42 @@ def test_updates_of_several_members_are_added_up(capsys, small, without):
     assert figures["mflop_per_update"] < 1
 
 
+STEP = """
+import td3
+
+
+@td3.replace_step(11)
+def absolute(q_values, target_q):
+    return (q_values - target_q).abs().mean(-1).sum(0)
+
+
+@td3.replace_step(11)
+def broken(q_values, target_q):
+    return q_values.no_such_thing()
+"""
+
+
+def test_changed_updates_beside_unchanged_ones(capsys, small, without, tmp_path):
+    without("stable_baselines3")
+    (tmp_path / "mine.py").write_text(STEP)
+    step = ["--replace-steps", f"{tmp_path / 'mine.py'}:absolute"]
+    for members, changed in (("1", [*step, "--variant", "layer-norm,n-step"]), ("2", ["--variant", "prioritized"])):
+        figures = figures_of(capsys, "bench", "update", "--members", members, *changed, *TINY, *SMALL)
+        for ratio in (figures["ratio_of_changed"], figures["ratio_of_changed_by_cpu_time"]):
+            assert 0 < ratio["low"] <= ratio["median"] <= ratio["high"]
+    assert main(["bench", "update", *step, *TINY, *SMALL[:-1]]) == 0
+    assert "changed / unchanged | " in capsys.readouterr().out
+
+
+def test_changes_that_cannot_be_measured_are_refused(capsys, small, without, tmp_path):
+    without("stable_baselines3")
+    (tmp_path / "mine.py").write_text(STEP)
+    broken = ["--replace-steps", f"{tmp_path / 'mine.py'}:broken"]
+    for words, said in ((["--variant", "sac"], "variant must be names among"), (broken, "step 11, replaced by broken")):
+        assert main(["bench", "update", *words, *TINY, *SMALL]) == 2
+        assert said in capsys.readouterr().err
+
+
 def test_updates_in_words(capsys, small):
     assert main(["bench", "update", *TINY, *SMALL[:-1]]) == 0
     output, errors = capsys.readouterr()

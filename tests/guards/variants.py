@@ -3,7 +3,6 @@
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import torch
 from torch import Tensor, nn
@@ -259,22 +258,14 @@ def sums_are_not_updated_with_their_rows(plant: Plant) -> None:
 
 @bug("rows_are_drawn_as_often_as_their_priorities_say")
 def all_members_have_the_priorities_of_the_first(plant: Plant) -> None:
-    right = prioritized._priorities
-
-    def priorities(state, level, places, buffer):
-        return right({name: tensor[:1].expand_as(tensor) for name, tensor in state.items()}, level, places, buffer)
-
-    plant(prioritized._priorities, priorities)
+    right = prioritized._block
+    plant(prioritized._block, lambda level, indices: right(level[:1].expand_as(level).contiguous(), indices))
 
 
 @bug("rows_are_drawn_as_often_as_their_priorities_say")
 def places_that_hold_no_row_have_a_priority(plant: Plant) -> None:
-    right = prioritized._priorities
-
-    def priorities(state, level, places, buffer):
-        return right(state, level, places, SimpleNamespace(filled=torch.tensor(buffer.capacity)))
-
-    plant(prioritized._priorities, priorities)
+    right = prioritized._stored
+    plant(prioritized._stored, lambda remaining, count, rows: right(torch.full_like(remaining, 128), count, rows))
 
 
 @bug("priorities_survive_a_resume")

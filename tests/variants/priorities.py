@@ -3,6 +3,7 @@
 import torch
 
 from td3.algorithm import ReplayBuffer
+from td3.algorithm.replacing import Replacement, StepChanges
 from td3.algorithm.step_01_replay_buffer import Batch
 from td3.config import TD3Config
 from td3.variants import prioritized
@@ -12,8 +13,9 @@ SETTINGS = TD3Config(priority_exponent=0.4)
 
 def zeros(members: int, capacity: int, dtype=torch.float32) -> dict[str, torch.Tensor]:
     """The state of a run that has not begun."""
-    sizes = {"capacity": capacity, "capacity/64": -(-capacity // 64), "capacity/4096": -(-capacity // 4096)}
-    return {name: torch.zeros(members, sizes.get(size, size), dtype=dtype) for name, size in prioritized.STATE.items()}
+    replacement = Replacement(4, prioritized.sample_by_priority, prioritized.STATE)
+    (state,) = StepChanges.create([replacement], members, capacity, "cpu", dtype).state.values()
+    return state
 
 
 class Learner:

@@ -140,7 +140,7 @@ def test_functions_of_one_file_share_state(tmp_path):
     assert "agent.step_8.1.calls" not in found
 
 
-@pytest.mark.parametrize("size", [0, True, "rows", "capacity/0", "capacity/", "capacity/x"])
+@pytest.mark.parametrize("size", [0, True, "rows", "capacity/0", "capacity/", "capacity/2*0", "capacity/x"])
 def test_state_of_no_size_is_refused(tmp_path, size):
     @replace_step(8, state={"mine": size})
     def sized(q_values, original, step_state):

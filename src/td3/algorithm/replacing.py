@@ -1,6 +1,7 @@
 """Other functions in the place of some of the fifteen steps, and the state that they keep."""
 
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -17,10 +18,9 @@ REPLACEABLE = range(FIRST, 16)
 EXTRA = ("original", "step_state", "settings", "batch")
 """What a replacement may take besides the arguments of the step: the function it replaces, its own tensors, the
 settings of TD3, and the batch of the update."""
-CAPACITY = "capacity"
-"""As a size: the rows of a member's replay buffer; `capacity/N`: an Nth of them, rounded up."""
 State = Mapping[str, int | str]
-"""Names of tensors, and the numbers of each member under that name."""
+"""Names of tensors, and how many numbers each member has of them: a number, `capacity` (the rows of its replay buffer),
+`capacity/N` (an Nth of them, rounded up) or `capacity/N*M` (M times as many)."""
 
 
 class Replacement(NamedTuple):
@@ -44,8 +44,8 @@ def replace_step(number: int, state: State | None = None) -> Callable[[Function]
     - `original`: the function that it replaces, to wrap it;
     - `step_state`: a dictionary of tensors `[member, size]` of its own, which start at 0, are changed in place, and are
       saved and restored with the agent. `state={"scale": 1}` declares them. The size "capacity" has a number for each
-      row of the replay buffer, "capacity/N" one for each N rows. Functions that are given the same dictionary share
-      its tensors;
+      row of the replay buffer, "capacity/N" one for each N rows, "capacity/N*M" M times as many. Functions that are
+      given the same dictionary share its tensors;
     - `settings`: the settings of TD3 (`td3.config.TD3Config`);
     - `batch`: the batch of the update, with its `indices` in the replay buffer (from step 5 on).
     """
@@ -98,7 +98,7 @@ def _require_fitting(mark: Replacement) -> None:
         if not key.isidentifier() or _size(size, 1) < 1:
             raise ValueError(
                 f"{name} declares state {key!r} of size {size!r}: give a name, and a whole number of at least 1, "
-                "capacity or capacity/N."
+                "capacity, capacity/N or capacity/N*M."
             )
 
 
@@ -106,10 +106,8 @@ def _size(size: int | str, capacity: int) -> int:
     """The numbers that a declared size means; 0 if it means nothing."""
     if not isinstance(size, str):
         return size if isinstance(size, int) and not isinstance(size, bool) else 0
-    what, _, part = size.partition("/")
-    if what != CAPACITY or (size != what and not (part.isdecimal() and int(part))):
-        return 0
-    return -(-capacity // int(part or 1))
+    found = re.fullmatch(r"capacity(?:/([1-9][0-9]{0,8})(?:\*([1-9][0-9]{0,8}))?)?", size)
+    return 0 if found is None else -(-capacity // int(found[1] or 1)) * int(found[2] or 1)
 
 
 def _names(function: Callable[..., Any]) -> list[str]:

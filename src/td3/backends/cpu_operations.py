@@ -195,4 +195,4 @@ _BINARY = {
     _ATEN.remainder.Tensor: REMAINDER,
 }
 """Two operands, none of them scaled."""
-CONSTANT = {_ATEN.ones_like, _ATEN.zeros_like, _ATEN.full_like}
+CONSTANT = {_ATEN.ones_like, _ATEN.zeros_like, _ATEN.full_like, _ATEN.arange}

@@ -4,7 +4,7 @@ import importlib
 import importlib.util
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -21,10 +21,13 @@ from td3.bench.machine import on_device
 from td3.bench.timing import Case
 from td3.config import TD3Config, TrainConfig
 from td3.engine import MemberUpdate, make_engine
+from td3.engine.check import try_changes
 from td3.engine.losses import LossSums
 from td3.environments import check_environment, make_environment
 from td3.errors import ConfigError
 from td3.training import Trainer, backend_flags
+from td3.variant_settings import with_variant
+from td3.variants import find_replacements
 
 STATE_SIZE, ACTION_SIZE = 17, 6
 """As in HalfCheetah."""
@@ -57,21 +60,43 @@ def synthetic_buffer(members: int, count: int, device: torch.device) -> ReplayBu
     return buffer
 
 
-def td3_updates(buffer: ReplayBuffer, width: int, batch_size: int, threads: int) -> Case:
-    """Updates as a run does them, all members counted."""
+def td3_updates(
+    buffer: ReplayBuffer,
+    width: int,
+    batch_size: int,
+    threads: int,
+    variant: Sequence[str] = (),
+    replace_steps: Sequence[str] = (),
+) -> Case:
+    """Updates as a run does them, all members counted; perhaps with variants or replaced steps."""
     device, members = buffer.rows.device, buffer.rows.shape[0]
     settings = TD3Config(hidden_sizes=(width, width), batch_size=batch_size, buffer_size=max(batch_size, ROWS))
-    config = TrainConfig("HalfCheetah-v5", seeds=members, device=_name(device), threads=threads, td3=settings)
-    spec = AgentSpec.from_settings(settings, STATE_SIZE, [-1.0] * ACTION_SIZE, [1.0] * ACTION_SIZE)
-    agent = Agent.create(spec, config.member_seeds, device)
-    if device.type == "cpu" and members == 1:
-        update_once = one_member_update(agent, buffer, config)
-    else:
-        with backend_flags(config.tf32):
-            engine = make_engine(agent, buffer, config, threads)
-        update_once = partial(engine.update, [1] * members)
-    for _ in range(config.td3.policy_delay):  # the first of each kind is noted, or recorded, which takes longer
-        update_once()
+    config = TrainConfig(
+        "HalfCheetah-v5",
+        seeds=members,
+        device=_name(device),
+        threads=threads,
+        variant=tuple(variant),
+        td3=with_variant(settings, tuple(variant)),
+    )
+    spec = AgentSpec.from_settings(config.td3, STATE_SIZE, [-1.0] * ACTION_SIZE, [1.0] * ACTION_SIZE)
+    replacements = find_replacements(config.variant, replace_steps)
+    agent = Agent.create(spec, config.member_seeds, device, replacements=replacements, capacity=buffer.capacity)
+    if replacements:
+        try_changes(agent, config.member_seeds, config.td3)
+    try:
+        if device.type == "cpu" and members == 1:
+            update_once = one_member_update(agent, buffer, config)
+        else:
+            with backend_flags(config.tf32):
+                engine = make_engine(agent, buffer, config, threads)
+            update_once = partial(engine.update, [1] * members)
+        for _ in range(config.td3.policy_delay):  # the first of each kind is recorded, which takes longer
+            update_once()
+    except Exception as error:
+        if not replacements:
+            raise
+        raise ConfigError(f"the replaced steps cannot be recorded ({type(error).__name__}: {error}).") from error
 
     def work() -> float:
         update_once()

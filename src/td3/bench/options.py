@@ -32,6 +32,10 @@ class UpdateBench:
     """Units of each of the two hidden layers."""
     members: int = 1
     """Seeds updated together; their updates are added up."""
+    variant: tuple[str, ...] = ()
+    """Variants of TD3, to be measured beside the unchanged updates; several as a,b."""
+    replace_steps: tuple[str, ...] = ()
+    """Functions in the place of steps, as FILE.py:NAME, to be measured beside the unchanged updates."""
     device: BenchDevice = "cpu"
     """Device of the updates."""
     seconds: float = 20.0

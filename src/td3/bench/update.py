@@ -1,5 +1,6 @@
 """`td3 bench update`: updates per second, compared with baselines and with the peak rate of matrix products."""
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -31,6 +32,13 @@ def measure(options: UpdateBench) -> tuple[dict[str, Any], str]:
         TD3Config().policy_delay,
     )
     rows = [_row(rates, count, flops) for count in threads]
+    if options.variant or options.replace_steps:
+        both = {name: case for name, case in cases.items() if name[0] in ("td3", "changed")}
+        by_cpu = timing.interleave(both, options.seconds / 2, clock=time.process_time)
+        for row, count in zip(rows, threads, strict=True):
+            row["changed_updates_per_s"] = timing.summary(rates["changed", count])["median"]
+            row["ratio_of_changed"] = timing.ratio(rates["changed", count], rates["td3", count])
+            row["ratio_of_changed_by_cpu_time"] = timing.ratio(by_cpu["changed", count], by_cpu["td3", count])
     best = max(rows, key=lambda row: row["updates_per_s"])
     figures = {
         **best,
@@ -52,6 +60,9 @@ def _cases(options: UpdateBench, device: torch.device, threads: Sequence[int]) -
     for count in threads:
         cases["td3", count] = learners.td3_updates(buffer, options.width, options.batch_size, count)
         cases["sgemm", count] = machine.sgemm_case(device, count, 2 * options.members)
+        if options.variant or options.replace_steps:
+            changed = options.variant, options.replace_steps
+            cases["changed", count] = learners.td3_updates(buffer, options.width, options.batch_size, count, *changed)
         if options.author is not None:
             cases["author", count] = learners.author_updates(options.author, options.batch_size, device, count)
         if options.compile:
@@ -90,6 +101,8 @@ def _text(figures: Mapping[str, Any]) -> str:
     headings += [f"{BASELINES[baseline]}" for baseline in present] + [
         f"ratio to {BASELINES[baseline]}" for baseline in present
     ]
+    if "ratio_of_changed" in figures:
+        headings += ["changed", "changed / unchanged", "by CPU time"]
     rows = [
         [
             str(row["threads"]),
@@ -98,6 +111,7 @@ def _text(figures: Mapping[str, Any]) -> str:
             timing.spread(row["share_of_ceiling_spread"], 2),
             *(f"{row[f'{baseline}_updates_per_s']:,.0f}" for baseline in present),
             *(timing.spread(row[f"ratio_to_{baseline}_spread"], 2) for baseline in present),
+            *_of_changed(row),
         ]
         for row in figures["by_threads"]
     ]
@@ -114,6 +128,14 @@ def _text(figures: Mapping[str, Any]) -> str:
             timing.table(headings, rows),
         ]
     )
+
+
+def _of_changed(row: Mapping[str, Any]) -> list[str]:
+    """The columns of updates with variants or replaced steps, where some were asked for."""
+    if "ratio_of_changed" not in row:
+        return []
+    ratios = [timing.spread(row[name], 2) for name in ("ratio_of_changed", "ratio_of_changed_by_cpu_time")]
+    return [f"{row['changed_updates_per_s']:,.0f}", *ratios]
 
 
 def _threads(count: int) -> str:

@@ -33,7 +33,7 @@ def overview() -> str:
     lines.append("Replace one of 4 to 15:  td3 train ENV --replace-steps FILE.py:NAME   (docs/modify.md)")
     lines.append("Variants:  td3 train ENV --variant NAME")
     for name, functions in FUNCTIONS.items():
-        changed = [f"{key} = {value:g}" for key, value in VARIANTS[name].items()]
+        changed = [f"{key} = {value}" for key, value in VARIANTS[name].items()]
         changed += [f"step {function.__td3_replacement__.number}" for function in functions]  # type: ignore[attr-defined]
         lines.append(f"  {name:<16} {', '.join(changed) or 'what is stored in the replay buffer'}")
     return "\n".join(lines)

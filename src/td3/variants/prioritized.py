@@ -14,7 +14,6 @@ from what they sum, so that rounding errors do not add up.
 """
 
 import math
-from itertools import pairwise
 
 import torch
 from jaxtyping import Float, Int
@@ -23,14 +22,14 @@ from torch import Tensor
 from td3.algorithm.replacing import State, replace_step
 from td3.algorithm.step_01_replay_buffer import Batch, ReplayBuffer
 from td3.algorithm.streams import RandomStreams
+from td3.backends.torch_backend import TORCH
 from td3.config import TD3Config
 
 BLOCK, SHIFT = 64, 6
 """Numbers in a sum, and the power of two that this is."""
-LEVELS = ("excess", "sums", "sums_of_sums")
 STATE: State = {
-    "excess": "capacity",
-    "sums": "capacity/64",
+    "excess": "capacity/64*64",
+    "sums": "capacity/4096*64",
     "sums_of_sums": "capacity/4096",
     "largest": 1,
     "entered": 1,
@@ -57,11 +56,12 @@ def sample_by_priority(
     """
     _enter_new_rows(step_state, buffer, settings)
     fraction = random.rows(torch.full_like(buffer.filled, FINE), batch_size).double() / FINE
-    blocks = torch.arange(step_state[LEVELS[-1]].shape[1], device=fraction.device).expand(len(fraction), -1)
-    indices, fraction = _search(_priorities(step_state, 2, blocks, buffer).double(), fraction)
-    for level in (1, 0):
-        weights = _priorities(step_state, level, _children(indices), buffer)
-        found, rest = _search(weights, fraction.to(weights.dtype).unsqueeze(-1))
+    sums = step_state["sums_of_sums"].double()
+    indices, fraction = _search(sums + _stored(buffer.filled.double(), sums.shape[1], BLOCK**2), fraction)
+    for name, rows in (("sums", BLOCK), ("excess", 1)):
+        excess = _block(step_state[name], indices)
+        remaining = (buffer.filled - indices * rows * BLOCK).clamp(max=rows * BLOCK).to(excess.dtype).unsqueeze(-1)
+        found, rest = _search(excess + _stored(remaining, BLOCK, rows), fraction.to(excess.dtype).unsqueeze(-1))
         indices, fraction = (indices << SHIFT) + found.squeeze(-1), rest.squeeze(-1)
     return buffer.gather(torch.minimum(indices, buffer.filled - 1))  # where rounding led past the end
 
@@ -105,17 +105,22 @@ def _set(state: dict[str, Tensor], indices: Int[Tensor, "member count"], excess:
     """
     state["excess"].scatter_(1, indices, 0.0)
     state["excess"].scatter_reduce_(1, indices, excess, "amax")
-    for below, above in pairwise(LEVELS):
+    for below, above in (("excess", "sums"), ("sums", "sums_of_sums")):
         indices = indices >> SHIFT
-        state[above].scatter_(1, indices, _at(state[below], _children(indices)).sum(-1))
+        state[above].scatter_(1, indices, _block(state[below], indices).sum(-1))
 
 
-def _priorities(
-    state: dict[str, Tensor], level: int, places: Int[Tensor, "member *some"], buffer: ReplayBuffer
-) -> Float[Tensor, "member *some"]:
-    """The sums of priorities at these places of a level: each row that is stored adds 1 to its excess."""
-    rows: int = BLOCK**level
-    return _at(state[LEVELS[level]], places) + (buffer.filled - places * rows).clamp(0, rows)
+def _block(
+    level: Float[Tensor, "member all"], indices: Int[Tensor, "member count"]
+) -> Float[Tensor, "member count 64"]:
+    """What is summed in these sums of the next level."""
+    return TORCH.gather(level.view(len(level), -1, BLOCK), indices)
+
+
+def _stored(remaining: Float[Tensor, "*some"], count: int, rows: int) -> Float[Tensor, "*others"]:
+    """How many of the next `count` times `rows` rows are stored: each has a priority of 1 beside its excess."""
+    starts = torch.arange(0, count * rows, rows, dtype=remaining.dtype, device=remaining.device)
+    return (remaining - starts).clamp(0, rows)
 
 
 def _search(
@@ -127,15 +132,3 @@ def _search(
     found = torch.searchsorted(ends, wanted, right=True).clamp(max=weights.shape[-1] - 1)
     own = weights.gather(-1, found)
     return found, ((wanted - ends.gather(-1, found) + own) / own).clamp(0, BELOW_1)
-
-
-def _children(indices: Int[Tensor, "member count"]) -> Int[Tensor, "member count 64"]:
-    """The places, one level below, of what these sums are made of."""
-    return (indices << SHIFT).unsqueeze(-1) + torch.arange(BLOCK, device=indices.device)
-
-
-def _at(level: Float[Tensor, "member all"], places: Int[Tensor, "member *some"]) -> Float[Tensor, "member *some"]:
-    """The numbers at these places; 0 where there is no such place."""
-    width = level.shape[1]
-    found = level.gather(1, places.clamp(max=width - 1).flatten(1)).view(places.shape)
-    return found.masked_fill(places >= width, 0.0)
