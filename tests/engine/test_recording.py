@@ -212,3 +212,18 @@ def test_without_kernels_of_our_own_updates_are_those_of_plain_execution_too(mon
     EagerEngine(agent, buffer, [5], settings, 1).update([40])
     EagerEngine(plain_agent, plain_memory, [5], settings, 1, recorded=False).update([40])
     assert equal(agent, plain_agent)
+
+
+def test_a_range_that_is_written_to_is_a_range_again_in_every_replay():
+    given, found = torch.zeros(5), torch.zeros(5)
+
+    def work():
+        places = torch.arange(5, dtype=torch.float32)
+        places += given
+        found.copy_(places + torch.arange(5))
+
+    recorded = Recording(work)
+    for number in range(3):
+        given.fill_(number)
+        recorded.replay()
+        assert found.tolist() == [2 * place + number for place in range(5)]

@@ -269,6 +269,15 @@ def places_that_hold_no_row_have_a_priority(plant: Plant) -> None:
 
 
 @bug("priorities_survive_a_resume")
+def a_restored_buffer_has_not_counted_its_rows(plant: Plant) -> None:
+    def set_cursor_(self, added, state):
+        self._added[:] = added
+        self.filled.fill_(len(self))
+
+    plant.method(ReplayBuffer, "set_cursor_", set_cursor_)
+
+
+@bug("priorities_survive_a_resume")
 def priorities_are_not_restored(plant: Plant) -> None:
     def tensors(self):
         return {}

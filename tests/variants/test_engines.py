@@ -95,6 +95,7 @@ def worst_difference(case, members, width, batch_size, rounds, device):
                 other.copy_(tensor)
     engine.close()
     plain.close()
+    assert buffer.counts.tolist() == plain_buffer.counts.tolist() == [CAPACITY, 2 * rounds]
     return worst
 
 

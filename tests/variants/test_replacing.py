@@ -12,6 +12,7 @@ from td3.algorithm.registry import STEPS
 from td3.algorithm.replacing import REPLACEABLE, replace_step
 from td3.cli import main
 from td3.errors import ConfigError, RunError
+from td3.explain.own_run import record_run
 from td3.run.checkpoints import Checkpoints
 
 FIELDS = {**SMALL, "steps": 80, "device": "cpu"}
@@ -249,6 +250,14 @@ def test_variants_change_settings_and_steps(tmp_path):
     assert trained(tmp_path, "own", variant="no-delay", policy_delay=3).config.td3.policy_delay == 3
     with pytest.raises(ConfigError, match="variant"):
         trained(tmp_path, "no", variant="sac")
+
+
+def test_a_page_that_draws_the_original_steps_is_refused(tmp_path):
+    run = trained(tmp_path, "run", variant="no-twin")
+    with pytest.raises(
+        RunError, match=r"replaces step 8 \(first_critic\), and the page draws the steps of the package"
+    ):
+        record_run(run.path)
 
 
 def test_the_steps_are_listed(capsys):

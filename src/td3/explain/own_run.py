@@ -24,6 +24,7 @@ from td3.explain.record import Recorder, flat, new_learner, train_on
 from td3.explain.trace import Trace, assembled, facts_of
 from td3.policy import CLIP, Array, Policy
 from td3.run.directory import Run
+from td3.variants import read_record
 
 FRAME = 160
 """Width of a frame in the page, in pixels."""
@@ -53,6 +54,12 @@ def record_run(path: Path, seed: int | None = None, steps: int = 2_000, *, trust
     if saved.get("frames"):
         raise RunError(
             f"{path} was trained from images, and the page draws states of a few numbers: explain another run."
+        )
+    if replaced := read_record(path):
+        steps_replaced = ", ".join(f"step {one['number']} ({one['function']})" for one in replaced)
+        raise RunError(
+            f"{path} replaces {steps_replaced}, and the page draws the steps of the package: explain another run; "
+            f"td3 steps diff {path} shows the change."
         )
     environment = _Log(make_environment(**env_arguments))
     environments = InProcessVectorEnv([_as_the_networks_see_it(environment, policy)])

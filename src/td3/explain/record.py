@@ -200,7 +200,7 @@ def flat(calls: dict[int, dict[str, Any]]) -> dict[str, Array]:
     kept = {
         "rows": calls[4]["rows"],
         "normal": calls[6]["normal"],
-        **batch,
+        **{name: value for name, value in batch.items() if name != "indices"},  # the rows, again
         "next_action": calls[5]["result"],
         "smoothed_action": calls[6]["result"],
         "target_q_values": calls[7]["result"],
