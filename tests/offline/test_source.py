@@ -100,6 +100,15 @@ def test_a_runs_replay_buffer_has_the_transitions_of_all_its_seeds(tmp_path):
     assert len(np.unique(rows, axis=0)) > 70  # two seeds saw different things
 
 
+def test_rows_of_parallel_environments_are_put_one_environment_after_another(tmp_path):
+    fields = {**SMALL, "steps": 120, "envs": 3, "buffer_size": 90, "device": "cpu"}
+    run = td3.train("Rail-v0", out=tmp_path / "run", **fields)
+    rows = load_dataset(run.path).rows(SPACES)
+    assert len(rows) == 90
+    followed = (rows[:-1, 3:5] == rows[1:, :2]).all(1)  # but where an episode or an environment ends
+    assert followed.mean() > 0.8
+
+
 def test_a_run_without_checkpoints_has_no_replay_buffer(tmp_path):
     run = td3.train("Rail-v0", out=tmp_path / "run", **{**SMALL, "steps": 40, "device": "cpu", "save_every": 0})
     with pytest.raises(DatasetError, match="no checkpoint with transitions"):

@@ -182,6 +182,9 @@ def test_bad_commands_get_one_sentence_and_write_nothing(npz, tmp_path, capsys, 
     assert "fewer than a batch of 512" in refused(capsys, str(npz), "--env", "Rail-v0", "--td3.batch-size", "512")
     assert "has no option --envs" in refused(capsys, str(npz), "--env", "Rail-v0", "--envs", "2")
     assert "needs DATASET" in refused(capsys)
+    assert main(["train", "Rail-v0", "--dataset", "x"]) == 2
+    assert "has no option --dataset: " in (said := capsys.readouterr().err)
+    assert "--dataset?" not in said
     assert "--variant must be names among" in refused(capsys, str(npz), "--env", "Rail-v0", "--variant", "nonsense")
     assert list(tmp_path.iterdir()) == []
 

@@ -74,7 +74,10 @@ def _of_run(path: Path, absolute: str) -> Dataset:
     members = [run.seeds.index(seed) for seed in run.active_seeds]
     try:
         rows = np.concatenate([chunk for _, chunk in checkpoint.rows()], axis=1)
-        buffers = tuple(rows[member] for member in members)
+        # One environment after another, each in its order: as it was recorded they take turns.
+        turns = 1 if run.config.workers == "ray" else run.config.rows_per_round
+        order = np.argsort((checkpoint.shards[0].first + np.arange(rows.shape[1])) % turns, kind="stable")
+        buffers = tuple(rows[member, order] for member in members)
     except (ValueError, IndexError) as error:
         raise RunError(f"the replay buffer of {path} is damaged ({error}).") from None
     return Dataset(absolute, run.config.env, dict(run.config.env_kwargs), None, buffers)
