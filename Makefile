@@ -3,6 +3,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
+# Tests run side by side, one to a core: more threads of NumPy would wait for each other's cores.
+test quick test-long: export OPENBLAS_NUM_THREADS := 1
+
 .PHONY: train test quick test-long test-sb3 test-envpool lint docs steps results clean
 
 train: .venv/train

@@ -7,7 +7,7 @@ import pytest
 # Set before PyTorch's first product, as the `td3` command does: MKL reads it once, and a run in a process where other
 # tests have multiplied before must round like a run in a process of its own.
 os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
-# Before NumPy is imported, for the same reason as below: its threads would wait for each other's cores.
+# For the processes that tests start; here NumPy may be imported already, and the Makefile sets it for all.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
