@@ -90,7 +90,7 @@ def of_the_manifest(body: dict[str, Any]) -> list[tuple]:
 def only_choosing(monkeypatch):
     """End a resumed run when its checkpoint is chosen, before anything is written."""
 
-    def stop(config, make, eval_make, spaces, in_host_ram, replacements, callbacks, checkpoint, notices):
+    def stop(config, make, eval_make, spaces, in_host_ram, replacements, callbacks, checkpoint, rows, notices):
         callbacks[0].warnings += notices
         raise Stop
 

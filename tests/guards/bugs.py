@@ -234,8 +234,8 @@ def the_actors_target_is_born_with_weights_of_its_own(plant: Plant) -> None:
 def the_second_critic_is_a_copy_of_the_first(plant: Plant) -> None:
     right = twins.make_twin_critics_and_targets
 
-    def make_twin_critics_and_targets(*sizes):
-        critics, target = right(*sizes)
+    def make_twin_critics_and_targets(*sizes, **named):
+        critics, target = right(*sizes, **named)
         for pair in (critics, target):
             pair.parameters.detach()[1] = pair.parameters.detach()[0]
         return critics, target
@@ -247,8 +247,8 @@ def the_second_critic_is_a_copy_of_the_first(plant: Plant) -> None:
 def the_critics_targets_are_the_critics_themselves(plant: Plant) -> None:
     right = twins.make_twin_critics_and_targets
 
-    def make_twin_critics_and_targets(*sizes):
-        critics, _ = right(*sizes)
+    def make_twin_critics_and_targets(*sizes, **named):
+        critics, _ = right(*sizes, **named)
         return critics, twins.TwinCritics(StackedMLP(critics.network.sizes, critics.parameters.detach()))
 
     plant(right, make_twin_critics_and_targets)
@@ -258,8 +258,8 @@ def the_critics_targets_are_the_critics_themselves(plant: Plant) -> None:
 def the_critics_targets_are_born_with_weights_of_their_own(plant: Plant) -> None:
     right = twins.make_twin_critics_and_targets
 
-    def make_twin_critics_and_targets(seeds, *sizes):
-        return right(seeds, *sizes)[0], right([seed + 1_000 for seed in seeds], *sizes)[1]
+    def make_twin_critics_and_targets(seeds, *sizes, **named):
+        return right(seeds, *sizes, **named)[0], right([seed + 1_000 for seed in seeds], *sizes, **named)[1]
 
     plant(right, make_twin_critics_and_targets)
 
