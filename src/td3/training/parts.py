@@ -46,9 +46,8 @@ def open_parts(
     """All parts of a run that has not begun; where one cannot be had, those before it are closed."""
     agent, seeds = make_agent(config, spaces, device, replacements), config.member_seeds
     buffer = make_buffer(len(seeds), buffer_size, spaces, device, in_host_ram)
-    buffer.stride = (
-        1 if config.workers == "ray" else config.envs
-    )  # Ray's collectors send one environment's rows at once
+    # One of Ray's collectors sends rows of one environment only.
+    buffer.stride = 1 if config.workers == "ray" else config.envs
     if agent.normalizer is not None:
         buffer = NormalizedReplayBuffer(buffer, agent.normalizer)
     placement = f"{buffer.rows.device}" + (", replay buffer in the host's RAM" if in_host_ram else "")
