@@ -85,6 +85,17 @@ def test_rows_are_those_of_a_search_through_all_priorities(capacity, filled):
     assert apart.count_nonzero() <= 4
 
 
+@pytest.mark.parametrize("error", [torch.nan, torch.inf])
+def test_a_seed_that_diverges_still_draws_rows_that_exist(error):
+    """On a GPU its updates go on, without effect, beside those of the others."""
+    learner = Learner(5_000)
+    learner.store(70)
+    for _ in range(3):
+        batch = learner.sample(64)
+        assert ((batch.indices >= 0) & (batch.indices < 70)).all()
+        prioritized.prioritized_loss(torch.full((2, 1, 64), error), batch.reward, learner.state, SETTINGS, batch)
+
+
 def test_with_no_exponent_every_row_is_drawn_alike():
     learner = Learner(100, settings=TD3Config(priority_exponent=0.0))
     learner.store(100)

@@ -57,7 +57,7 @@ def open_parts(
     """
     agent, seeds = make_agent(config, spaces, device, replacements), config.member_seeds
     buffer = make_buffer(len(seeds), buffer_size, spaces, device, in_host_ram)
-    # Ray's collectors send one environment's rows at once.
+    # One of Ray's collectors sends rows of one environment only.
     buffer.stride = 1 if config.workers == "ray" else config.rows_per_round
     if agent.normalizer is not None:
         buffer = NormalizedReplayBuffer(buffer, agent.normalizer)

@@ -63,7 +63,7 @@ def sample_by_priority(
         remaining = (buffer.filled - indices * rows * BLOCK).clamp(max=rows * BLOCK).to(excess.dtype).unsqueeze(-1)
         found, rest = _search(excess + _stored(remaining, BLOCK, rows), fraction.to(excess.dtype).unsqueeze(-1))
         indices, fraction = (indices << SHIFT) + found.squeeze(-1), rest.squeeze(-1)
-    return buffer.gather(torch.minimum(indices, buffer.filled - 1))  # where rounding led past the end
+    return buffer.gather(torch.minimum(indices, buffer.filled - 1))  # where priorities are not finite
 
 
 @replace_step(11, state=STATE)
@@ -113,8 +113,9 @@ def _set(state: dict[str, Tensor], indices: Int[Tensor, "member count"], excess:
 def _block(
     level: Float[Tensor, "member all"], indices: Int[Tensor, "member count"]
 ) -> Float[Tensor, "member count 64"]:
-    """What is summed in these sums of the next level."""
-    return TORCH.gather(level.view(len(level), -1, BLOCK), indices)
+    """What is summed in these sums of the next level; where priorities are not finite, what lies inside at least."""
+    blocks = level.view(len(level), -1, BLOCK)
+    return TORCH.gather(blocks, indices.clamp(max=blocks.shape[1] - 1))
 
 
 def _stored(remaining: Float[Tensor, "*some"], count: int, rows: int) -> Float[Tensor, "*others"]:
