@@ -3,7 +3,8 @@ import json
 import pytest
 
 from td3.cli import main, parse
-from td3.config import TrainConfig, preset_config, read_config, resolve
+from td3.config import TrainConfig, preset_config, resolve
+from td3.config_file import read_config
 from td3.errors import ConfigError
 
 

@@ -5,15 +5,12 @@ published with it, "course" the fifteen-step lesson, "bullet" RL Zoo's tuned val
 """
 
 import difflib
-import json
-import tomllib
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from td3.errors import ConfigError
-from td3.files import read_regular_file
 from td3.rules import (
     LARGEST,
     Rule,
@@ -39,8 +36,6 @@ EngineName = Literal["auto", "eager", "recorded", "graph"]
 Activation = Literal["relu", "tanh", "elu", "leaky_relu"]
 Schedule = Literal["constant", "linear"]
 
-LARGEST_CONFIG = 1 << 20
-"""Larger config files (in bytes) are not read."""
 ADDED_LATER = (
     *("save_every", "env_timeout", "buffer_device", "workers", "ray_address", "max_staleness"),
     *("env_kwargs", "normalize_observations", "pixels", "frames", "image_size", "action_repeat"),
@@ -375,29 +370,6 @@ def resolve(env: str, preset: str = "author", **given: Any) -> TrainConfig:
     chosen: Preset = preset  # type: ignore[assignment]  # preset_config has refused every other name
     td3 = replace(with_variant(base, given.get("variant", ())), **{k: v for k, v in given.items() if k not in own})
     return TrainConfig(env=env, preset=chosen, td3=td3, **run_fields)
-
-
-def read_config(path: Path, **given: Any) -> TrainConfig:
-    """The configuration in a TOML or JSON file, overridden by `given`; everything else comes from the preset."""
-    try:
-        text = read_regular_file(path, LARGEST_CONFIG).decode()
-        values = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
-    except OSError as error:
-        raise ConfigError(f"--config {path} cannot be read: {error.strerror}.") from None
-    except (ValueError, RecursionError) as error:
-        kind = "TOML" if path.suffix == ".toml" else "JSON (a file of TOML must end in .toml)"
-        raise ConfigError(f"--config {path} is not {kind}: {error}.") from None
-    if not isinstance(values, dict) or not isinstance(values.get("td3", {}), dict):
-        raise ConfigError(f"--config {path} must hold settings by name, those of the algorithm under td3.")
-    # A run's config.json must not send another run to the same directory.
-    chosen = {"preset": "author", **values, **values.get("td3", {}), **given}
-    settings = {name: value for name, value in chosen.items() if name not in ("td3", "out", "env", "preset")}
-    if "env" not in chosen:
-        raise ConfigError(f"--config {path} names no env: give it before the option, `td3 train ENV --config {path}`.")
-    try:
-        return resolve(chosen["env"], chosen["preset"], **settings)
-    except ConfigError as error:
-        raise ConfigError(f"in {path}: {error}") from None
 
 
 _TD3_RULES: tuple[Rule, ...] = (

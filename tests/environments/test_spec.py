@@ -15,7 +15,8 @@ from scripted import SMALL, SMALL_OPTIONS, Changed, Scripted, needs
 import td3
 from td3.cli import main
 from td3.cli.options import read_kwargs
-from td3.config import TrainConfig, read_config, resolve
+from td3.config import TrainConfig, resolve
+from td3.config_file import read_config
 from td3.environments import ProcessVectorEnv, check_environment, make_environment
 from td3.environments.spec import parse_env
 from td3.errors import ConfigError, EnvironmentFault

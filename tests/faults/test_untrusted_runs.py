@@ -14,7 +14,8 @@ import pytest
 
 import td3
 from td3.cli import export, learn, play, reports, train
-from td3.config import read_config, resolve
+from td3.config import resolve
+from td3.config_file import read_config
 from td3.errors import ConfigError, RunError, UserError
 from td3.files import USED_IN_A_RUN, check_run_folder, open_plain, remove_folder, write_atomically
 from td3.run.checkpoints import Checkpoints

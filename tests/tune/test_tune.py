@@ -11,6 +11,7 @@ from scripted import SMALL
 from td3 import config
 from td3.cli import main
 from td3.cli.search import TuneCommand
+from td3.config_file import read_config
 from td3.errors import ConfigError, Diverged, MissingExtra, RunError
 from td3.evaluate import Evaluation
 from td3.tune import SEARCH, TuneOptions, search, tune
@@ -108,7 +109,7 @@ def test_hopeless_trials_are_stopped_and_the_best_is_found(training, tmp_path):
 
 def test_the_result_is_a_config_file_that_train_reads(training, tmp_path):
     tuning = tune(OPTIONS._replace(fields=tuple(SEARCH)), tmp_path, 3, say=silence)
-    found = config.read_config(tuning.best_config)
+    found = read_config(tuning.best_config)
     best = training.configs[tuning.best_trial]
     assert found.td3 == best.td3
     assert (found.env, found.steps, found.preset) == (best.env, best.steps, best.preset)
