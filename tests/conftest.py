@@ -20,8 +20,21 @@ def one_thread_of_pytorch():
 
 
 WHOLE_RUNS = {"bench", "collect", "docs", "explain", "export", "faults", "ladder", "learning", "offline", "report"}
-WHOLE_RUNS |= {"sb3", "tune"}
+WHOLE_RUNS |= {"parity", "sb3", "tune"}
 """Folders whose tests train whole runs, many times over: there they are as fast as in training."""
+MANY_UPDATES = {"test_graph", "test_recording"}
+"""Files whose tests compare hundreds of updates."""
+
+
+@pytest.fixture
+def unchecked():
+    """For one test of many updates."""
+    import jaxtyping
+
+    before = jaxtyping.config.jaxtyping_disable
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", before)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -30,7 +43,8 @@ def _without_shape_checks(request):
     import jaxtyping
 
     before = jaxtyping.config.jaxtyping_disable
-    jaxtyping.config.update("jaxtyping_disable", before or request.path.parent.name in WHOLE_RUNS)
+    unchecked = request.path.parent.name in WHOLE_RUNS or request.path.stem in MANY_UPDATES
+    jaxtyping.config.update("jaxtyping_disable", before or unchecked)
     yield
     jaxtyping.config.update("jaxtyping_disable", before)
 

@@ -158,7 +158,8 @@ def test_metrics_have_a_row_every_thousand_steps_and_at_the_end(tmp_path):
 
 def test_a_finished_run_says_so(trained):
     status = json.loads((trained.path / "status.json").read_text())
-    assert {*status} == {"status", "env_steps", "seconds", "saving_seconds"}
+    assert {*status} == {"status", "env_steps", "engine", "seconds", "saving_seconds"}
+    assert status["engine"] == "recorded updates on cpu"
     assert (status["status"], status["env_steps"]) == ("finished", 60)
 
 

@@ -114,6 +114,7 @@ def test_many_updates_stay_finite_and_move_every_network():
         assert not torch.equal(tensor, before[name])
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_the_critics_learn_a_reward_that_needs_no_future():
     agent, buffer, random = small_world(learning_rate=3e-3)
     buffer.rows[..., -2] = buffer.rows[..., 0] + buffer.rows[..., 3]
@@ -122,6 +123,7 @@ def test_the_critics_learn_a_reward_that_needs_no_future():
     assert np.mean(losses[-50:]) < 0.1 * np.mean(losses[:50])
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_the_actor_learns_the_action_that_pays():
     agent, buffer, random = small_world(learning_rate=3e-3)
     # One state, whose reward falls with the distance from (0.5, 2); every row is an end of its own.
