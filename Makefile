@@ -12,15 +12,15 @@ train: .venv/train
 	$(BIN)/td3 train HalfCheetah-v5 --steps 50000 --td3.learning-starts 10000
 
 test: .venv/test .venv/system lint
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not long"
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not long"
 
 # The inner loop: steps, planted bugs, parity, engines, configuration.
 quick: .venv/test
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not long" tests/algorithm tests/guards tests/parity/test_reference.py \
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not long" tests/algorithm tests/guards tests/parity/test_reference.py \
 		tests/engine/test_recording.py tests/collect/test_collector.py tests/environments/test_check.py tests/test_config.py
 
 test-long: .venv/test .venv/system lint
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # Stable-Baselines3's own tests of TD3 with td3.sb3 in its place; writes the table of docs/sb3.md.
 test-sb3: .venv/test

@@ -33,6 +33,7 @@ FIELDS = {
     "eval_episodes": 1,
     "save_every": 30,
     "threads": 1,
+    "workers": "none",
     "device": "cpu",
 }
 
@@ -45,7 +46,7 @@ def stopped(out, at, **fields):
 
 KINDS = {
     "one seed, short episodes": {"action_repeat": 40},
-    "two seeds with two environments each": {"seeds": 2, "envs": 2, "frames": 2},
+    "two seeds with two environments each": {"seeds": 2, "envs": 2, "frames": 2, "workers": "threads"},
 }
 
 
