@@ -46,7 +46,7 @@ def run(tmp_path_factory):
 
 
 def test_an_export_for_stable_baselines3_has_them(run, tmp_path):
-    pytest.importorskip("stable_baselines3")
+    pytest.importorskip("stable_baselines3", reason="comes with an extra")
     from safetensors.numpy import load_file
     from stable_baselines3 import TD3
 

@@ -124,7 +124,7 @@ def train_until_terminated(fields: dict[str, Any], seconds: float, steps: int) -
             time.sleep(0.1)
         real_begin(self, actions)
 
-    Trainer._round, Collector.begin = watched_round, watched_begin  # type: ignore[method-assign]
+    Trainer._round, Collector.begin = watched_round, watched_begin  # type: ignore[method-assign]  # watched
     try:
         train_until_killed(fields, None)
     except KeyboardInterrupt:

@@ -248,7 +248,7 @@ def test_a_folder_that_is_no_run_is_not_searched(outside, tmp_path):
 
 @pytest.mark.parametrize("name", ["study.db", "trial_0000", "best.toml", "tuning.png"])
 def test_a_study_with_links_out_is_refused(name, outside, tmp_path):
-    pytest.importorskip("optuna")
+    pytest.importorskip("optuna", reason="comes with an extra")
     from td3.tune import TuneOptions, tune
 
     before = state_of(outside)
@@ -261,7 +261,7 @@ def test_a_study_with_links_out_is_refused(name, outside, tmp_path):
 
 
 def test_a_sweep_does_not_follow_links_out_of_its_folder(outside, tmp_path):
-    pytest.importorskip("ray")
+    pytest.importorskip("ray", reason="comes with an extra")
     from td3.sweep import SweepRun, run_sweep
 
     before = state_of(outside)

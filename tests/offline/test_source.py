@@ -116,7 +116,7 @@ def test_a_run_without_checkpoints_has_no_replay_buffer(tmp_path):
 
 
 def test_an_hdf5_file_has_the_same_columns(npz, tmp_path):
-    h5py = pytest.importorskip("h5py")
+    h5py = pytest.importorskip("h5py", reason="comes with an extra")
     with h5py.File(tmp_path / "data.hdf5", "w") as file:
         for name, array in columns().items():
             file[name] = array
@@ -125,7 +125,7 @@ def test_an_hdf5_file_has_the_same_columns(npz, tmp_path):
 
 
 def test_an_hdf5_file_never_reads_another_file(tmp_path):
-    h5py = pytest.importorskip("h5py")
+    h5py = pytest.importorskip("h5py", reason="comes with an extra")
     with h5py.File(tmp_path / "secret.hdf5", "w") as file:
         file["rewards"] = np.zeros(5)
     with h5py.File(tmp_path / "data.hdf5", "w") as file:
@@ -152,9 +152,9 @@ def test_a_missing_package_is_named_with_its_extra(tmp_path, monkeypatch, name, 
 
 @pytest.fixture
 def minari(tmp_path, monkeypatch):
-    pytest.importorskip("h5py")
+    pytest.importorskip("h5py", reason="comes with an extra")
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "datasets"))
-    return pytest.importorskip("minari")
+    return pytest.importorskip("minari", reason="comes with an extra")
 
 
 @pytest.mark.filterwarnings("ignore")  # Minari's, about metadata that it would like

@@ -132,7 +132,7 @@ def test_evaluate_report_and_doctor_read_it(seen, tmp_path, capsys):
 
 
 def test_watch_films_it(seen, tmp_path, capsys):
-    pytest.importorskip("imageio_ffmpeg")
+    pytest.importorskip("imageio_ffmpeg", reason="comes with an extra")
     film = tmp_path / "film.mp4"
     assert main(["watch", str(seen.path), "--out", str(film), "--max-steps", "2", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["frames"] >= 1
@@ -140,7 +140,7 @@ def test_watch_films_it(seen, tmp_path, capsys):
 
 
 def test_export_writes_files_that_read_bytes(seen, tmp_path, capsys):
-    onnxruntime = pytest.importorskip("onnxruntime")
+    onnxruntime = pytest.importorskip("onnxruntime", reason="comes with an extra")
     assert main(["export", str(seen.path), "--out", str(tmp_path / "export"), "--json"]) == 0
     assert max(json.loads(capsys.readouterr().out)["difference"].values()) < 1e-4
     session = onnxruntime.InferenceSession(tmp_path / "export" / "actor.onnx")
@@ -155,7 +155,7 @@ def test_export_writes_files_that_read_bytes(seen, tmp_path, capsys):
 
 
 def test_what_cannot_be_done_with_pictures_is_refused_in_one_sentence(seen, capsys, tmp_path):
-    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxruntime", reason="comes with an extra")
     assert main(["export", str(seen.path), "--out", str(tmp_path / "export"), "--sb3"]) == 2
     assert "its encoder cannot be written as sb3.zip: leave --sb3 out." in capsys.readouterr().err
     assert not (tmp_path / "export").exists()

@@ -118,7 +118,7 @@ def test_pictures_are_told_from_tables_and_stacks_from_channels(space, stack, fr
 
 
 def test_pendulum_shows_its_pole():
-    pytest.importorskip("pygame")
+    pytest.importorskip("pygame", reason="comes with an extra")
     environment = make_environment("Pendulum-v1", pixels=True)
     images, _ = environment.reset(seed=0)
     assert images.shape == (3, 84, 84)

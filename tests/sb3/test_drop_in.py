@@ -962,7 +962,7 @@ def test_the_buffer_has_their_methods():
 
 @pytest.mark.parametrize("normalized", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_a_model_exports_like_a_run(tmp_path, normalized):
-    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxruntime", reason="comes with an extra")
     env = vector(1)
     env = VecNormalize(env) if normalized else env
     model = make(env, learning_starts=10).learn(60)

@@ -4,7 +4,7 @@ It stores the same rows as `Collector` (collector.py), with the same guards. A r
 whether all numbers are finite, and whether an episode has ended.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,18 +22,10 @@ class TensorCollector(Collector):
 
     environments: CheckedVectorEnv
 
-    def __init__(
-        self,
-        environments: CheckedVectorEnv,
-        seeds: Sequence[int],
-        action_low: Sequence[float],
-        action_high: Sequence[float],
-        exploration_noise: float,
-        timeouts: str = "bootstrap",
-    ) -> None:
+    def __init__(self, environments: CheckedVectorEnv, *arguments: Any) -> None:
         self.device: torch.device = environments.device
         self._blocks: dict[str, tuple[int, Tensor]] = {}
-        super().__init__(environments, seeds, action_low, action_high, exploration_noise, timeouts)
+        super().__init__(environments, *arguments)
         self._bounds = torch.from_numpy(self.low).to(self.device), torch.from_numpy(self.high).to(self.device)
         self._scale = torch.from_numpy(self._noise_scale).to(self.device)
         count = environments.num_envs

@@ -125,6 +125,12 @@ def class_named(env: str) -> type[gym.Env[Any, Any]] | None:
 
     Only classes of environments are looked up so: whatever else untrusted config.json may name is never called.
     """
+    found = object_named(env)
+    return found if isinstance(found, type) and issubclass(found, gym.Env) else None
+
+
+def object_named(env: str) -> Any:
+    """What `module:name` names, if it is there; imports the module, and calls nothing."""
     module_name, colon, path = env.partition(":")
     if not colon or "-v" in path:
         return None
@@ -134,7 +140,7 @@ def class_named(env: str) -> type[gym.Env[Any, Any]] | None:
             found = getattr(found, part)
     except (AttributeError, ImportError, ValueError):
         return None
-    return found if isinstance(found, type) and issubclass(found, gym.Env) else None
+    return found
 
 
 def not_found(env: str) -> EnvironmentFault:

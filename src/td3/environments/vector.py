@@ -5,9 +5,7 @@ of all seeds together, and once for evaluation; a function that also has an argu
 """
 
 import contextlib
-import importlib
 import inspect
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -19,7 +17,7 @@ from td3.environments.check import TaskSpaces, check_environment
 from td3.environments.checked_vector import CheckedVectorEnv
 from td3.environments.guarded import Array, describe
 from td3.environments.observations import holds_image
-from td3.environments.spec import found_here, name_of
+from td3.environments.spec import found_here, name_of, object_named
 from td3.errors import ConfigError, EnvironmentFault, UserError
 
 Factory = Callable[..., VectorEnv[Any, Any, Any]]
@@ -108,16 +106,9 @@ def makes_vectors(given: Any) -> bool:
 
 def vector_source_named(env: str) -> VectorSource | None:
     """The source that `module:function` names, if it makes vector environments; nothing else is ever called."""
-    module_name, colon, path = env.partition(":")
-    if not colon or "-v" in path:
-        return None
     with found_here(env):
         try:
-            found: Any = sys.modules.get(module_name) or importlib.import_module(module_name)
-            for part in path.split("."):
-                found = getattr(found, part)
-        except (AttributeError, ImportError, ValueError):
-            return None
+            found = object_named(env)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # of code that is not ours

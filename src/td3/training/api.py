@@ -64,8 +64,7 @@ def train(
         seeds = settings.get("seeds", 1)
         share = given.factory.instance.num_envs // seeds if isinstance(seeds, int) and seeds > 0 else 1
         settings.setdefault("envs", max(1, share))
-    loaded = iter(load_functions([step for step in replace_steps if not callable(step)]))
-    functions = [step if callable(step) else next(loaded) for step in replace_steps]
+    functions = load_functions(replace_steps)
     settings["replace_steps"] = tuple(name_of(step) if callable(step) else step for step in replace_steps)
     if given.env_kwargs:
         settings["env_kwargs"] = given.env_kwargs | settings.get("env_kwargs", {})

@@ -40,8 +40,7 @@ def train_offline(
     """
     loaded = load_dataset(dataset)
     given = None if env is None else parse_env(env)
-    names = [step for step in replace_steps if not callable(step)]
-    functions = iter(load_functions(names))
+    functions = load_functions(replace_steps)
     settings["replace_steps"] = tuple(name_of(step) if callable(step) else step for step in replace_steps)
     if given is not None:
         settings["env_kwargs"] = given.env_kwargs | settings.get("env_kwargs", {})
@@ -50,8 +49,7 @@ def train_offline(
     config = offline_config(loaded, given and given.env, **settings)
     if given is None:
         require_trust(config, Path(loaded.name), trust, f"td3 offline {dataset}")
-    replacing = [step if callable(step) else next(functions) for step in replace_steps]
-    return train_run(config, [WarningsCallback(), *callbacks], given and given.factory, replacing)
+    return train_run(config, [WarningsCallback(), *callbacks], given and given.factory, functions)
 
 
 def offline_config(dataset: Dataset, env: str | None, **given: Any) -> TrainConfig:

@@ -50,11 +50,14 @@ def find_replacements(
         raise ConfigError(str(error)) from None
 
 
-def load_functions(names: Sequence[str]) -> list[Callable[..., Any]]:
-    """The functions NAME of `path/to/file.py:NAME`; executes each file once, so that its functions may share state."""
+def load_functions(given: Sequence[Callable[..., Any] | str]) -> list[Callable[..., Any]]:
+    """Functions, and those named `path/to/file.py:NAME`; executes each file once, so that they may share state."""
     modules: dict[str, Any] = {}
-    found = []
-    for name in names:
+    found: list[Callable[..., Any]] = []
+    for name in given:
+        if not isinstance(name, str):
+            found.append(name)
+            continue
         path, _, function = name.rpartition(":")
         if not path or not function:
             raise ConfigError(f"{name!r} names no function: write path/to/file.py:NAME.", "replace_steps")
