@@ -44,10 +44,10 @@ CASES = {
 gpu = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 
 
-def learners(case, members, width, batch_size, device):
+def learners(case, members, width, batch_size, device, capacity=CAPACITY):
     variant, functions = CASES[case]
     names = tuple(variant.split(",")) if variant else ()
-    settings = with_variant(TD3Config(hidden_sizes=(width, width), batch_size=batch_size, buffer_size=CAPACITY), names)
+    settings = with_variant(TD3Config(hidden_sizes=(width, width), batch_size=batch_size, buffer_size=capacity), names)
     seeds = list(range(members))
     agent = Agent.create(
         AgentSpec.from_settings(settings, STATE, LOW, HIGH),
@@ -72,10 +72,10 @@ def walks(members, rounds):
         state = np.where(terminated | cut, generator.normal(size=state.shape), after)
 
 
-def worst_difference(case, members, width, batch_size, rounds, device):
+def worst_difference(case, members, width, batch_size, rounds, device, capacity=CAPACITY):
     """The largest difference that an update makes; after each, both continue from the same state."""
-    settings, seeds, agent, buffer = learners(case, members, width, batch_size, device)
-    _, _, plain_agent, plain_buffer = learners(case, members, width, batch_size, device)
+    settings, seeds, agent, buffer = learners(case, members, width, batch_size, device, capacity)
+    _, _, plain_agent, plain_buffer = learners(case, members, width, batch_size, device, capacity)
     engine = GraphEngine(agent, buffer, seeds, settings, 2)
     plain = EagerEngine(plain_agent, plain_buffer, seeds, settings, 1, recorded=False)
     worst = 0.0
@@ -95,7 +95,7 @@ def worst_difference(case, members, width, batch_size, rounds, device):
                 other.copy_(tensor)
     engine.close()
     plain.close()
-    assert buffer.counts.tolist() == plain_buffer.counts.tolist() == [CAPACITY, 2 * rounds]
+    assert buffer.counts.tolist() == plain_buffer.counts.tolist() == [capacity, 2 * rounds]
     return worst
 
 
@@ -106,8 +106,9 @@ def test_the_graph_engine_computes_what_eager_execution_computes(case):
 
 @pytest.mark.parametrize("case", [pytest.param(case, marks=gpu) for case in CASES])
 def test_ten_seeds_in_cuda_graphs_compute_what_eager_execution_computes(case):
-    assert worst_difference(case, members=10, width=256, batch_size=256, rounds=400, device="cuda") <= TOLERANCE
-    settings, seeds, agent, _ = learners(case, 10, 256, 256, "cuda")
+    sizes = {"members": 10, "width": 256, "batch_size": 256, "device": "cuda", "capacity": 300}
+    assert worst_difference(case, rounds=400, **sizes) <= TOLERANCE
+    settings, seeds, agent, _ = learners(case, **sizes)
     drift = max_difference(agent, seeds, settings, lambda one, rows: GraphEngine(one, rows, seeds, settings, 2))
     assert drift <= TOLERANCE
 

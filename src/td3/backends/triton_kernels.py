@@ -114,7 +114,7 @@ def product(
     """
     stack, rows, columns = out.shape
     inner = left.shape[2]
-    blocks, options = _blocks(rows, columns, inner, stack)
+    blocks, options = _blocks(rows, columns, inner, stack, active is not None)
     grid = (triton.cdiv(rows, blocks[0]) * triton.cdiv(columns, blocks[1]), stack)
     _product_kernel[grid](
         left,
@@ -151,19 +151,41 @@ def _precision() -> str:
     return "tf32" if torch.backends.cuda.matmul.allow_tf32 else "ieee"
 
 
-def _blocks(rows: int, columns: int, inner: int, stack: int) -> tuple[tuple[int, int, int], dict[str, int]]:
-    """The tile of each program, as measured on an H200: small ones while there are too few to fill the chip."""
-    options = {"num_warps": 4, "num_stages": 3}
+def _blocks(
+    rows: int, columns: int, inner: int, stack: int, masked: bool
+) -> tuple[tuple[int, int, int], dict[str, int]]:
+    """The tile of each program, and its warps and stages, by timing every product of an update on an H200.
+
+    Small tiles where there are too few large ones to fill the chip. With TF32 the long side of a tile lies along the
+    rows, but along the columns where the result is masked.
+    """
+    tf32, tiles = _precision() == "tf32", stack * triton.cdiv(rows, 64) * triton.cdiv(columns, 64)
+    warps, stages = 4, 3
     if inner == 1:
-        return (min(32, _power_of_two(rows)), min(64, _power_of_two(columns)), 1), options
-    if columns == 1:
-        return (16, 1, min(256, _power_of_two(inner))), options
-    if rows == 1:
-        return (1, 32, min(128, _power_of_two(inner))), options
-    tiles = stack * triton.cdiv(rows, 64) * triton.cdiv(columns, 64)
-    high, wide = (64, 64) if tiles >= 400 else (32, 64) if tiles >= 100 else (32, 32)
-    high, wide = min(high, _power_of_two(rows)), min(wide, _power_of_two(columns))
-    return (high, wide, min(32 if high * wide > 512 else 64, _power_of_two(inner))), options
+        high, wide, deep = 32, 64, 1
+    elif columns == 1:
+        high, wide, deep = 16, 1, 256
+    elif rows == 1:
+        high, wide, deep = 1, 32, 128
+    elif columns <= 16:
+        high, wide, deep = (32 if tf32 else 16), 16, 64
+    elif rows <= 16:
+        high, wide, deep = 16, 32, (16 if tf32 else 32)
+    elif rows <= 32 or columns <= 32:
+        high, wide, deep = (64, 32, 32) if tf32 else (32, 32, 64)
+    elif tf32 and tiles >= 100:
+        high, wide, deep = ((32, 128, 32) if tiles >= 300 else (32, 64, 32)) if masked else (128, 32, 32)
+    elif tiles >= 300:
+        high, wide, deep = 64, 64, 32
+    elif tiles >= 100:
+        high, wide, deep, stages = 32, 32, 64, 2
+    else:
+        high, wide, deep = 32, 32, 32
+    if 1 < inner <= 32:
+        deep, stages = 16, 3
+    sides = (high, rows), (wide, columns), (deep, inner)
+    tile = [side if side == 1 else min(side, _power_of_two(size)) for side, size in sides]
+    return (tile[0], tile[1], tile[2]), {"num_warps": warps, "num_stages": stages}
 
 
 def _power_of_two(size: int) -> int:
@@ -172,19 +194,19 @@ def _power_of_two(size: int) -> int:
 
 
 @_kernel
-def _check_kernel(gradient, active, members, size, total, block: tl.constexpr):
-    places = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
-    inside = places < total
-    finite = (
-        tl.abs(tl.load(gradient + places, inside, 0.0)) < 1e18
-    )  # false for NaN, and where the square would overflow
-    tl.store(active + places // size % members, 0, inside & (finite == 0))
+def _check_kernel(gradient, active, members, size, block: tl.constexpr):
+    network = tl.program_id(1)
+    places = tl.program_id(0) * block + tl.arange(0, block)
+    values = tl.load(gradient + network.to(tl.int64) * size + places, places < size, 0.0)
+    finite = tl.abs(values) < 1e18  # false for NaN, and where the square would overflow
+    tl.store(active + network % members, 0, tl.min(finite.to(tl.int32), 0) == 0)
 
 
 def check_(gradient: Float[Tensor, "*stack parameter"], active: Int[Tensor, " member"]) -> None:
     """Set members to 0 in `active` whose gradient, which is contiguous, is not finite, or whose square is not."""
-    total, size = gradient.numel(), gradient.shape[-1]
-    _check_kernel[triton.cdiv(total, 1024),](gradient, active, len(active), size, total, 1024)
+    size = gradient.shape[-1]
+    grid = triton.cdiv(size, 2048), gradient.numel() // size
+    _check_kernel[grid](gradient, active, len(active), size, 2048)
 
 
 @_kernel
@@ -197,27 +219,25 @@ def _adam_kernel(
     active,
     members,
     size,
-    total,
     rate,
     beta1: tl.constexpr,
     beta2: tl.constexpr,
     epsilon: tl.constexpr,
     block: tl.constexpr,
 ):
-    places = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
-    inside = places < total
-    # Networks lie one after another, so that a program reads whole lines of memory, not those of one network.
-    network = places // size
-    inside &= tl.load(active + network % members, inside, 0) != 0
-    step = tl.load(steps + network, inside, 1.0)
+    network = tl.program_id(1)
+    places = tl.program_id(0) * block + tl.arange(0, block)
+    inside = (places < size) & (tl.load(active + network % members) != 0)
+    places += network.to(tl.int64) * size
+    step = tl.load(steps + network)
+    correction1 = 1 - tl.exp2(step * tl.log2(tl.full((), beta1, tl.float32)))
+    correction2 = 1 - tl.exp2(step * tl.log2(tl.full((), beta2, tl.float32)))
     gradient = tl.load(gradient + places, inside, 0.0)
     mean = tl.load(first + places, inside)
     mean += (gradient - mean) * (1 - beta1)
     square = tl.load(second + places, inside) * beta2 + gradient * gradient * (1 - beta2)
     tl.store(first + places, mean, inside)
     tl.store(second + places, square, inside)
-    correction1 = 1 - tl.exp2(step * tl.log2(tl.full((), beta1, tl.float32)))
-    correction2 = 1 - tl.exp2(step * tl.log2(tl.full((), beta2, tl.float32)))
     spread = tl.sqrt(square) / tl.sqrt(correction2) + epsilon
     value = tl.load(parameters + places, inside)
     tl.store(parameters + places, value - tl.load(rate) / correction1 * mean / spread, inside)
@@ -239,10 +259,10 @@ def adam_(
     """
     check_(gradient, active)
     steps += active
-    total, size = parameters.numel(), parameters.shape[-1]
-    _adam_kernel[triton.cdiv(total, 1024),](
+    size = parameters.shape[-1]
+    _adam_kernel[triton.cdiv(size, 1024), parameters.numel() // size](
         *(parameters, gradient, first_moment, second_moment, steps, active),
-        *(len(active), size, total, learning_rate, 0.9, 0.999, 1e-8, 1024),
+        *(len(active), size, learning_rate, 0.9, 0.999, 1e-8, 1024),
     )
 
 
