@@ -4,12 +4,12 @@ from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
 from td3.backends import triton_kernels as kernels
-from td3.backends.base import Moments
+from td3.backends.base import NORM_EPSILON, Moments
 from td3.backends.torch_backend import TorchBackend
 
 
 class TritonBackend(TorchBackend):
-    """Layers, Adam, gathers and sums of losses as one GPU kernel each."""
+    """Layers, their normalization, Adam, gathers and sums of losses as one GPU kernel each."""
 
     name = "triton"
     repeats_inputs = True
@@ -46,6 +46,21 @@ class TritonBackend(TorchBackend):
             return kernels.product(weight, gradient.mT, out.mT).mT
         transposed = out.view(len(weight), weight.shape[1], inputs.shape[1])
         return kernels.product(weight, gradient.mT, transposed, active=inputs.mT).mT
+
+    def normalize_(
+        self, values: Float[Tensor, "stack rows units"], activation: str, keep: bool
+    ) -> tuple[Tensor, Tensor] | None:
+        """LayerNorm without scale and shift, then ReLU, of each row in place."""
+        return kernels.normalize_(values, NORM_EPSILON, keep)
+
+    def normalize_backward(
+        self,
+        gradient: Float[Tensor, "stack rows units"],
+        normalized: Float[Tensor, "stack rows units"],
+        inverse_deviation: Float[Tensor, "stack rows 1"],
+    ) -> Float[Tensor, "stack rows units"]:
+        """From the gradient of the normalized numbers to that of the numbers before, in its memory."""
+        return kernels.normalize_backward_(gradient, normalized, inverse_deviation)
 
     def adam_(
         self,

@@ -194,6 +194,70 @@ def _power_of_two(size: int) -> int:
 
 
 @_kernel
+def _normalize_kernel(values, normalized, inverse, units, epsilon, keep: tl.constexpr, block: tl.constexpr):
+    row, unit = tl.program_id(0).to(tl.int64), tl.arange(0, block)
+    place, inside = row * units + unit, unit < units
+    value = tl.load(values + place, inside, 0.0)
+    value = tl.where(inside, value - tl.sum(value, 0) / units, 0.0)
+    deviation = tl.rsqrt(tl.sum(value * value, 0) / units + epsilon)
+    value *= deviation
+    tl.store(values + place, tl.maximum(value, 0.0), inside)
+    if keep:
+        tl.store(normalized + place, value, inside)
+        tl.store(inverse + row, deviation)
+
+
+def normalize_(values: Float[Tensor, "stack rows units"], epsilon: float, keep: bool) -> tuple[Tensor, Tensor] | None:
+    """Bring each row of contiguous values to mean 0 and variance 1, then cut below zero, in place.
+
+    Returns, with `keep`, the numbers before the cut, and the inverse of each row's standard deviation.
+    """
+    stack, rows, units = values.shape
+    kept = (torch.empty_like(values), values.new_empty(stack, rows, 1)) if keep else (values, values)
+    _normalize_kernel[stack * rows,](values, *kept, units, epsilon, keep, triton.next_power_of_2(units), num_warps=2)
+    torch.autograd.graph.increment_version(values)
+    return kept if keep else None
+
+
+@_kernel
+def _normalize_backward_kernel(
+    gradient,
+    normalized,
+    inverse,
+    rows,
+    units,
+    gradient_stack,
+    gradient_row,
+    gradient_unit,
+    block_rows: tl.constexpr,
+    block_units: tl.constexpr,
+):
+    network = tl.program_id(1).to(tl.int64)
+    unit = tl.arange(0, block_units)[:, None]
+    row = tl.program_id(0) * block_rows + tl.arange(0, block_rows)[None, :]
+    inside = (row < rows) & (unit < units)
+    place = gradient + network * gradient_stack + row * gradient_row + unit * gradient_unit
+    value = tl.load(place, inside, 0.0)
+    number = tl.load(normalized + (network * rows + row) * units + unit, inside, 0.0)
+    mean, along = tl.sum(value, 0, keep_dims=True) / units, tl.sum(value * number, 0, keep_dims=True) / units
+    deviation = tl.load(inverse + network * rows + row, row < rows, 0.0)
+    tl.store(place, (value - mean - number * along) * deviation, inside)
+
+
+def normalize_backward_(
+    gradient: Float[Tensor, "stack rows units"],
+    normalized: Float[Tensor, "stack rows units"],
+    inverse_deviation: Float[Tensor, "stack rows 1"],
+) -> Tensor:
+    """From the gradient of the normalized numbers to that of the numbers before, in place, in any order of memory."""
+    stack, rows, units = gradient.shape
+    _normalize_backward_kernel[triton.cdiv(rows, 16), stack](
+        gradient, normalized, inverse_deviation, rows, units, *gradient.stride(), 16, triton.next_power_of_2(units)
+    )
+    return gradient
+
+
+@_kernel
 def _check_kernel(gradient, active, members, size, block: tl.constexpr):
     network = tl.program_id(1)
     places = tl.program_id(0) * block + tl.arange(0, block)
