@@ -14,6 +14,7 @@ from td3.reproduce.figures import Curve, figures, overestimation, read_curve, re
 from td3.reproduce.page import BEGIN, END, README_BEGIN, README_END, readme_table, tables, until
 from td3.reproduce.rows import ROWS, TABLES, Row, selected
 from td3.reproduce.store import store
+from td3.run.directory import Run
 from td3.training import train_run
 
 ROOT = Path(__file__).parents[2]
@@ -143,6 +144,42 @@ def test_a_row_that_was_never_run_is_trained_and_stored(row, tmp_path):
     assert q_values.shape == returns.shape == (2, len(steps))
     with pytest.raises(RunError, match="leave out --seeds"):
         reproduce(["pendulum"], results, tmp_path / "third", 1, "two cores", trained, said.append)
+
+
+def test_an_offline_row_learns_from_a_run_that_is_trained_first(monkeypatch, tmp_path):
+    common = {"settings": SMALL, "eval_every": 20}
+    data = Row("data", "offline", "Pendulum-v1", 60, 1, baseline="data", **common)
+    offline = Row(
+        "cloned", "offline", "Pendulum-v1", 40, 2, variant="behavior-cloning", normalized=True, dataset="data"
+    )
+    offline = replace(offline, baseline="cloned", **common)
+    assert offline.command.startswith("td3 offline runs/reproduce/data --steps 40 --seeds 2 --variant behavior-cloning")
+    assert replace(offline, variant="").command.split(" --eval")[0].endswith("--seeds 2 --variant")
+    for module in ("rows", "page"):
+        monkeypatch.setattr(f"td3.reproduce.{module}.ROWS", (data, offline))
+    results, out = tmp_path / "results", tmp_path / "out"
+    results.mkdir()
+    reproduce(["cloned"], results, out, None, "two cores", trained, print)
+    assert (out / "data" / "status.json").exists()
+    assert "| Pendulum-v1 |  | 1 | 60 | not run |" in tables(results)  # trained, and not stored
+    store(Run(out / "data"), data, results, "two cores")
+    assert "not run" not in tables(results).split("### Offline training")[1].split("###")[0]
+
+
+def test_success_rates_are_stored_and_shown(monkeypatch, tmp_path):
+    settings = {**SMALL, "buffer_size": 500}
+    rows = [
+        Row(name, "goals", "RailGoal-v0", 120, 2, settings=settings, variant=variant, eval_every=60, baseline="plain")
+        for name, variant in (("plain", ""), ("hindsight", "hindsight"))
+    ]
+    monkeypatch.setattr("td3.reproduce.page.ROWS", tuple(rows))
+    for row in rows:
+        store(trained(row.config(), tmp_path / row.name), row, tmp_path / "results", "two cores")
+    curve = read_curve(tmp_path / "results" / "hindsight")
+    assert 0 <= curve.success <= 1
+    goals = tables(tmp_path / "results").split("### Goals and hindsight")[1]
+    assert f"| {curve.success:.0%} |" in goals
+    assert "| RailGoal-v0 |  | 2 | 120 |" in goals
 
 
 def test_overestimation_is_the_mean_of_values_less_returns(tmp_path):

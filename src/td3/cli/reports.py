@@ -11,6 +11,7 @@ import tyro
 
 from td3.cli.options import Commands, RunPath
 from td3.errors import ConfigError
+from td3.reproduce.rows import OUT
 
 if TYPE_CHECKING:
     from td3.config import TrainConfig
@@ -56,7 +57,7 @@ class ReproduceCommand:
     """The folder of stored results, in a checkout of td3."""
     store: str | None = None
     """Store the trained rows in the results folder, with these words for the hardware: --store "2 cores"."""
-    out: Path = Path("runs/reproduce")
+    out: Path = OUT
     """Folder of the runs; existing ones are resumed."""
     json: bool = False
     """Print the comparisons as one JSON object instead of text."""

@@ -54,7 +54,9 @@ def reproduce(
     for row in rows:
         stored = read_curve(results / row.name)
         say(f"{row.name}: {row.command}")
-        run = train(row.config(seeds), out / row.name)
+        if row.dataset:
+            train(selected((row.dataset,))[0].config(), out / row.dataset)
+        run = train(row.config(seeds, out), out / row.name)
         facts: dict[str, Any] = {"row": row.name, "run": str(run.path)}
         if stored is not None:
             comparison = against(run, stored)

@@ -27,6 +27,8 @@ class Curve(NamedTuple):
     steps: Array
     returns: Array
     made: dict[str, Any]
+    success: float | None = None
+    """Mean success rate of the last ten evaluations, where the environment says whether an episode succeeded."""
 
 
 class Figures(NamedTuple):
@@ -60,7 +62,10 @@ def read_curve(folder: Path) -> Curve | None:
         raise RunError(f"{folder} is not a stored result ({error}).") from None
     shared = sorted(set.intersection(*(set(curve) for curve in curves.values())))
     returns = np.array([[curve[step] for step in shared] for _, curve in sorted(curves.items())])
-    return Curve(np.array(shared), returns, made)
+    rates = [
+        float(row["success_rate"]) for row in rows if "success_rate" in row and int(row["env_steps"]) in shared[-LAST:]
+    ]
+    return Curve(np.array(shared), returns, made, float(np.mean(rates)) if rates else None)
 
 
 def read_values(folder: Path) -> tuple[Array, Array, Array] | None:

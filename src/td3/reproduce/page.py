@@ -23,7 +23,7 @@ def tables(results: Path) -> str:
     parts = []
     for table, title in TABLES.items():
         rows = [(row, read_curve(results / row.name)) for row in ROWS if row.table == table]
-        if table in ("table2", "variants", "changes"):
+        if table in ("table2", "variants", "offline", "goals", "changes"):
             body = _settings_table(rows, results)
         elif table == "table1":
             body = _task_table(rows, PUBLISHED, ["paper", "Tianshou", "author's re-run"])
@@ -83,32 +83,32 @@ def _task_table(
 
 
 def _settings_table(rows: list[tuple[Row, Curve | None]], results: Path) -> str:
-    head = [
-        "task",
-        "change",
-        "seeds",
-        "env steps",
-        "last ten evaluations",
-        "difference to TD3 (95 % interval)",
-        "verdict",
-    ]
-    lines = [head, ["---"] * len(head)]
+    """A line for each row, with its difference to the row that it is compared with."""
+    head = ["task", "change", "seeds", "env steps", "last ten evaluations"]
+    head += ["difference to TD3 (95 % interval)", "verdict"]
+    rates = any(curve is not None and curve.success is not None for _, curve in rows)
+    lines = [[*head, "success rate"] if rates else head]
+    lines.append(["---"] * len(lines[0]))
     for row, curve in rows:
-        plain = next(r for r in ROWS if r.table == "table1" and r.env == row.env and not r.env_kwargs)
-        baseline = read_curve(results / plain.name)
-        if curve is None or baseline is None:
-            lines.append([row.env, row.change, str(row.seeds), f"{row.steps:,}", "not run", "", ""])
-            continue
-        ours, theirs = last_evaluations(curve), last_evaluations(until(baseline, int(curve.steps[-1])))
-        found = compare(ours, theirs, 0.1 * abs(float(theirs.mean())))
-        lines.append(
-            [
-                *(row.env, row.change, str(len(ours)), f"{row.steps:,}", _number(float(ours.mean()))),
-                f"{found.difference:+,.0f} ({found.low:+,.0f} to {found.high:+,.0f})",
-                found.verdict.replace("_", " "),
-            ]
-        )
+        cells = [row.env, row.change, str(row.seeds), f"{row.steps:,}", "not run", "", ""]
+        if curve is not None:
+            ours, baseline = last_evaluations(curve), read_curve(results / _baseline(row))
+            cells[4] = _number(float(ours.mean()))
+            if baseline is not None and _baseline(row) != row.name:
+                theirs = last_evaluations(until(baseline, int(curve.steps[-1])))
+                found = compare(ours, theirs, 0.1 * abs(float(theirs.mean())))
+                cells[5] = f"{found.difference:+,.0f} ({found.low:+,.0f} to {found.high:+,.0f})"
+                cells[6] = found.verdict.replace("_", " ")
+        if rates:
+            cells.append("" if curve is None or curve.success is None else f"{curve.success:.0%}")
+        lines.append(cells)
     return _markdown(lines)
+
+
+def _baseline(row: Row) -> str:
+    """The name of the row that this one is compared with."""
+    plain = (r.name for r in ROWS if r.table == "table1" and r.env == row.env and not r.env_kwargs)
+    return row.baseline or next(plain)
 
 
 VALUED = [

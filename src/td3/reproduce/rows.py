@@ -2,10 +2,14 @@
 
 import json
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from td3.config import TrainConfig, resolve
 from td3.errors import ConfigError
+
+OUT = Path("runs/reproduce")
+"""Where `td3 reproduce` trains, unless told otherwise."""
 
 
 @dataclass(frozen=True)
@@ -27,15 +31,24 @@ class Row:
     """Env steps between evaluations."""
     change: str = ""
     """What the row changes, for tables that compare settings."""
+    normalized: bool = False
+    """Whether observations are normalized."""
+    dataset: str = ""
+    """The row whose transitions an offline run learns from; empty for a run that collects its own."""
+    baseline: str = ""
+    """The row that it is compared with, itself if it is the first; empty for the row of table 1 with the same task."""
 
     @property
     def command(self) -> str:
         """The command line that trains it."""
-        words = ["td3 train", self.env, f"--steps {self.steps}", f"--seeds {self.seeds}"]
+        words = [f"td3 offline {OUT}/{self.dataset}" if self.dataset else f"td3 train {self.env}"]
+        words += [f"--steps {self.steps}", f"--seeds {self.seeds}"]
         if self.preset != "author":
             words.append(f"--preset {self.preset}")
-        if self.variant:
-            words.append(f"--variant {self.variant}")
+        if self.variant or self.dataset:
+            words.append(f"--variant {self.variant}".strip())  # none: no variant, not the usual one
+        if self.normalized and not self.dataset:
+            words.append("--normalize-observations")
         if self.eval_every != Row.eval_every:
             words.append(f"--eval-every {self.eval_every}")
         if self.env_kwargs:
@@ -43,15 +56,18 @@ class Row:
         words += [f"--td3.{name.replace('_', '-')} {value}" for name, value in self.settings.items()]
         return " ".join(words)
 
-    def config(self, seeds: int | None = None) -> TrainConfig:
-        """The configuration that trains it, with other seeds if they are given."""
+    def config(self, seeds: int | None = None, out: Path = OUT) -> TrainConfig:
+        """The configuration that trains it, with other seeds if they are given; its dataset is a run in `out`."""
+        offline = {"dataset": str(out / self.dataset), "learning_starts": 0} if self.dataset else {}
         given = {
             "steps": self.steps,
             "seeds": seeds or self.seeds,
             "eval_every": self.eval_every,
             "env_kwargs": self.env_kwargs,
             "variant": tuple(self.variant.split(",")) if self.variant else (),
+            "normalize_observations": self.normalized,
             **self.settings,
+            **offline,
         }
         return resolve(self.env, self.preset, **given)
 
@@ -60,6 +76,8 @@ TABLES = {
     "table1": "The paper's tasks on Gymnasium v5",
     "table2": "Ablations: one idea of TD3 removed",
     "variants": "Variants of TD3",
+    "offline": "Offline training",
+    "goals": "Goals and hindsight",
     "changes": "Settings that implementations change silently",
     "bullet": "PyBullet, preset `bullet`",
     "course": "PyBullet, preset `course`",
@@ -79,14 +97,18 @@ ABLATIONS = {
     "no_twin": ("no minimum of two critics", "no-twin"),
     "ddpg": ("none of the three (DDPG)", "ddpg"),
 }
-VARIANTS = {
-    "layer_norm": ("LayerNorm in the critics", "layer-norm"),
-    "n_step": ("n-step returns, n = 3", "n-step"),
-    "prioritized": ("prioritized replay (LAP)", "prioritized"),
-    "combined": ("all three", "layer-norm,n-step,prioritized"),
+VARIANTS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "layer_norm": ("LayerNorm in the critics", "layer-norm", {}),
+    "layer_norm_utd_4": ("LayerNorm, 4 updates per env step", "layer-norm", {"utd_ratio": 4.0}),
+    "n_step": ("n-step returns, n = 3", "n-step", {}),
+    "prioritized": ("prioritized replay (LAP)", "prioritized", {}),
+    "layer_norm_prioritized": ("LayerNorm and prioritized replay", "layer-norm,prioritized", {}),
+    "combined": ("LayerNorm, n-step and prioritized", "layer-norm,n-step,prioritized", {}),
 }
 SHORT = 300_000
 """Env steps of the easy tasks, which reach their limit long before, and of the comparisons of settings."""
+DATA = "halfcheetah_v5_data"
+"""The run whose replay buffer the offline rows learn from."""
 ROWS = (
     Row("halfcheetah_v5", "table1", "HalfCheetah-v5"),
     Row("hopper_v5", "table1", "Hopper-v5"),
@@ -106,9 +128,37 @@ ROWS = (
         for name, (change, variant) in ABLATIONS.items()
     ),
     *(
-        Row(f"{task}_v5_{name}", "variants", env, SHORT, 5, variant=variant, change=change)
+        Row(f"{task}_v5_{name}", "variants", env, SHORT, 5, settings=settings, variant=variant, change=change)
         for task, env in (("halfcheetah", "HalfCheetah-v5"), ("walker2d", "Walker2d-v5"))
-        for name, (change, variant) in VARIANTS.items()
+        for name, (change, variant, settings) in VARIANTS.items()
+    ),
+    Row(DATA, "offline", "HalfCheetah-v5", SHORT, 1, change="online: the data of the next rows", baseline=DATA),
+    *(
+        Row(
+            *(f"halfcheetah_v5_offline{name}", "offline", "HalfCheetah-v5", SHORT, 5),
+            variant=variant,
+            normalized=True,
+            dataset=DATA,
+            baseline="halfcheetah_v5_offline",
+            change=change,
+        )
+        for name, change, variant in (("", "TD3 offline", ""), ("_bc", "TD3+BC offline", "behavior-cloning"))
+    ),
+    *(
+        Row(
+            name,
+            "goals",
+            env,
+            10_000,
+            5,
+            variant=variant,
+            normalized=True,
+            eval_every=500,
+            change=change,
+            baseline=task,
+        )
+        for task, env in (("rail_goal", "RailGoal-v0"), ("fetch_reach", "FetchReach-v4"))
+        for name, change, variant in ((task, "TD3", ""), (f"{task}_hindsight", "hindsight", "hindsight"))
     ),
     *(
         Row(f"{task}_v5_{name}", "changes", env, SHORT, settings=settings, change=change)

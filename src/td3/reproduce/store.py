@@ -6,6 +6,7 @@ import json
 import math
 import subprocess
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,16 +26,21 @@ def store(run: Run, row: Row, results: Path, hardware: str, commit: str | None =
     if status.get("status") != "finished":
         raise RunError(f"{run.path} is not finished: resume it first, `td3 resume {run.path}`.")
     wanted = row.config()
+    if row.dataset:  # the buffer is as large as the dataset
+        wanted = replace(wanted, td3=replace(wanted.td3, buffer_size=run.config.td3.buffer_size))
     differing = [name for name in SAME if getattr(run.config, name) != getattr(wanted, name)]
     if differing:
         raise RunError(f"{run.path} differs from {row.name} in {', '.join(differing)}: `{row.command}` trains it.")
     folder = results / row.name
     folder.mkdir(parents=True, exist_ok=True)
+    head: tuple[str, ...] = ("seed", "env_steps", "mean_return", "std_return", "success_rate")
     evaluations = [
-        (seed, int(steps), f"{returns.mean():.3f}", f"{returns.std():.3f}")
+        (seed, line["env_steps"], *(f"{float(line[name]):.3f}" for name in head[2:]))
         for seed in run.seeds
-        for steps, returns in zip(*run.evaluations(seed), strict=True)
+        for line in _lines(run.folder(seed) / "evaluations.csv")
     ]
+    if all(line[-1] == "nan" for line in evaluations):  # the environment does not say whether an episode succeeded
+        head, evaluations = head[:-1], [line[:-1] for line in evaluations]
     values = [(seed, *line) for seed in run.seeds for line in _values(run.folder(seed) / "diagnostics.csv")]
     made = {
         "command": row.command,
@@ -44,19 +50,26 @@ def store(run: Run, row: Row, results: Path, hardware: str, commit: str | None =
         "seconds": status.get("seconds"),
     }
     config: dict[str, Any] = {**run.config.to_json(), "out": None}
-    _write_csv(folder / "evaluations.csv", ("seed", "env_steps", "mean_return", "std_return"), evaluations)
+    _write_csv(folder / "evaluations.csv", head, evaluations)
     _write_csv(folder / "values.csv", ("seed", "env_steps", "q_value", "discounted_return"), values)
     for name, facts in (("config.json", config), ("versions.json", versions), ("run.json", made)):
         write_atomically(folder / name, (json.dumps(facts, indent=2) + "\n").encode())
     return folder
 
 
+def _lines(table: Path) -> list[dict[str, str]]:
+    try:
+        return list(csv.DictReader(io.StringIO(read_regular_file(table, LARGEST).decode())))
+    except (OSError, ValueError) as error:
+        raise RunError(f"{table} cannot be read ({error}).") from None
+
+
 def _values(diagnostics: Path) -> list[tuple[int, str, str]]:
     """Env steps, the critics' value of the first state and action of episodes, and the discounted return after them."""
     try:
-        lines = list(csv.DictReader(io.StringIO(read_regular_file(diagnostics, LARGEST).decode())))
+        lines = _lines(diagnostics)
         found = [(int(line["env_steps"]), float(line["q_start"]), float(line["return_start"])) for line in lines]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise RunError(f"{diagnostics} cannot be read ({error}).") from None
     return [(steps, f"{q:.3f}", f"{came:.3f}") for steps, q, came in found if not math.isnan(q + came)]
 
