@@ -5,6 +5,8 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 
 # Tests run side by side, one to a core: more threads of NumPy would wait for each other's cores.
 test quick test-long: export OPENBLAS_NUM_THREADS := 1
+# They start many processes: each finds the bytecode that the first has written, whatever the shell says.
+test quick test-long: export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: train test quick test-long test-sb3 test-envpool lint docs steps results clean
 

@@ -3,6 +3,7 @@
 import os
 
 import pytest
+import shapes
 
 # Set before PyTorch's first product, as the `td3` command does: MKL reads it once, and a run in a process where other
 # tests have multiplied before must round like a run in a process of its own.
@@ -19,9 +20,30 @@ def one_thread_of_pytorch():
     torch.set_num_threads(1)
 
 
-WHOLE_RUNS = {"bench", "collect", "docs", "explain", "export", "faults", "ladder", "learning", "offline", "report"}
-WHOLE_RUNS |= {"parity", "sb3", "tune"}
+@pytest.fixture(scope="session", autouse=True)
+def short_measurements():
+    """Runs of several environments measure how to step them: here for a shorter time."""
+    from td3.environments import workers
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(workers, "PROBE_SECONDS", workers.PROBE_SECONDS / 20)
+        patch.setattr(workers, "TRIAL_SECONDS", workers.TRIAL_SECONDS / 10)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_waiting_for_the_disk():
+    """Syncing to disk matters after a power failure, which no test makes; test_saving.py counts the calls."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
+
+
+WHOLE_RUNS = {"bench", "callbacks", "collect", "docs", "explain", "export", "faults", "ladder", "learning", "offline"}
+WHOLE_RUNS |= {"parity", "report", "reproduce", "sb3", "tune"}
 """Folders whose tests train whole runs, many times over: there they are as fast as in training."""
+WHOLE_RUN_FILES = {"test_beside", "test_cli", "test_families", "test_normalizing", "test_spec", "test_vector"}
+"""The same for files of other folders; test_training.py has whole runs with shape checks."""
 MANY_UPDATES = {"test_graph", "test_recording"}
 """Files whose tests compare hundreds of updates."""
 
@@ -29,24 +51,16 @@ MANY_UPDATES = {"test_graph", "test_recording"}
 @pytest.fixture
 def unchecked():
     """For one test of many updates."""
-    import jaxtyping
-
-    before = jaxtyping.config.jaxtyping_disable
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", before)
+    with shapes.unchecked():
+        yield
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _without_shape_checks(request):
     """Shapes are checked in all other folders; checking them again here would take most of the time."""
-    import jaxtyping
-
-    before = jaxtyping.config.jaxtyping_disable
-    unchecked = request.path.parent.name in WHOLE_RUNS or request.path.stem in MANY_UPDATES
-    jaxtyping.config.update("jaxtyping_disable", before or unchecked)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", before)
+    folder, file = request.path.parent.name, request.path.stem
+    with shapes.unchecked(folder in WHOLE_RUNS or file in WHOLE_RUN_FILES | MANY_UPDATES):
+        yield
 
 
 @pytest.fixture(scope="session")

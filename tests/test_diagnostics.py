@@ -194,6 +194,7 @@ def test_a_gpu_gives_nearly_the_same_figures():
             assert other[name] == (pytest.approx(value, rel=1e-3) if isinstance(value, float) else value)
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_an_engine_whose_newest_rows_still_travel_gives_the_same_diagnostics(tmp_path, monkeypatch):
     def trained(name):
         fields = {**SMALL, "steps": 120, "seeds": 2, "envs": 2, "eval_every": 40, "out": tmp_path / name}

@@ -143,6 +143,7 @@ def test_a_monitored_return_is_the_sum_of_its_rewards(tmp_path):
         assert 55 + 10 * 0.25 <= float(row["r"]) <= 55 + 10 * 0.5  # 1 + ... + 10, and the second action each step
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_metrics_have_a_row_every_thousand_steps_and_at_the_end(tmp_path):
     run = trained_with(tmp_path, env="Steady-v0", steps=2_200, learning_starts=1_500, hidden_sizes=(4,))
     table = rows(run, 0, "metrics.csv")

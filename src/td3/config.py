@@ -11,18 +11,8 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from td3.errors import ConfigError
-from td3.rules import (
-    LARGEST,
-    Rule,
-    are_kwargs,
-    are_sizes,
-    are_sizes_or_none,
-    check_fields,
-    one_of,
-    up_to,
-    whole,
-    within,
-)
+from td3.presets import WARM_UP_PART, preset_fields
+from td3.rules import LARGEST, Rule, are_kwargs, are_sizes, check_fields, is_a, one_of, optional, up_to, whole, within
 from td3.variant_settings import VARIANTS, are_names, check_variants, listed, with_variant
 
 Preset = Literal["author", "paper", "course", "bullet"]
@@ -46,8 +36,6 @@ MOST_ENVIRONMENTS = 10_000
 """Maximum environments of a run, for training and for evaluation: each takes memory and time."""
 SIZES = ("hidden_sizes", "actor_hidden_sizes", "critic_hidden_sizes")
 """Fields that hold the sizes of layers; a list is as good as a tuple."""
-WARM_UP_PART = 10
-"""A preset's random steps are at most this fraction (1/10) of the run, so that a short run learns too."""
 
 
 @dataclass(frozen=True)
@@ -313,39 +301,7 @@ class TrainConfig:
 
 def preset_config(name: str, env: str, steps: int) -> TD3Config:
     """The numbers of a preset; the paper's depend on the task, and the warm-up of all on the length of the run."""
-    long_legs = env.startswith(("HalfCheetah", "Ant"))
-    presets = {
-        "author": TD3Config(),
-        "paper": TD3Config(
-            hidden_sizes=(400, 300),
-            actor_learning_rate=1e-3,
-            critic_learning_rate=1e-3,
-            batch_size=100,
-            buffer_size=max(steps, 100),  # the whole history
-            learning_starts=10_000 if long_legs else 1_000,
-            train_freq="episode",
-        ),
-        "course": TD3Config(
-            hidden_sizes=(400, 300),
-            actor_learning_rate=1e-3,
-            critic_learning_rate=1e-3,
-            batch_size=100,
-            buffer_size=20_000,
-            learning_starts=10_000,
-            train_freq="episode",
-        ),
-        "bullet": TD3Config(
-            hidden_sizes=(400, 300),
-            actor_learning_rate=7e-4,
-            critic_learning_rate=7e-4,
-            buffer_size=200_000,
-            learning_starts=10_000,
-            gamma=0.98,
-        ),
-    }
-    if name not in presets:
-        raise ConfigError(f"there is no preset {name!r}: choose one of {', '.join(presets)}.")
-    preset = presets[name]
+    preset = TD3Config(**preset_fields(name, env, steps))
     return replace(preset, learning_starts=min(preset.learning_starts, steps // WARM_UP_PART))
 
 
@@ -374,11 +330,11 @@ def resolve(env: str, preset: str = "author", **given: Any) -> TrainConfig:
 
 _TD3_RULES: tuple[Rule, ...] = (
     ("hidden_sizes", "one or more whole numbers of at least 1", are_sizes),
-    ("actor_hidden_sizes", "one or more whole numbers of at least 1", are_sizes_or_none),
-    ("critic_hidden_sizes", "one or more whole numbers of at least 1", are_sizes_or_none),
+    ("actor_hidden_sizes", "one or more whole numbers of at least 1", optional(are_sizes)),
+    ("critic_hidden_sizes", "one or more whole numbers of at least 1", optional(are_sizes)),
     ("activation", f"one of {', '.join(get_args(Activation))}", one_of(Activation)),
     ("initialization", "uniform or orthogonal", one_of(Initialization)),
-    ("critic_layer_norm", "True or False", lambda given: isinstance(given, bool)),
+    ("critic_layer_norm", "True or False", is_a(bool)),
     ("learning_rate_schedule", "constant or linear", one_of(Schedule)),
     # With larger ones a single step could leave the range of float32.
     ("actor_learning_rate", "above 0 and at most 100", up_to(100)),
@@ -390,18 +346,18 @@ _TD3_RULES: tuple[Rule, ...] = (
     ("exploration_noise", "within [0, 1], a share of half the action range", within(0.0, 1.0)),
     ("target_policy_noise", "a number of at least 0", within(0.0, 1e9)),
     ("target_noise_clip", "a number of at least 0", within(0.0, 1e9)),
-    ("policy_delay", "a whole number from 1 to 1,000,000", lambda given: whole(1)(given) and given <= 1_000_000),
+    ("policy_delay", "a whole number from 1 to 1,000,000", whole(1, 1_000_000)),
     ("gamma", "within [0, 1]", within(0.0, 1.0)),
     ("tau", "within [0, 1]", within(0.0, 1.0)),
     ("utd_ratio", "above 0 and at most 1,000", up_to(1_000)),
     ("train_freq", "step or episode", lambda given: given in ("step", "episode")),
     ("timeouts", "bootstrap or terminate", one_of(Timeouts)),
-    ("n_step", "a whole number from 1 to 1,000", lambda given: whole(1)(given) and given <= 1_000),
+    ("n_step", "a whole number from 1 to 1,000", whole(1, 1_000)),
     ("priority_exponent", "within [0, 1]", within(0.0, 1.0)),
     ("image_features", "a whole number of at least 1", whole(1)),
     ("random_shift", "a whole number of at least 0", whole(0)),
     ("bc_alpha", "a number of at least 0", within(0.0, 1e9)),
-    ("hindsight_goals", "a whole number from 1 to 100", lambda given: whole(1)(given) and given <= 100),
+    ("hindsight_goals", "a whole number from 1 to 100", whole(1, 100)),
 )
 
 
@@ -409,31 +365,31 @@ _TRAIN_RULES: tuple[Rule, ...] = (
     ("env", "the name of an environment", lambda given: isinstance(given, str) and given != ""),
     ("steps", "a whole number of at least 1", whole(1)),
     ("seed", "a whole number of at least 0", whole(0)),
-    ("seeds", "a whole number from 1 to 10,000", lambda given: whole(1)(given) and given <= 10_000),
+    ("seeds", "a whole number from 1 to 10,000", whole(1, 10_000)),
     ("preset", f"one of {', '.join(get_args(Preset))}", one_of(Preset)),
     ("device", f"one of {', '.join(get_args(Device))}", one_of(Device)),
-    ("out", "a path", lambda given: given is None or isinstance(given, Path)),
+    ("out", "a path", optional(is_a(Path))),
     ("envs", "a whole number of at least 1", whole(1)),
-    ("pixels", "True or False", lambda given: isinstance(given, bool)),
-    ("frames", "a whole number from 1 to 16", lambda given: whole(1)(given) and given <= 16),
-    ("image_size", "a whole number from 16 to 256", lambda given: whole(16)(given) and given <= 256),
+    ("pixels", "True or False", is_a(bool)),
+    ("frames", "a whole number from 1 to 16", whole(1, 16)),
+    ("image_size", "a whole number from 16 to 256", whole(16, 256)),
     ("action_repeat", "a whole number of at least 1", whole(1)),
     ("eval_every", "a whole number of at least 0", whole(0)),
     ("eval_episodes", "a whole number of at least 1", whole(1)),
-    ("save_every", "a whole number of at least 0", lambda given: given is None or whole(0)(given)),
+    ("save_every", "a whole number of at least 0", optional(whole(0))),
     ("env_timeout", "a positive number of seconds, at most 1,000,000", up_to(1e6)),
     ("workers", f"one of {', '.join(get_args(Workers))}", one_of(Workers)),
-    ("ray_address", "HOST:PORT", lambda given: given is None or isinstance(given, str)),
+    ("ray_address", "HOST:PORT", optional(is_a(str))),
     ("max_staleness", "a whole number of at least 1", whole(1)),
     ("engine", f"one of {', '.join(get_args(EngineName))}", one_of(EngineName)),
-    ("threads", "a whole number from 0 to 10,000", lambda given: whole(0)(given) and given <= 10_000),
+    ("threads", "a whole number from 0 to 10,000", whole(0, 10_000)),
     ("precision", f"one of {', '.join(get_args(Precision))}", one_of(Precision)),
     ("buffer_device", f"one of {', '.join(get_args(BufferDevice))}", one_of(BufferDevice)),
     ("env_kwargs", "plain values by name, and not render_mode, which each command chooses", are_kwargs),
-    ("normalize_observations", "True or False", lambda given: isinstance(given, bool)),
+    ("normalize_observations", "True or False", is_a(bool)),
     ("variant", f"names among {', '.join(VARIANTS)}", lambda given: are_names(given) and {*given} <= {*VARIANTS}),
-    ("replace_steps", "functions as FILE.py:NAME", lambda given: are_names(given)),
-    ("init_from", "a path", lambda given: given is None or isinstance(given, str)),
-    ("dataset", "a path or a name", lambda given: given is None or isinstance(given, str)),
-    ("td3", "a TD3Config", lambda given: isinstance(given, TD3Config)),
+    ("replace_steps", "functions as FILE.py:NAME", are_names),
+    ("init_from", "a path", optional(is_a(str))),
+    ("dataset", "a path or a name", optional(is_a(str))),
+    ("td3", "a TD3Config", is_a(TD3Config)),
 )

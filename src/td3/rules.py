@@ -1,6 +1,7 @@
 """Rules for the fields of a configuration: which values are valid, and the error for the others."""
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, get_args
 
@@ -12,9 +13,9 @@ LARGEST = 2**63 - 1
 """Largest number in a configuration: counts have 64 bits."""
 
 
-def whole(low: int) -> Callable[[Any], bool]:
-    """Whole numbers of at least `low`."""
-    return lambda given: isinstance(given, int) and not isinstance(given, bool) and given >= low
+def whole(low: int, high: float = math.inf) -> Callable[[Any], bool]:
+    """Whole numbers from `low` to `high`."""
+    return lambda given: isinstance(given, int) and not isinstance(given, bool) and low <= given <= high
 
 
 def within(low: float, high: float) -> Callable[[Any], bool]:
@@ -34,6 +35,16 @@ def _number(given: Any) -> bool:
 def one_of(kind: Any) -> Callable[[Any], bool]:
     """The values of a Literal type."""
     return lambda given: given in get_args(kind)
+
+
+def optional(holds: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    """What a rule accepts, or None."""
+    return lambda given: given is None or holds(given)
+
+
+def is_a(kind: type) -> Callable[[Any], bool]:
+    """Values of a type."""
+    return lambda given: isinstance(given, kind)
 
 
 def are_kwargs(given: Any) -> bool:
@@ -73,8 +84,3 @@ def _holds(rule: Callable[[Any], bool], given: Any) -> bool:
 def are_sizes(given: Any) -> bool:
     """Whether these are sizes of hidden layers."""
     return len(given) > 0 and all(map(whole(1), given))
-
-
-def are_sizes_or_none(given: Any) -> bool:
-    """The same, or None."""
-    return given is None or are_sizes(given)

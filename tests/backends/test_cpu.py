@@ -1,6 +1,7 @@
 """The CPU's kernels do what the plain operations do, whatever the sizes, the layout and the number of threads."""
 
 import ctypes
+import json
 import os
 import subprocess
 import sys
@@ -90,7 +91,7 @@ def test_the_width_of_the_machines_vectors_changes_nothing(tmp_path):
         "adam = [draw(2, 1000), draw(2, 1000) * 3, draw(2, 1000), draw(2, 1000).square(), torch.ones(2)];"
         "cpu.adam_(*adam, torch.tensor(1e-3, dtype=torch.float64), None); torch.save(made + adam, sys.argv[1])"
     )
-    flags = [[], ["-mno-avx512f"]] if "avx512f" in c_compiler.processor() else [[], ["-O1"]]
+    flags = [[], ["-mno-avx512f", "-O2"]] if "avx512f" in c_compiler.processor() else [[], ["-O1"]]
     found = []
     for number, more in enumerate(flags):
         file = tmp_path / f"{number}.pt"
@@ -219,16 +220,42 @@ def test_adam_refuses_what_it_cannot_square_and_changes_nothing(broken):
     assert all(map(torch.equal, before, (parameters, *adam.state().values())))
 
 
-def answer_of(statement, **environment):
-    """What a fresh process prints. Its library is not optimized: that is made twenty times as fast."""
-    program = f"from td3.backends import cpu; cpu.FLAGS = ('-O0',); {statement}"
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, env={**os.environ, **environment}, check=True
-    )
-    return done.stdout.strip()
+FRESH_PROCESSES = """
+import json, os, sys
+from td3.backends import cpu
+cpu.FLAGS = ("-O0",)  # not optimized, the library is made twenty times as fast
+for line in sys.stdin:
+    statement, environment = json.loads(line)
+    if os.fork() == 0:
+        os.environ.update(environment)
+        exec(statement)
+        sys.exit()
+    print(f"\\nexit code {os.waitstatus_to_exitcode(os.wait()[1])}", flush=True)
+"""
 
 
-def test_why_there_are_none_is_said(tmp_path):
+@pytest.fixture(scope="module")
+def answer_of():
+    """What a process prints that has loaded no library yet; they are forks of one that has imported PyTorch."""
+    if not hasattr(os, "fork"):
+        pytest.skip("the system has no fork")
+    command = [sys.executable, "-c", FRESH_PROCESSES]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as process:
+
+        def ask(statement, **environment):
+            process.stdin.write(f"{json.dumps([statement, environment])}\n")
+            lines = []
+            while not lines or not lines[-1].startswith("exit code "):
+                lines.append(process.stdout.readline())
+                assert lines[-1], "the process has ended"
+            assert lines.pop() == "exit code 0\n"
+            return "".join(lines).strip()
+
+        yield ask
+        process.stdin.close()
+
+
+def test_why_there_are_none_is_said(tmp_path, answer_of):
     ask = "print(cpu.why_not())"
     assert answer_of(ask, TD3_KERNELS="torch") == "TD3_KERNELS=torch is set"
     assert answer_of(ask, PATH=str(tmp_path)).startswith("there is no C compiler (install gcc or clang")
@@ -242,7 +269,7 @@ def test_why_there_are_none_is_said(tmp_path):
     assert answer_of(ask, CC='cc "-O2').endswith("No closing quotation")
 
 
-def test_a_compiler_that_makes_something_else_is_found_out(tmp_path):
+def test_a_compiler_that_makes_something_else_is_found_out(tmp_path, answer_of):
     source = tmp_path / "other.c"
     source.write_text(
         "void set_threads(int c) {} int get_threads(void) { return 1; } long play(void *p, long n) { return n; }"
@@ -352,7 +379,7 @@ def test_a_library_in_the_cache_that_is_not_our_own_file_is_made_again(cache, co
     assert not made.is_symlink()
 
 
-def test_a_library_without_our_functions_is_made_again_and_then_said(tmp_path):
+def test_a_library_without_our_functions_is_made_again_and_then_said(tmp_path, answer_of):
     empty = tmp_path / "empty.c"
     empty.write_text("int nothing;")
     change = f"import pathlib; real, cpu.SOURCE = cpu.SOURCE, pathlib.Path({str(empty)!r})"

@@ -1,4 +1,7 @@
-"""A real Ray cluster of two nodes on loopback, started with `ray start` as a person would, for all tests here."""
+"""A real Ray cluster of two nodes on loopback, started with `ray start` as a person would, for all tests here.
+
+It ends with them: its processes are never idle.
+"""
 
 import contextlib
 import os
@@ -70,7 +73,7 @@ def opens(port: int) -> bool:
         return caller.connect_ex(("127.0.0.1", port)) == 0
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def cluster():
     # Ray's sockets have long names, and what pytest gives as a temporary folder is long already.
     folder = Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))

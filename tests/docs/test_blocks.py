@@ -69,7 +69,7 @@ SIZES = {
     "td3 tune": {"--steps": "60", "--trials": "1", "--eval-episodes": "1", "--device": "cpu", "--threads": "1"},
     "td3 sweep": {"--steps": "60"},
     "td3 ladder": {"--steps": "400"},
-    "td3 bench": {"--seconds": "0.2"},
+    "td3 bench": {"--seconds": "0.05"},
 }
 """Options that every such command gets, instead of its own or in addition."""
 WARM_UP = "6"
@@ -80,6 +80,7 @@ FEWER = {
     "td3 tune": {"--seeds": "2"},
     "td3 sweep": {"--seeds": "2"},
     "td3 ladder all": {"--seeds": "2"},
+    "td3 bench envs": {"--envs": "2"},
 }
 """Options that are made smaller where a command has them; `ladder all` has ten seeds by default."""
 OWN_PROCESS = ("td3 watch",)

@@ -5,7 +5,7 @@ import os
 import pytest
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def chromium():
     from td3.explain.export import browser, find_chromium
 
@@ -16,7 +16,7 @@ def chromium():
         yield running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def page_file(tmp_path_factory):
     from td3.explain.page import write_page
     from td3.explain.trace import lesson_trace
@@ -48,13 +48,13 @@ class Tab:
         return self.page.locator("#stage").inner_html()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def tab(chromium, page_file):
     """A wide tab, shared: whoever uses it says which moment he wants."""
     return Tab(chromium, page_file)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def open_tab(chromium):
     def opened(file, **context):
         return Tab(chromium, file, **context)

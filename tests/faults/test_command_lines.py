@@ -175,8 +175,8 @@ def typed(folder: Path, *words: str | bytes, stdout=subprocess.PIPE, **environme
     )
 
 
-@pytest.mark.parametrize("name", [b"caf\xe9", "pfad-äöü".encode()], ids=["not UTF-8", "not ASCII"])
-def test_every_path_can_be_trained_in_and_printed(tmp_path, name):
+def test_every_path_can_be_trained_in_and_printed(tmp_path):
+    name = "pfad-äöü/".encode() + b"caf\xe9"  # not ASCII, and in it one that is not UTF-8
     done = typed(tmp_path, "train", "Rail-v0", *SMALL.split(), b"--out", name, PYTHONIOENCODING="ascii")
     assert done.returncode == 0, done.stderr
     assert b"Traceback" not in done.stderr

@@ -91,10 +91,12 @@ def test_nothing_more_is_written_for_a_frozen_seed_and_its_last_agent_is_sound(f
     assert run.agent(0, "last").facts["env_steps"] == 600
 
 
-@pytest.mark.parametrize("threads", [1, 3])
-@pytest.mark.parametrize("fields", [{}, {"normalize_observations": True}], ids=["plain", "normalized"])
-def test_a_stopped_run_with_a_frozen_seed_ends_as_the_one_that_was_not(tmp_path, threads, fields):
-    fields = {**FIELDS, **fields, "threads": threads}
+@pytest.mark.parametrize(
+    ("threads", "normalized"),
+    [(1, False), (3, True), *(pytest.param(*both, marks=pytest.mark.long) for both in ((3, False), (1, True)))],
+)
+def test_a_stopped_run_with_a_frozen_seed_ends_as_the_one_that_was_not(tmp_path, threads, normalized):
+    fields = {**FIELDS, "normalize_observations": normalized, "threads": threads}
     train_run(config(tmp_path / "whole", **fields), [Stopping()])
     with pytest.raises(Stop):
         train_run(config(tmp_path / "cut", **fields), [Stopping(550)])

@@ -40,7 +40,7 @@ def check(found: dict) -> None:
 
 
 def test_hostile_and_mutated_files_get_only_typed_refusals_and_execute_nothing(small_run, tmp_path):
-    check(loaded(small_run, tmp_path, 1_000))
+    check(loaded(small_run, tmp_path, 500))
 
 
 @pytest.mark.long

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from offline.test_transitions import SPACES, columns
+from shapes import unchecked
 from variants import test_behavior_cloning as cloning
 from variants import test_hindsight as hindsight_tests
 
@@ -119,6 +120,7 @@ def the_loss_of_behavior_cloning_is_right_by_hand() -> None:
 
 
 @guard
+@unchecked()
 def the_actor_learns_the_actions_of_the_data() -> None:
     cloning.test_without_q_values_the_actor_learns_the_actions_of_the_data()
 
@@ -208,6 +210,7 @@ def a_recorded_time_out_is_a_termination(plant: Plant) -> None:
     plant(right, rows_of_arrays)
 
 
+@unchecked()
 def offline_tensors(**settings):
     """Agent tensors of an offline run on 40 transitions of Rail-v0, and of the run that brought them."""
     from td3.run.checkpoints import Checkpoints

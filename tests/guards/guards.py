@@ -21,6 +21,7 @@ from gymnasium.vector import AutoresetMode
 from hypothesis import given, strategies
 from hypothesis import settings as hypothesis_settings
 from jaxtyping import TypeCheckError
+from shapes import unchecked
 from torch import Tensor
 from vectors import ScriptedVector
 
@@ -192,6 +193,7 @@ def twins_differ_at_birth() -> None:
 
 
 @guard
+@unchecked()
 def twins_still_differ_after_a_hundred_updates() -> None:
     agent = small_agent()
     learn(agent, 100)
@@ -1024,6 +1026,7 @@ def a_run_that_would_never_update_says_so() -> None:
 
 
 @guard
+@unchecked()
 def the_files_of_a_run_show_its_updates() -> None:
     with tempfile.TemporaryDirectory() as folder:
         run = training.train(

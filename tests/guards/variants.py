@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
+from shapes import unchecked
 from torch import Tensor, nn
 from variants.episodes import Episodes, every_row
 from variants.priorities import Learner, zeros
@@ -205,6 +206,7 @@ def the_loss_of_prioritized_replay_is_hubers() -> None:
 
 
 @guard
+@unchecked()
 def priorities_survive_a_resume() -> None:
     settings = replace(SETTINGS, priority_exponent=0.4)
     usual = {"env": SHORT_TASK, "variant": ("prioritized",), "td3": settings, "eval_every": 0, "eval_episodes": 1}

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from gymnasium.spaces import Box
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from shapes import unchecked
 from vectors import ScriptedVector, TensorVector
 
 from td3.algorithm import Agent, AgentSpec, make_replay_buffer
@@ -279,9 +280,12 @@ class Watcher(WarningsCallback):
 
 
 def short_run(settings: TD3Config = SETTINGS, watcher: Watcher | None = None, **fields) -> bytes:
-    """Train on the short task for forty env steps; returns the six networks of the last agent, as saved."""
+    """Train on the short task for forty env steps; returns the six networks of the last agent, as saved.
+
+    Without shape checks, which take most of the time of so short a run: steps by themselves are guarded with them.
+    """
     usual = {"env": SHORT_TASK, "steps": 40, "eval_every": 0, "eval_episodes": 1, "threads": 1, "device": "cpu"}
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, unchecked():
         config = TrainConfig(**{**usual, **fields}, td3=settings, out=Path(folder) / "run")
         run = train_run(config, None if watcher is None else [watcher])
         return (run.folder(run.seeds[0]) / "last" / "agent.safetensors").read_bytes()

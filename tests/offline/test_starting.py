@@ -109,10 +109,10 @@ def test_the_policy_acts_from_the_first_env_step_on(first, tmp_path, monkeypatch
     calls = []
     real = Trainer._collect_here
 
-    def watched(self):
-        calls.append(self.collector.act.__name__)
-        monkeypatch.setattr(self.collector, "act", lambda policy: pytest.fail("a random action"))
-        return real(self)
+    def watched(self, collector):
+        calls.append(collector.act.__name__)
+        monkeypatch.setattr(collector, "act", lambda policy: pytest.fail("a random action"))
+        return real(self, collector)
 
     monkeypatch.setattr(Trainer, "_collect_here", watched)
     started(tmp_path, first.path, seeds=1, steps=30)

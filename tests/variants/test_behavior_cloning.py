@@ -61,6 +61,7 @@ def test_the_scale_is_a_constant_for_the_gradient():
     assert torch.allclose(moved, -1e-2 * gradient, rtol=1e-3, atol=1e-7)
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_without_q_values_the_actor_learns_the_actions_of_the_data():
     learner, given = agent(rate=3e-3, optimizer="adam"), batch()
     _, before = terms(learner, given)
@@ -101,6 +102,7 @@ def require_equal(one, other):
         assert np.array_equal(weights_of(other)[name], tensor), name
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_recorded_and_eager_execution_are_the_same_and_a_resumed_run_is_the_whole_one(tmp_path):
     recorded = trained(tmp_path / "recorded")
     require_equal(recorded, trained(tmp_path / "eager", engine="eager"))

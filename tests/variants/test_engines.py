@@ -99,6 +99,7 @@ def worst_difference(case, members, width, batch_size, rounds, device, capacity=
     return worst
 
 
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("case", CASES)
 def test_the_graph_engine_computes_what_eager_execution_computes(case):
     assert worst_difference(case, members=2, width=8, batch_size=8, rounds=40, device="cpu") <= TOLERANCE

@@ -199,6 +199,7 @@ def test_a_run_counts_env_steps_and_updates_as_any_other(tmp_path, engine):
     assert rows[-1].rpartition(",")[2] in ("0.0", "1.0")
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_workers_do_not_change_what_is_learned(tmp_path):
     fields = {**SMALL, "variant": "hindsight", "steps": 60, "envs": 2, "device": "cpu"}
     runs = [

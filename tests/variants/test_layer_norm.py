@@ -115,6 +115,7 @@ def test_only_the_critics_are_normalized_and_copies_stay_so():
         assert torch.equal(agent.tensors()[name], tensor), name
 
 
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize(
     "changed", [{"utd_ratio": 2.5}, {"seeds": 2, "activation": "tanh"}, {"variant": "layer-norm,n-step"}]
 )

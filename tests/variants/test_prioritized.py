@@ -129,6 +129,7 @@ def trained(tmp_path, name, **changed):
     return td3.train("Rail-v0", out=tmp_path / name, **{**FIELDS, "steps": 80, "buffer_size": 50, **changed})
 
 
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("changed", [{}, {"envs": 3, "seeds": 2, "normalize_observations": True}, {"utd_ratio": 0.3}])
 def test_recorded_updates_are_eager_ones_when_the_ring_wraps(tmp_path, changed):
     recorded, eager = (trained(tmp_path, engine, engine=engine, **changed) for engine in ("recorded", "eager"))
@@ -137,11 +138,13 @@ def test_recorded_updates_are_eager_ones_when_the_ring_wraps(tmp_path, changed):
     assert tensors_of(recorded)["agent.step_4.0.excess"].shape == (recorded.config.seeds, 64)
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_a_seeds_priorities_are_its_own(tmp_path):
     alone, both = trained(tmp_path, "alone", seed=1), trained(tmp_path, "both", seeds=2)
     assert np.array_equal(tensors_of(both)["agent.step_4.0.excess"][1], tensors_of(alone)["agent.step_4.0.excess"][0])
 
 
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("buffer_size", [50, 1_000])
 def test_a_run_that_is_made_longer_is_the_longer_run(tmp_path, buffer_size):
     whole = trained(tmp_path, "whole", steps=140, buffer_size=buffer_size)
@@ -149,6 +152,7 @@ def test_a_run_that_is_made_longer_is_the_longer_run(tmp_path, buffer_size):
     assert same(whole, td3.resume(cut.path, steps=140))
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_together_with_n_step_returns_in_any_order(tmp_path):
     runs = [trained(tmp_path, name, variant=name) for name in ("n-step,prioritized", "prioritized,n-step")]
     assert same(*runs)

@@ -65,6 +65,7 @@ def test_every_step_of_an_update_is_reached_by_its_replacement(tmp_path):
     require_equal(plain, changed)
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_another_loss_trains_another_agent_alike_in_every_engine(tmp_path):
     plain, recorded = trained(tmp_path, "plain"), trained(tmp_path, "recorded", replace_steps=[absolute_error])
     eager = trained(tmp_path, "eager", replace_steps=[absolute_error], engine="eager")
@@ -73,6 +74,7 @@ def test_another_loss_trains_another_agent_alike_in_every_engine(tmp_path):
     assert any((weights_of(plain)[name] != tensor).any() for name, tensor in weights_of(recorded).items())
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_state_is_each_seeds_own_saved_and_restored(tmp_path):
     alone = trained(tmp_path, "alone", replace_steps=[remembered], seed=1)
     both = trained(tmp_path, "both", replace_steps=[remembered], seeds=2)

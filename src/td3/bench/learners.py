@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from td3.algorithm import Agent, AgentSpec, ReplayBuffer
 from td3.bench.machine import on_device
 from td3.bench.timing import Case
+from td3.collect.collector import Collector
 from td3.config import Precision, TD3Config, TrainConfig
 from td3.engine import MemberUpdate, make_engine
 from td3.engine.check import try_changes
@@ -248,15 +249,17 @@ class Td3Loop:
         settings = TD3Config(hidden_sizes=(width, width), batch_size=batch_size)
         config = TrainConfig(env, envs=envs, device=_name(device), threads=threads, td3=settings, eval_episodes=1)
         training = self._training = make_training(config, device)
+        assert isinstance(training.collector, Collector)
+        self._collector = training.collector
         self.case = on_device(self._round, device, threads, training.agent.backend.set_threads)
         self._update: Callable[[], None] = partial(training.engine.update, [1])
         if device.type == "cpu":
             self._update = one_member_update(training.agent, training.buffer, config)
         for _ in range(-(-WARM_UP_STEPS // envs)):
-            training.engine.store(training.collector.step(training.collector.act(None))[0])
+            training.engine.store(self._collector.step(self._collector.act(None))[0])
 
     def _round(self) -> float:
-        collector, engine = self._training.collector, self._training.engine
+        collector, engine = self._collector, self._training.engine
         engine.act_async(collector.member_states)
         for _ in range(collector.envs_per_member):
             self._update()

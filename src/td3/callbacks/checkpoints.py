@@ -130,5 +130,4 @@ class StatusCallback(RunCallback):
         times = {"seconds": trainer.seconds, "saving_seconds": round(self._checkpoints.saving_seconds, 3)}
         if not trainer.replays:
             known |= {"resume": RESTARTS}
-        collectors = trainer.remote.figures() if trainer.remote else {}
-        write_json(trainer.path / "status.json", {**known, **times, **collectors})
+        write_json(trainer.path / "status.json", {**known, **times, **trainer.collector.figures()})

@@ -56,8 +56,6 @@ class Collector(RecoverableEnvironments):
         self._numbers: dict[str, tuple[int, Array]] = {}
         self._awaits_reset: Values = np.zeros(environments.num_envs, bool)
         self._cut = np.zeros(environments.num_envs, bool)
-        self.stepped = 0
-        """Env steps of each member in the latest round; fewer than it has environments where some only reset."""
         self.row_episodes = np.zeros(environments.num_envs, np.int64)
         """The number of the episode that each environment's latest row belongs to."""
         super().__init__(environments, seeds, len(self.low))

@@ -20,6 +20,7 @@ import gymnasium as gym
 import numpy as np
 
 from td3.algorithm.streams import derive_seed
+from td3.collect.base import BaseCollector
 from td3.collect.collector import Collector, Episode
 from td3.collect.ray_connection import connected, look_also_in, module_folders
 from td3.collect.recovery import MOST_FAULTS
@@ -126,14 +127,16 @@ class _Arrived(NamedTuple):
     """Steps of it that are stored already."""
 
 
-class RayCollector:
+class RayCollector(BaseCollector):
     """Steps every environment of every member on a cluster; rows come in the order in which chunks arrive."""
+
+    lost_because = "is stepped on a cluster, where collectors begin anew"
 
     def __init__(
         self, config: TrainConfig, spaces: TaskSpaces, make: Callable[[], gym.Env[Any, Any]] | None = None
     ) -> None:
-        self.config, self.envs_per_member, self.stepped = config, config.envs, config.envs
-        self.faults: list[Any] = []
+        super().__init__(config.envs)
+        self.config = config
         self.said: list[str] = []
         """Sentences about what went wrong and was fixed."""
         self.most_stale = 0
@@ -323,12 +326,13 @@ class RayCollector:
         counts = [self._counts[name] for name in sorted(self._counts)]
         return {"lives": self._lives, "counts": np.array([*counts, self.most_stale, self._staleness_sum], np.int64)}
 
-    def restore(self, state: Mapping[str, Array], env_steps: int) -> str:
-        """Go on after `state` was taken, with collectors that begin anew; returns what to say about it."""
-        self._lives, self._requested = state["lives"].copy(), env_steps
+    def restore(self, state: Mapping[str, Array]) -> list[int]:
+        """Go on from `state`, with collectors that begin anew: every unfinished episode is lost."""
+        self._lives = state["lives"].copy()
         *counts, self.most_stale, self._staleness_sum = state["counts"].tolist()
         self._counts = dict(zip(sorted(self._counts), counts, strict=True))
-        return "collectors begin anew: the episodes that were under way are lost, and the run goes on with new ones."
+        self._requested = self._counts["stored_steps"]
+        return list(range(len(self.config.member_seeds) * self.envs_per_member))
 
     def figures(self) -> dict[str, Any]:
         """What to write into status.json."""

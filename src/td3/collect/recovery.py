@@ -6,12 +6,13 @@ and its actions: an interrupted one can be played again.
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from gymnasium.vector import VectorEnv
 
 from td3.algorithm.streams import derive_seed
+from td3.collect.base import BaseCollector, Fault
 from td3.errors import EnvironmentFault
 from td3.policy import Array
 
@@ -25,23 +26,19 @@ LONGEST_REPLAY = 10_000
 """Env steps of an unfinished episode whose actions are kept, so that a checkpoint of an endless one does not grow."""
 
 
-class Fault(NamedTuple):
-    """Something that went wrong in an environment, which then began a new episode."""
-
-    member: int
-    environment: int
-    reason: str
-
-
-class RecoverableEnvironments:
+class RecoverableEnvironments(BaseCollector):
     """Where every environment of every member stands; environments of a member are side by side."""
 
     def __init__(self, environments: VectorEnv[Any, Any, Any], seeds: Sequence[int], action_size: int) -> None:
+        super().__init__(environments.num_envs // len(seeds))
         self.environments, self.seeds = environments, tuple(seeds)
-        self.envs_per_member = environments.num_envs // len(self.seeds)
         self.round = 0
         self.replays: bool = getattr(environments, "seeds_episodes", False)
         """Whether unfinished episodes can be replayed; a user's vector environment does not promise that."""
+        if self.replays:
+            self.lost_because = "does not repeat itself when an episode is played again"
+        else:
+            self.lost_because = "is a vector environment, whose state is not in checkpoints"
         self._begins = hasattr(environments, "begin_step")
         count = environments.num_envs
         self._returns: Values = np.zeros(count)
@@ -49,9 +46,6 @@ class RecoverableEnvironments:
         self._episodes, self._faults_in_a_row = np.zeros(count, np.int64), np.zeros(count, np.int64)
         self._history = np.zeros((BLOCK, count, action_size), np.float32)
         self._history_length = 0
-        self.faults: list[Fault] = []
-        self.failed: dict[int, str] = {}
-        """Members with an environment that failed for good, and why; they are inactive from then on."""
         self._inactive: set[int] = set()
         self._retired: set[int] = set()
         self._stepping = False

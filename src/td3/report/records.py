@@ -1,43 +1,33 @@
 """Recorded files of a run, read as validated arrays: the only source of report, doctor and hints.
 
-Everything after `read_run` may rely on it: columns are there, numbers are within their ranges, texts are short and
-printable. A file that is missing is empty, as in a run of an earlier version; one that holds anything else than what
-training writes is refused with its name, row and column.
+Everything after `read_run` may rely on it: columns are there, and numbers and texts are valid (run_files.py).
 """
 
-import csv
-import io
-import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from td3.config import TrainConfig
 from td3.errors import RunError
-from td3.files import read_json, read_regular_file
 from td3.policy import Array
-from td3.run.directory import LARGEST_JSON, LARGEST_TABLE, PARTS, Run
-from td3.run.tables import DIAGNOSTICS, METRICS
+from td3.report.run_files import (
+    DIAGNOSTICS_COLUMNS,
+    EVALUATIONS_COLUMNS,
+    METRICS_COLUMNS,
+    TIMES_COLUMNS,
+    Frozen,
+    Table,
+    read_status,
+    read_table,
+    read_versions,
+)
+from td3.run.directory import PARTS, Run
 from td3.statistics import at_the_end
-
-Table = dict[str, Array]
-LARGEST_COUNT = 2.0**53
-"""Whole numbers up to here are exact as float64."""
-LARGEST_NUMBER = 1e100
-"""Numbers up to here can be squared and added up; training works in float32, which ends at 3.4e38."""
-LONGEST_TEXT = 2_000
-
-
-class Frozen(NamedTuple):
-    """Where and why training of one seed stopped while the others continued."""
-
-    env_steps: int
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -195,16 +185,17 @@ def _joined(texts: Sequence[str]) -> str:
 def read_run(path: Path | str) -> RunRecords:
     """All records of a run; tables that an older version did not write are empty."""
     run = Run(path)
-    status = _read_status(run.path / "status.json", run.seeds)
+    status = read_status(run.path / "status.json", run.seeds)
     seeds = []
     for seed in run.seeds:
         steps, returns = run.evaluations(seed)
         folder = run.folder(seed)
-        tables = read_table(folder / "metrics.csv", _METRICS), read_table(folder / "diagnostics.csv", _DIAGNOSTICS)
-        rates = read_table(folder / "evaluations.csv", _EVALUATIONS)["success_rate"]
-        seeds.append(SeedRecords(seed, steps, returns, *tables, status["frozen"].get(seed), rates))
-    times = read_table(run.path / "times.csv", _TIMES)
-    versions = _read_versions(run.path / "versions.json")
+        metrics = read_table(folder / "metrics.csv", METRICS_COLUMNS)
+        diagnostics = read_table(folder / "diagnostics.csv", DIAGNOSTICS_COLUMNS)
+        rates = read_table(folder / "evaluations.csv", EVALUATIONS_COLUMNS)["success_rate"]
+        seeds.append(SeedRecords(seed, steps, returns, metrics, diagnostics, status["frozen"].get(seed), rates))
+    times = read_table(run.path / "times.csv", TIMES_COLUMNS)
+    versions = read_versions(run.path / "versions.json")
     records = RunRecords(run.path, run.config, versions, status, tuple(seeds), times)
     _require_shared(records)
     return records
@@ -213,204 +204,3 @@ def read_run(path: Path | str) -> RunRecords:
 def _require_shared(records: RunRecords) -> None:
     if not len(records.curves[0]):
         raise RunError(f"{records.path} has seeds without one evaluation at the same env step: restore its files.")
-
-
-class Wrong(ValueError):
-    """A cell that cannot be read."""
-
-
-@dataclass(frozen=True)
-class _Number:
-    """A reader of numbers within a range; `undefined` allows NaN and infinity, which a diverged run writes."""
-
-    low: float
-    high: float
-    whole: bool = False
-    undefined: bool = False
-
-    def __call__(self, text: str) -> float:
-        """The number in one cell."""
-        try:
-            value = float(text)
-        except ValueError:
-            value = None
-        if value is None or not (self._accepts(value) or self._is_undefined(value, text)):
-            kind = "a whole number" if self.whole else "a number"
-            also = ", NaN or infinity" if self.undefined else ""
-            raise Wrong(f"{kind} from {self.low:g} to {self.high:g}{also}")
-        return value
-
-    def _accepts(self, value: float) -> bool:
-        return self.low <= value <= self.high and (not self.whole or value.is_integer())
-
-    def _is_undefined(self, value: float, text: str) -> bool:
-        # Digits beyond the range of float64 were not written by training.
-        return self.undefined and not math.isfinite(value) and not any(map(str.isdigit, text))
-
-    def column(self, cells: list[str]) -> Array | None:
-        """All cells at once, if each is a number within the range or NaN; a report reads thousands of them."""
-        try:
-            values = np.array([float(cell) for cell in cells])
-        except ValueError:
-            return None
-        fine = (values >= self.low) & (values <= self.high) & (not self.whole or values == np.floor(values))
-        return values if (fine | (np.isnan(values) & self.undefined)).all() else None
-
-
-def _text(text: str) -> str:
-    if len(text) > LONGEST_TEXT:
-        raise Wrong(f"a text of at most {LONGEST_TEXT:,} characters")
-    return "".join(letter if letter.isprintable() else " " for letter in text)
-
-
-def _histogram(text: str) -> Array:
-    """Counts, as diagnostics.csv holds them; an empty list if there are none."""
-    try:
-        bars = json.loads(text)
-    except (ValueError, RecursionError):
-        bars = None
-    is_list = isinstance(bars, list) and len(bars) <= 1_000
-    if not is_list or not all(type(bar) is int and 0 <= bar <= LARGEST_COUNT for bar in bars):
-        raise Wrong("a JSON list of whole numbers")
-    return np.array(bars, np.float64)
-
-
-_COUNT = _Number(0.0, LARGEST_COUNT, whole=True)
-_MEASURED = _Number(-LARGEST_NUMBER, LARGEST_NUMBER, undefined=True)
-_SIZE = _Number(0.0, LARGEST_NUMBER, undefined=True)
-_SHARE = _Number(0.0, 1.0, undefined=True)
-_SECONDS = _Number(0.0, LARGEST_NUMBER)
-Columns = Mapping[str, Callable[[str], Any]]
-_METRICS: Columns = {
-    name: _COUNT if name in ("env_steps", "updates", "episodes", "timeouts") else _MEASURED for name in METRICS
-} | {"episode_length": _SIZE}
-_DIAGNOSTICS: Columns = dict.fromkeys(DIAGNOSTICS, _SIZE) | {
-    "env_steps": _COUNT,
-    **dict.fromkeys(("q_start", "return_start"), _MEASURED),
-    **dict.fromkeys(("saturation", "stuck", "actor_dead", "critic_dead"), _SHARE),
-    **dict.fromkeys(("policy_actions", "played_actions"), _histogram),
-}
-_EVALUATIONS: Columns = {"env_steps": _COUNT, "success_rate": _SHARE}
-_TIMES: Columns = {"env_steps": _COUNT, **dict.fromkeys(PARTS, _SECONDS), "device": _text}
-
-
-def read_table(path: Path, columns: Columns) -> Table:
-    """These columns of a CSV file, all of one length: empty without the file, NaN if a column is missing.
-
-    A last line without an end is being written, and is not there yet. The header is row 1.
-    """
-    try:
-        text = read_regular_file(path, LARGEST_TABLE).decode()
-    except (FileNotFoundError, NotADirectoryError):
-        text = ""
-    except OSError as error:
-        raise RunError(f"{path} cannot be read ({error.strerror}): put the run's own file there.") from None
-    except ValueError as error:
-        raise RunError(f"{path} is damaged ({error}): {_REMEDY}") from None
-    try:
-        rows = list(csv.reader(io.StringIO(text[: text.rfind("\n") + 1], newline=""), strict=True))
-    except csv.Error as error:
-        raise RunError(f"{path} is damaged: it is not CSV ({error}). {_REMEDY.capitalize()}") from None
-    header, rows = (rows[0], rows[1:]) if rows else (["env_steps"], [])
-    if "env_steps" not in header or len({*header}) < len(header):
-        raise RunError(f"{path}, row 1: the names of its columns are not those of a run: {_REMEDY}")
-    for number, row in enumerate(rows, 2):
-        if len(row) != len(header):
-            raise RunError(f"{path}, row {number}: it has {len(row)} cells, and row 1 has {len(header)}: {_REMEDY}")
-    return {
-        name: _column(path, name, read, [row[header.index(name)] for row in rows])
-        if name in header
-        else _missing(read, len(rows))
-        for name, read in columns.items()
-    }
-
-
-def _column(path: Path, name: str, read: Callable[[str], Any], cells: list[str]) -> Array:
-    if isinstance(read, _Number) and (quickly := read.column(cells)) is not None:
-        return quickly
-    values = np.empty(len(cells), np.float64 if isinstance(read, _Number) else object)
-    for number, cell in enumerate(cells):
-        try:
-            values[number] = read(cell)
-        except Wrong as wrong:
-            raise RunError(
-                f"{path}, row {number + 2}, column {name}: {_shown(cell)} is not {wrong}: {_REMEDY}"
-            ) from None
-    return values
-
-
-def _missing(read: Callable[[str], Any], rows: int) -> Array:
-    if isinstance(read, _Number):
-        return np.full(rows, 0.0 if read is _SECONDS else np.nan)
-    values = np.empty(rows, object)
-    if read is _histogram:
-        values[:] = [np.zeros(0)] * rows
-    else:
-        values[:] = ""
-    return values
-
-
-_REMEDY = "restore the file, or delete it to read the run without it."
-
-
-def _shown(given: Any) -> str:
-    if isinstance(given, dict | list):
-        return "an object" if isinstance(given, dict) else "a list"
-    text = _text(given[:41] if isinstance(given, str) else json.dumps(given)[:41])
-    text = f"{text[:40]}..." if len(text) > 40 else text
-    return repr(text) if isinstance(given, str) else text
-
-
-def _read_object(path: Path) -> dict[str, Any]:
-    try:
-        values = read_json(path, LARGEST_JSON)
-    except (FileNotFoundError, NotADirectoryError):
-        return {}
-    except OSError as error:
-        raise RunError(f"{path} cannot be read ({error.strerror}): put the run's own file there.") from None
-    except ValueError as error:
-        raise RunError(f"{path} is damaged: it is not JSON ({str(error)[:200]}). {_REMEDY.capitalize()}") from None
-    if not isinstance(values, dict):
-        raise RunError(f"{path} is damaged: {_shown(values)} is not an object. {_REMEDY.capitalize()}")
-    return values
-
-
-def _read_versions(path: Path) -> dict[str, str]:
-    return {_field(path, "names", name): _field(path, name, value) for name, value in _read_object(path).items()}
-
-
-def _read_status(path: Path, seeds: Sequence[int]) -> dict[str, Any]:
-    """The fields that are used; others are ignored. `frozen` is by seed."""
-    values = _read_object(path)
-    kinds = {"status": str, "reason": str, "env_steps": int, "seconds": float, "saving_seconds": float}
-    known: dict[str, Any] = {name: _field(path, name, values[name], kinds[name]) for name in kinds if name in values}
-    frozen = values.get("frozen", {})
-    by_name = {str(seed): seed for seed in seeds}
-    if not isinstance(frozen, dict) or not all(isinstance(facts, dict) for facts in frozen.values()):
-        raise RunError(f"{path}, field frozen: {_shown(frozen)} is not an object of objects: {_REMEDY}")
-    if unknown := [name for name in frozen if name not in by_name]:
-        raise RunError(f"{path}, field frozen: {_shown(unknown[0])} is not a seed of this run: {_REMEDY}")
-    known["frozen"] = {
-        by_name[name]: Frozen(
-            _field(path, f"frozen.{name}.env_steps", facts.get("env_steps"), int),
-            _field(path, f"frozen.{name}.reason", facts.get("reason", "no reason was written")),
-        )
-        for name, facts in frozen.items()
-    }
-    return known
-
-
-def _field(path: Path, name: str, value: Any, kind: type = str) -> Any:
-    """One value of a JSON file, as the cells of tables are read."""
-    try:
-        if kind is str:
-            if not isinstance(value, str):
-                raise Wrong("a text")
-            return _text(value)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise Wrong("a number")
-        # Not by float(): a number of hundreds of digits has no float.
-        number = (_COUNT if kind is int else _SECONDS)(repr(value))
-        return int(number) if kind is int else number
-    except Wrong as wrong:
-        raise RunError(f"{path}, field {_text(name[:80])}: {_shown(value)} is not {wrong}: {_REMEDY}") from None

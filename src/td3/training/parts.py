@@ -9,6 +9,7 @@ import torch
 from td3.algorithm import Agent, NormalizedReplayBuffer, ReplayBuffer
 from td3.algorithm.replacing import Replacement
 from td3.collect import RayCollector
+from td3.collect.base import BaseCollector, DatasetCollector
 from td3.collect.collector import Collector
 from td3.collect.hindsight_collector import HindsightCollector
 from td3.collect.tensor_collector import TensorCollector
@@ -20,7 +21,6 @@ from td3.environments.goals import GoalTask
 from td3.environments.guarded import Make
 from td3.environments.vector import VectorSource
 from td3.evaluate import EvaluationWorkers, Evaluator
-from td3.offline import DatasetCollector
 from td3.resources import available_threads
 from td3.training.engines import Engine
 from td3.training.setup import make_agent, make_buffer
@@ -35,7 +35,7 @@ class Parts(NamedTuple):
     engine: Engine
     evaluator: Evaluator | EvaluationWorkers | None
     """None: nothing is evaluated."""
-    collector: Collector | RayCollector | DatasetCollector
+    collector: BaseCollector
     placement: str
     """Device and workers, in words."""
     opened: contextlib.ExitStack
@@ -64,7 +64,7 @@ def open_parts(
     placement = f"{buffer.rows.device}" + (", replay buffer in the host's RAM" if in_host_ram else "")
     threads = config.threads or available_threads()
     collecting = (spaces.action_low, spaces.action_high, config.td3.exploration_noise, config.td3.timeouts)
-    collector: Collector | RayCollector | DatasetCollector
+    collector: BaseCollector
     evaluator: Evaluator | EvaluationWorkers | None
     with contextlib.ExitStack() as opened:
         engine = make_engine(agent, buffer, config, threads)

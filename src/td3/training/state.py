@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from td3.callbacks.base import RunCallback
-from td3.collect import RayCollector
 from td3.errors import RunError
 from td3.policy import Array
 from td3.run.checkpoints import Checkpoint, fill_buffer, load_agent_
@@ -44,7 +43,7 @@ def arrays_of(trainer: "Trainer") -> dict[str, Array]:
         "active": trainer.agent.active,
         "loss_sums": trainer.engine.losses.sums,
         **{f"buffer.{name}": array for name, array in trainer.buffer.state().items()},
-        **{f"collector.{name}": array for name, array in trainer.collecting.state().items()},
+        **{f"collector.{name}": array for name, array in trainer.collector.state().items()},
     }
     for callback in trainer.callbacks.all_of(RunCallback):
         found |= callback.arrays()
@@ -80,7 +79,7 @@ def _with_room(trainer: "Trainer", checkpoint: Checkpoint) -> Checkpoint:
 
 
 def _require_fit(trainer: "Trainer", checkpoint: Checkpoint) -> None:
-    tensors, remote = checkpoint.tensors, trainer.remote is not None
+    tensors, remote = checkpoint.tensors, trainer.config.workers == "ray"
     for name, array in arrays_of(trainer).items():
         fits = array.shape == tensors[name].shape or name in OF_ANY_LENGTH
         if tensors[name].dtype != array.dtype or not (fits or remote):
@@ -98,8 +97,7 @@ def _restore_learner(trainer: "Trainer", checkpoint: Checkpoint) -> None:
         if why := facts.get("frozen", {}).get(str(seed)):
             trainer.frozen[member] = {"env_steps": int(why["env_steps"]), "reason": str(why["reason"])}
             trainer.engine.freeze(member, trainer.frozen[member]["reason"])
-            if not isinstance(trainer.collecting, RayCollector):
-                trainer.collecting.deactivate(member)
+            trainer.collector.deactivate(member)
     trainer.env_steps = checkpoint.env_steps
     trainer.seconds_before = facts["seconds"]
     fill_buffer(trainer.buffer, checkpoint, facts["added"])
@@ -112,18 +110,10 @@ def _restore_learner(trainer: "Trainer", checkpoint: Checkpoint) -> None:
 
 
 def _restore_collector(trainer: "Trainer", checkpoint: Checkpoint) -> None:
-    state, collecting = checkpoint.named("collector."), trainer.collecting
-    if isinstance(collecting, RayCollector):
-        trainer.warn(collecting.restore(state, trainer.env_steps))
-    elif (strayed := collecting.restore(state)) and not trainer.replays:
+    if lost := trainer.collector.restore(checkpoint.named("collector.")):
         trainer.warn(
-            f"{trainer.config.env} is a vector environment, whose state is not in checkpoints: {len(strayed)} "
-            "unfinished episodes were lost, and the run goes on with new ones, not exactly as it would have."
-        )
-    elif strayed:
-        trainer.warn(
-            f"{trainer.config.env} does not repeat itself when an episode is played again: {len(strayed)} unfinished "
-            "episodes were lost, and the run goes on with new ones, not exactly as it would have."
+            f"{trainer.config.env} {trainer.collector.lost_because}: {len(lost)} unfinished episodes were lost, and "
+            "the run goes on with new ones, not exactly as it would have."
         )
 
 

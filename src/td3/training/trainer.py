@@ -24,7 +24,6 @@ from td3.environments import TaskSpaces
 from td3.environments.guarded import Make
 from td3.environments.vector import VectorSource
 from td3.errors import EnvironmentFault
-from td3.offline import DatasetCollector
 from td3.policy import Array
 from td3.run.checkpoints import Checkpoint
 from td3.run.directory import versions
@@ -52,12 +51,9 @@ class Trainer:
         self.config, self.spaces = config, spaces
         self.versions = versions()  # looked up once: it takes milliseconds
         parts = open_parts(config, spaces, make, device, buffer_size, in_host_ram, replacements, eval_make)
-        self.agent, self.buffer, self.engine, self.evaluator, self.collecting, self.placement, self._opened = parts
-        self.remote: RayCollector | None = None
-        if isinstance(self.collecting, RayCollector):
-            self.remote = self.collecting
-        elif isinstance(self.collecting, Collector):
-            self.collector = self.collecting
+        self.agent, self.buffer, self.engine, self.evaluator, self.collector, self.placement, self._opened = parts
+        self.replays = not isinstance(make, VectorSource)
+        """Whether unfinished episodes go on exactly after a resume; not in a vector environment of the user's."""
         self.beginning: list[str] = []
         """Where a new run's weights and transitions come from, a sentence each."""
         self.env_steps = self._steps_before = self.first_step = 0
@@ -65,11 +61,6 @@ class Trainer:
         self.seconds_before, self._begun = 0.0, time.monotonic()
         self.frozen: dict[int, dict[str, Any]] = {}
         """Members that stopped before the others, each with its `env_steps` and the `reason`."""
-
-    @property
-    def replays(self) -> bool:
-        """Whether unfinished episodes go on exactly after a resume; not in a vector environment of the user's."""
-        return not isinstance(self.collecting, Collector) or self.collecting.replays
 
     def stop(self, reason: str) -> None:
         """End training after this round: pending evaluations are finished, and the run is saved and resumable."""
@@ -122,7 +113,13 @@ class Trainer:
         self._steps_before, lap = self.env_steps, self.time.lap
         if self.config.td3.learning_rate_schedule != "constant":
             self.engine.set_learning_rates(*self.config.td3.learning_rates(self.env_steps / self.config.steps))
-        found = self._collect_from_afar(self.remote) if self.remote else self._collect_here()
+        match self.collector:
+            case Collector() as collector:
+                found: tuple[Array | Tensor, list[Episode]] | None = self._collect_here(collector)
+            case RayCollector() as collector:
+                found = self._collect_on_cluster(collector)
+            case _:
+                found = self._update_offline()
         if found is None:
             return  # no collector has sent enough yet
         rows, episodes = found
@@ -131,7 +128,7 @@ class Trainer:
         if rows.shape[1]:  # none where all environments only reset, before hindsight's first episodes end, and offline
             self.engine.store(rows)
         lap("store")
-        self.env_steps += self.collecting.stepped
+        self.env_steps += self.collector.stepped
         if len(self.buffer):  # with hindsight, the first episodes are not stored yet
             self.engine.update(updates_due_for_episodes(self.config.td3, episodes, self.agent.members))
         self._freeze_failed()
@@ -139,51 +136,53 @@ class Trainer:
         for episode in episodes:
             if episode.member not in self.frozen:
                 self.callbacks.on_episode_end(self, episode)
-        if self.collecting.faults:
+        if self.collector.faults:
             self._tell_faults()
         self.callbacks.on_env_step(self)
         lap("other")
 
-    def _collect_here(self) -> tuple[Array | Tensor, list[Episode]]:
-        """Act, update, step: rows of every environment once, and the episodes that ended; offline, only update."""
+    def _update_offline(self) -> tuple[Array, list[Episode]]:
+        """Only update: no transition is added."""
+        self.engine.update(self._updates_due(self.env_steps + self.collector.stepped))
+        self.engine.prepare()
+        self.time.lap("update")
+        return np.empty((self.agent.members, 0, 0), np.float32), []
+
+    def _collect_here(self, collector: Collector) -> tuple[Array | Tensor, list[Episode]]:
+        """Act, update, step: rows of every environment once, and the episodes that ended."""
         before, lap = self.env_steps, self.time.lap
-        if isinstance(self.collecting, DatasetCollector):
-            self.engine.update(self._updates_due(before + 1))
-            self.engine.prepare()
-            lap("update")
-            return np.empty((self.agent.members, 0, 0), np.float32), []
         # An agent that was trained before knows better than random actions.
         warm_up = before < self.config.td3.learning_starts and self.config.init_from is None
         if not warm_up:
-            self.engine.act_async(self.collector.member_states)
+            self.engine.act_async(collector.member_states)
         lap("act")
-        owed = self._updates_due(before + self.collector.envs_per_member)
+        owed = self._updates_due(before + collector.envs_per_member)
         if self.engine.asynchronous:
             # A GPU's update begins when the actions are on their way, and runs on while the environments step.
             self.engine.update(owed)
             lap("update")
-        actions = self.collector.act(None) if warm_up else self.collector.explore(self.engine.act_wait())
+        actions = collector.act(None) if warm_up else collector.explore(self.engine.act_wait())
         lap("act")
-        self.collector.begin(actions)
+        collector.begin(actions)
         lap("env")
         if not self.engine.asynchronous:
             # Environments in threads or processes step meanwhile.
             self.engine.update(owed)
             lap("update")
         self.engine.prepare()
-        return self.collector.finish()
+        return collector.finish()
 
-    def _collect_from_afar(self, remote: RayCollector) -> tuple[Array, list[Episode]] | None:
-        """The same with collectors on a cluster: they act and step while this process updates."""
+    def _collect_on_cluster(self, collector: RayCollector) -> tuple[Array, list[Episode]] | None:
+        """The same on a cluster: its machines act and step while this process updates."""
         lap = self.time.lap
-        remote.send(int(self.agent.updates.max()), lambda: acting_policy(self.agent))
+        collector.send(int(self.agent.updates.max()), lambda: acting_policy(self.agent))
         lap("act")
-        self.engine.update(self._updates_due(self.env_steps + remote.envs_per_member))
+        self.engine.update(self._updates_due(self.env_steps + collector.envs_per_member))
         lap("update")
-        found = remote.take(int(self.agent.updates.max()))
-        for sentence in remote.said:
+        found = collector.take(int(self.agent.updates.max()))
+        for sentence in collector.said:
             self.warn(f"env step {self.env_steps:,}: {sentence}")
-        remote.said.clear()
+        collector.said.clear()
         return found
 
     def _updates_due(self, env_steps: int) -> list[int]:
@@ -194,7 +193,7 @@ class Trainer:
 
     def _freeze_failed(self) -> None:
         """Leave seeds where they are whose numbers broke down or whose environments failed for good: others go on."""
-        failed = {} if isinstance(self.collecting, RayCollector) else self.collecting.failed
+        failed = self.collector.failed
         if len(self.engine.frozen) == len(self.frozen) == len(self.frozen.keys() | failed.keys()):
             return
         for member, reason in failed.items():
@@ -204,8 +203,7 @@ class Trainer:
         for member in sorted(self.engine.frozen.keys() - self.frozen.keys()):
             reason = failed.get(member) or diagnosis(self, self.engine.frozen[member], [member])
             self.frozen[member] = {"env_steps": self.env_steps, "reason": reason}
-            if not isinstance(self.collecting, RayCollector):
-                self.collecting.deactivate(member)
+            self.collector.deactivate(member)
             self.callbacks.on_seed_frozen(self, member, reason)
             seed = self.config.member_seeds[member]
             self.warn(f"seed {seed} is frozen, and the other seeds go on: {reason}")
