@@ -6,6 +6,7 @@ actors come close to the ends of the range, some rows are terminated.
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -43,8 +44,11 @@ EVERY_ONE = [
     ("course with sgd", "symmetric"),
     ("bullet", "asymmetric"),
 ]
-# The first two by default, the others in the long tier.
-SOME_FIRST = [*EVERY_ONE[:2], *(pytest.param(*pair, marks=pytest.mark.long) for pair in EVERY_ONE[2:])]
+
+
+def one_by_default(chosen: int) -> list[Any]:
+    """Every one, all but the chosen in the long tier: the reference and Stable-Baselines3 have one each by default."""
+    return [pytest.param(*pair, marks=[pytest.mark.long] * (pair != EVERY_ONE[chosen])) for pair in EVERY_ONE]
 
 
 class Script:

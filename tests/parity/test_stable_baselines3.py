@@ -17,10 +17,8 @@ from torch import Tensor, nn
 
 from parity.script import (
     ACTION_RANGES,
-    EVERY_ONE,
     EVERY_PAIR,
     PRESETS,
-    SOME_FIRST,
     STATE_SIZE,
     Script,
     ScriptedStreams,
@@ -29,6 +27,7 @@ from parity.script import (
     make_agent,
     named_layers,
     named_linears,
+    one_by_default,
 )
 from td3.engine import update_once
 
@@ -182,17 +181,14 @@ def test_the_first_two_updates_equal_stable_baselines3(preset, action_range, dty
     assert len(moved) == len(born) or (dtype == torch.float32 and len(moved) > len(born) / 2)  # some move too little
 
 
-@pytest.mark.parametrize(("preset", "action_range"), SOME_FIRST)
+@pytest.mark.parametrize(("preset", "action_range"), one_by_default(1))
 def test_200_updates_in_float64_equal_stable_baselines3(preset, action_range):
     both = SideBySide(preset, action_range, 200, torch.float64)
     both.update(200, 1e-9)
     assert both.difference() <= 1e-9  # seen: 3e-14 at most
 
 
-@pytest.mark.parametrize(
-    ("preset", "action_range"),
-    [EVERY_ONE[0], *(pytest.param(*pair, marks=pytest.mark.long) for pair in EVERY_ONE[1:])],
-)
+@pytest.mark.parametrize(("preset", "action_range"), one_by_default(0))
 def test_200_updates_in_float32_stay_near_stable_baselines3(preset, action_range):
     """Both do the same in float64 (see above), so what differs here is float32 itself.
 

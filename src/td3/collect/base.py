@@ -15,7 +15,7 @@ class Fault(NamedTuple):
 
 
 class BaseCollector:
-    """The defaults are those of a collector without environments in this process."""
+    """Defaults for a collector without environments in this process, which cannot fail or be replayed here."""
 
     lost_because = ""
     """Why `restore` may lose unfinished episodes, in words that follow the name of the environment."""
@@ -23,9 +23,9 @@ class BaseCollector:
     def __init__(self, envs_per_member: int) -> None:
         self.envs_per_member = envs_per_member
         self.stepped = envs_per_member
-        """Env steps of each member in the latest round."""
+        """Env steps of each member in the latest round; fewer than it has environments where some only reset."""
         self.faults: list[Fault] = []
-        """What went wrong in the latest rounds; whoever has reported them clears them."""
+        """Faults that the trainer has not reported yet."""
         self.failed: dict[int, str] = {}
         """Members with an environment that failed for good, and why; they are inactive from then on."""
 

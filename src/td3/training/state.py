@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from td3.callbacks.base import RunCallback
+from td3.collect import RayCollector
 from td3.errors import RunError
 from td3.policy import Array
 from td3.run.checkpoints import Checkpoint, fill_buffer, load_agent_
@@ -79,7 +80,7 @@ def _with_room(trainer: "Trainer", checkpoint: Checkpoint) -> Checkpoint:
 
 
 def _require_fit(trainer: "Trainer", checkpoint: Checkpoint) -> None:
-    tensors, remote = checkpoint.tensors, trainer.config.workers == "ray"
+    tensors, remote = checkpoint.tensors, isinstance(trainer.collector, RayCollector)
     for name, array in arrays_of(trainer).items():
         fits = array.shape == tensors[name].shape or name in OF_ANY_LENGTH
         if tensors[name].dtype != array.dtype or not (fits or remote):
