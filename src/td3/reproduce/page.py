@@ -97,7 +97,9 @@ def _settings_table(rows: list[tuple[Row, Curve | None]], results: Path) -> str:
             if baseline is not None and _baseline(row) != row.name:
                 theirs = last_evaluations(until(baseline, int(curve.steps[-1])))
                 found = compare(ours, theirs, 0.1 * abs(float(theirs.mean())))
-                cells[5] = f"{found.difference:+,.0f} ({found.low:+,.0f} to {found.high:+,.0f})"
+                digits = 0 if abs(theirs.mean()) >= 100 else 1
+                three = (f"{value:+,.{digits}f}" for value in (found.difference, found.low, found.high))
+                cells[5] = "{} ({} to {})".format(*three)
                 cells[6] = found.verdict.replace("_", " ")
         if rates:
             cells.append("" if curve is None or curve.success is None else f"{curve.success:.0%}")
