@@ -22,7 +22,7 @@ from td3.environments import ProcessVectorEnv, WorkerBackend
 from td3.errors import ConfigError, RunError
 from td3.evaluate import EvaluationWorkers
 from td3.run.checkpoints import Checkpoints
-from td3.run.directory import versions
+from td3.run.directory import Run, versions
 from td3.run.tables import MemberWriter
 from td3.training import resume_run, train_run
 from td3.training.state import arrays_of, restore
@@ -99,6 +99,20 @@ def test_a_stopped_run_ends_as_the_one_that_was_not(tmp_path, kind):
     resume_run(tmp_path / "cut", callbacks=[observer])
     assert observer.warnings == []
     assert differences(tmp_path / "whole", tmp_path / "cut") == []
+
+
+def test_a_replay_buffer_that_has_wrapped_keeps_its_size_when_the_run_is_made_longer(tmp_path):
+    """Preset paper keeps as many rows as there are env steps, and hindsight stores five for each."""
+    fields = {"preset": "paper", "variant": ("hindsight",), "steps": 300, "save_every": 10_000, "buffer_size": 300}
+    run = train_run(config(tmp_path / "run", "RailGoal-v0", **fields)).path
+    resume_run(run, steps=350)
+    checkpoint, _ = Checkpoints(run).newest()
+    assert (checkpoint.env_steps, checkpoint.facts["added"]) == (350, 301 * 5)
+    assert len(next(checkpoint.rows())[1][0]) <= 300
+    with pytest.raises(Stop):
+        resume_run(run, steps=420, callbacks=[Stopping(400)])
+    resume_run(run)
+    assert Run(run).config.td3.buffer_size == 300
 
 
 @pytest.mark.gpu

@@ -36,8 +36,14 @@ from td3.run.directory import (
 from td3.signals import sigterm_as_interrupt
 from td3.training.beginning import begin, dataset_again, read_dataset, try_start
 from td3.training.engines import backend_flags
-from td3.training.resuming import changed_versions, config_to_resume, newest_usable, require_unfinished
-from td3.training.setup import arguments_of_env, choose_device, longest_buffer, probe_environment, require_room
+from td3.training.resuming import (
+    changed_versions,
+    config_to_resume,
+    newest_usable,
+    require_unfinished,
+    with_capacity_of,
+)
+from td3.training.setup import arguments_of_env, buffer_capacity, choose_device, probe_environment, require_room
 from td3.training.trainer import Trainer
 from td3.variants import RECORD, changes_since, find_replacements, load_functions, name_of, record_of
 
@@ -160,6 +166,7 @@ def resume_run(
         require_trusted_steps(config, path, trust or bool(functions), f"td3 resume {path}")
         replacements = find_replacements(config.variant, config.replace_steps, functions)
         checkpoint, refused = newest_usable(path, config)
+        config = with_capacity_of(config, checkpoint)
         require_unfinished(path, config, checkpoint, refused)
         place = "the beginning" if checkpoint is None else f"env step {checkpoint.env_steps:,}"
         notices = [f"{sentence}; continuing from {place}." for sentence in refused]
@@ -189,7 +196,7 @@ def _train(
     notices: Sequence[str] = (),
 ) -> None:
     given = [WarningsCallback()] if callbacks is None else callbacks
-    buffer_size = min(config.td3.buffer_size, longest_buffer(config))
+    buffer_size = buffer_capacity(config)
     try:
         with backend_flags(config.precision):
             device = choose_device(config.device)

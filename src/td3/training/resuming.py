@@ -9,6 +9,7 @@ from td3.errors import ConfigError, RunError
 from td3.run.checkpoints import Checkpoint, Checkpoints, check_facts
 from td3.run.directory import read_facts, versions
 from td3.run.tables import MemberWriter, check_position
+from td3.training.setup import buffer_capacity
 
 
 def newest_usable(path: Path, config: TrainConfig) -> tuple[Checkpoint | None, list[str]]:
@@ -66,9 +67,20 @@ def config_to_resume(path: Path, config: TrainConfig, steps: int | None) -> Trai
     return replace(config, steps=steps)
 
 
+def with_capacity_of(config: TrainConfig, checkpoint: Checkpoint | None) -> TrainConfig:
+    """The settings, with the replay buffer of the checkpoint if that has wrapped around: then it cannot grow."""
+    if checkpoint is None:
+        return config
+    capacity = buffer_capacity(TrainConfig.from_json(checkpoint.facts["config"]))
+    if checkpoint.facts["added"] <= capacity or buffer_capacity(config) == capacity:
+        return config
+    return replace(config, td3=replace(config.td3, buffer_size=capacity))
+
+
 def require_same_run(config: TrainConfig, saved: TrainConfig) -> None:
     """Raise ValueError if a checkpoint was written with other settings than config.json has; a run may grow longer."""
-    grown = replace(saved.td3, buffer_size=config.td3.buffer_size) if config.preset == "paper" else saved.td3
+    same_size = config.preset == "paper" or config.td3.buffer_size == buffer_capacity(saved)
+    grown = replace(saved.td3, buffer_size=config.td3.buffer_size) if same_size else saved.td3
     saved = replace(saved, out=config.out, steps=config.steps, td3=grown)
     differing = [f.name for f in fields(saved) if getattr(saved, f.name) != getattr(config, f.name)]
     if differing:
