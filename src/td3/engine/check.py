@@ -14,6 +14,7 @@ from td3.algorithm.optimizer import NonFinite
 from td3.algorithm.replacing import Replacement
 from td3.algorithm.update import Settings
 from td3.engine.once import update_once
+from td3.engine.watching import watched
 from td3.errors import ConfigError
 
 TOLERANCE, TOLERANCE_TF32 = 1e-5, 1e-3
@@ -22,8 +23,8 @@ TWICE, EACH = 2, 3
 """The check at the start runs a few updates of both kinds, twice: the first time an engine only records them."""
 ROWS = 512
 """Made-up transitions; fewer where a replaced step keeps a number for each row of a smaller replay buffer."""
-EVERY, UPDATES = 10_000, 2
-"""While a run goes on, so many updates in so many are compared; the last of them moves the actor."""
+FIRST, EVERY, UPDATES = 1_000, 10_000, 2
+"""While a run goes on, updates are compared: two after the first 1,000, and in every 10,000; one moves the actor."""
 SHARE = 0.005
 """Most of the time that comparisons may take: where updates are very short, the next one waits accordingly."""
 
@@ -68,8 +69,11 @@ def _trial(agent: Agent, seeds: Sequence[int]) -> tuple[Agent, ReplayBuffer]:
     return learner, buffer
 
 
-def try_changes(agent: Agent, seeds: Sequence[int], settings: Settings) -> None:
-    """Execute the replaced steps once, on a copy; raises `ConfigError` where one fails or returns another shape."""
+def try_changes(agent: Agent, seeds: Sequence[int], settings: Settings) -> list[str]:
+    """Execute the replaced steps, on a copy; raises `ConfigError` where one fails or returns another shape.
+
+    Returns what they do that recorded updates would not repeat, a sentence for each without its end.
+    """
     if agent.critics.encoder is not None:
         raise ConfigError("steps cannot be replaced where observations are images: leave out --replace-steps.")
     learner, buffer = _trial(agent, seeds)
@@ -83,12 +87,18 @@ def try_changes(agent: Agent, seeds: Sequence[int], settings: Settings) -> None:
         11: (members,),
     }
     replacements = learner.changes.replacements
-    checked = [one._replace(function=_checked(one, shapes.get(one.number))) for one in replacements]
+    found: list[set[str]] = [set() for _ in replacements]
+    checked = [
+        one._replace(function=_checked(one, shapes.get(one.number), does))
+        for one, does in zip(replacements, found, strict=True)
+    ]
     learner.changes.replacements = tuple(checked)
     _update_eagerly(learner, buffer, seeds, settings, max(0, settings.policy_delay - 2))
+    named = zip(replacements, found, strict=True)
+    return [f"step {one.number}, replaced by {one.function.__name__}, {each}" for one, does in named for each in does]
 
 
-def _checked(replacement: Replacement, shape: tuple[int, ...] | None) -> Callable[..., Any]:
+def _checked(replacement: Replacement, shape: tuple[int, ...] | None, does: set[str]) -> Callable[..., Any]:
     """The function; what it raises, or a result of another shape, becomes a sentence."""
     number, function, _ = replacement
 
@@ -96,7 +106,8 @@ def _checked(replacement: Replacement, shape: tuple[int, ...] | None) -> Callabl
     def checked(*arguments: Any, **keywords: Any) -> Any:
         name = f"step {number}, replaced by {function.__name__},"
         try:
-            result = function(*arguments, **keywords)
+            with watched(function, does):
+                result = function(*arguments, **keywords)
         except NonFinite:
             raise
         except Exception as error:
@@ -151,8 +162,8 @@ class ScheduledCheck:
         self.start_after(0)
 
     def start_after(self, updates: int) -> None:
-        """Have the next comparison follow the next multiple of `EVERY` updates."""
-        self._next = (updates // EVERY + 1) * EVERY
+        """Have the next comparison follow the next multiple of `EVERY` updates; the first comes sooner."""
+        self._next = FIRST if updates < FIRST < EVERY else (updates // EVERY + 1) * EVERY
         self._copy: Agent | None = None
 
     def before_update(self, done: int) -> None:
