@@ -16,7 +16,17 @@ from td3.environments import InProcessVectorEnv, make_environment
 from td3.environments.goals import GoalTask, parts_of
 from td3.errors import EnvironmentFault, UserError
 from td3.run.checkpoints import Checkpoints
-from variants.goal_worlds import LONGEST, Breaking, NamedGoals, OneByOne, OtherRewards, Walk, WalkToTheEnd
+from variants.goal_worlds import (
+    LONGEST,
+    Branching,
+    Breaking,
+    NamedGoals,
+    OneByOne,
+    OtherRewards,
+    Walk,
+    WalkToTheEnd,
+    WithoutReward,
+)
 
 GOALS, STATE = 4, 7
 
@@ -142,6 +152,9 @@ def test_a_restored_collector_goes_on_bit_for_bit():
         (partial(make_environment, Walk), "has no time limit"),
         (partial(limited, OneByOne), r"gave an array of shape \(\) for 2 goals"),
         (partial(limited, OtherRewards), "gave the reward -2.0, and compute_reward.. gives -1.0"),
+        (partial(limited, WithoutReward), r"has no method compute_reward\(achieved_goal, desired_goal, info\): add it"),
+        (partial(limited, Branching), r"failed \(ValueError: The truth .*: make it accept arrays of goals"),
+        (partial(limited, OtherRewards), "make the two agree; in hindsight info is an empty dict, and rewards of wrap"),
         (partial(limited, NamedGoals), r"needs two arrays \(Box\) of one shape"),
         (partial(make_environment, Walk, {"max_episode_steps": 6}, action_repeat=2), "cannot be used with --action-re"),
     ],

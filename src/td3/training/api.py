@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from td3.algorithm.replacing import Replacement
-from td3.callbacks.base import Callback, CallbackList, WarningsCallback
+from td3.callbacks.base import Callback, CallbackList, WarningsCallback, checked_callbacks
 from td3.callbacks.standard import standard_callbacks
 from td3.config import TrainConfig, resolve
 from td3.environments import TaskSpaces
@@ -65,11 +65,16 @@ def train(
     alone is not evaluated, and with False nothing is. `callbacks` are told what happens, and may stop the run
     (`td3.Callback`). `replace_steps` has functions in the place of steps of the algorithm (`td3.replace_step`).
     """
-    given = parse_env(env)
+    given, told = parse_env(env), [WarningsCallback(), *checked_callbacks(callbacks)]
     if isinstance(given.factory, VectorSource) and given.factory.instance is not None:
-        seeds = settings.get("seeds", 1)
-        share = given.factory.instance.num_envs // seeds if isinstance(seeds, int) and seeds > 0 else 1
-        settings.setdefault("envs", max(1, share))
+        seeds, count = settings.get("seeds", 1), given.factory.instance.num_envs
+        divides = isinstance(seeds, int) and seeds > 0
+        if divides and "envs" not in settings and count % seeds:
+            raise ConfigError(
+                f"{given.factory.name} has {count} environments, which cannot be divided among {seeds} seeds: give as "
+                "many for each seed."
+            )
+        settings.setdefault("envs", max(1, count // seeds) if divides else 1)
     functions = load_functions(replace_steps)
     settings["replace_steps"] = tuple(name_of(step) if callable(step) else step for step in replace_steps)
     if given.env_kwargs:
@@ -78,7 +83,7 @@ def train(
     config.require_updates()
     for warning in config.warnings():
         warnings.warn(warning, stacklevel=2)
-    return train_run(config, [WarningsCallback(), *callbacks], given.factory, functions, eval_env)
+    return train_run(config, told, given.factory, functions, eval_env)
 
 
 @library_variables()
@@ -132,7 +137,7 @@ def resume(
     holds for functions in the place of steps: give them again as `replace_steps`, or `trust` the file they came from.
     `eval_env` is as in `train`. A vector environment begins new episodes: its state is not in checkpoints.
     """
-    given, told = None if env is None else parse_env(env), [WarningsCallback(), *callbacks]
+    given, told = None if env is None else parse_env(env), [WarningsCallback(), *checked_callbacks(callbacks)]
     again: dict[str, Any] = {"trust": trust, "functions": replace_steps, "eval_env": eval_env}
     if given is None or given.factory is not None:
         return resume_run(Path(path), steps, told, given and given.factory, **again)

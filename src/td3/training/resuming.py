@@ -36,14 +36,14 @@ def require_unfinished(path: Path, config: TrainConfig, checkpoint: Checkpoint |
         and read_facts(path / "status.json").get("status") == "finished"
     ):
         raise RunError(
-            f"{path} has done its {config.steps:,} env steps: to go on, give a larger number,  "
+            f"{path} has done its {config.steps:,} {config.unit}: to go on, give a larger number,  "
             f"td3 resume {path} --steps {2 * config.steps}"
         )
     if checkpoint is None and (lost := progress(path, config)):
         why = refused[0] if refused else "it has no checkpoint"
         raise RunError(
             f"{path} cannot be resumed: {why}, and to begin again would overwrite what it learned in {lost:,} "
-            f"env steps. To train it anew:  td3 train --config {path / 'config.json'} --out ANOTHER"
+            f"{config.unit}. To train it anew:  td3 train --config {path / 'config.json'} --out ANOTHER"
         )
 
 
@@ -60,7 +60,7 @@ def config_to_resume(path: Path, config: TrainConfig, steps: int | None) -> Trai
     if steps is None or steps == config.steps:
         return config
     if steps < config.steps:
-        raise RunError(f"{path} is a run of {config.steps:,} env steps: --steps {steps} is fewer.")
+        raise RunError(f"{path} is a run of {config.steps:,} {config.unit}: --steps {steps} is fewer.")
     if config.preset == "paper" and config.td3.buffer_size == max(config.steps, 100):
         # That preset keeps the whole history, however long.
         config = replace(config, td3=replace(config.td3, buffer_size=steps))
