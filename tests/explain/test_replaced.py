@@ -161,6 +161,15 @@ def test_wrapped_steps_without_noise_without_docstring_and_without_effect_are_sh
     tab.context.close()
 
 
+@pytest.mark.parametrize("variant", [("prioritized",), ("prioritized", "n-step")])
+def test_state_for_each_row_of_the_replay_buffer_is_shown_too(tmp_path, variant):
+    path = td3.train("Rail-v0", out=tmp_path / "run", variant=variant, **SMALL).path
+    trace = record_run(path)
+    places, filled = trace.arrays["rows.1"].astype(int), trace.facts["filled"][1]
+    assert ((places >= filled) if "n-step" in variant else (places < filled)).any()
+    assert {*trace.facts["replaced"]} == {"4", "11"}
+
+
 def test_a_run_of_someone_else_is_data(huber):
     with pytest.raises(RunError, match="td3 steps diff"):
         record_run(huber)

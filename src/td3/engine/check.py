@@ -97,7 +97,7 @@ def _checked(replacement: Replacement, shape: tuple[int, ...] | None) -> Callabl
         name = f"step {number}, replaced by {function.__name__},"
         try:
             result = function(*arguments, **keywords)
-        except NonFinite:
+        except (NonFinite, ConfigError):  # of a step that this one wraps
             raise
         except Exception as error:
             raise ConfigError(f"{name} failed ({type(error).__name__}: {error}).") from error
