@@ -118,7 +118,7 @@ def test_a_file_that_has_changed_is_said_and_one_that_fails_gets_a_sentence(hube
     with pytest.raises(ConfigError, match="step 11, replaced by huber_loss, failed"):
         record_run(huber, trust=True)
     file.unlink()
-    with pytest.raises(ConfigError, match="is not a file of Python"):
+    with pytest.raises(ConfigError, match="does not exist"):
         record_run(huber, trust=True)
     file.write_text(HUBER)
 

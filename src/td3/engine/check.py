@@ -1,7 +1,6 @@
 """Does an engine compute what eager execution computes? Asked when a run starts, and on a schedule while it runs."""
 
 import contextlib
-import functools
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,8 +10,8 @@ from torch import Tensor
 
 from td3.algorithm import Agent, MemberStreams, NormalizedReplayBuffer, ReplayBuffer
 from td3.algorithm.optimizer import NonFinite
-from td3.algorithm.replacing import Replacement
 from td3.algorithm.update import Settings
+from td3.engine.checked_steps import CheckedSteps
 from td3.engine.once import update_once
 from td3.errors import ConfigError
 
@@ -68,45 +67,25 @@ def _trial(agent: Agent, seeds: Sequence[int]) -> tuple[Agent, ReplayBuffer]:
     return learner, buffer
 
 
-def try_changes(agent: Agent, seeds: Sequence[int], settings: Settings) -> None:
-    """Execute the replaced steps once, on a copy; raises `ConfigError` where one fails or returns another shape."""
+def try_changes(agent: Agent, seeds: Sequence[int], settings: Settings) -> list[str]:
+    """Execute the replaced steps a few times, on a copy; raises `ConfigError` where one cannot be used.
+
+    Returns warnings: what is not finite of made-up transitions may be so of the run's own.
+    """
     if agent.critics.encoder is not None:
         raise ConfigError("steps cannot be replaced where observations are images: leave out --replace-steps.")
     learner, buffer = _trial(agent, seeds)
     assert learner.changes is not None
     members = 1 if learner.actor.parameters.device.type == "cpu" else len(seeds)  # as in `_update_eagerly`
-    rows, action_size = (members, settings.batch_size), agent.actor.network.sizes[-1]
-    shapes: dict[int, tuple[int, ...]] = {
-        **dict.fromkeys((5, 6), (*rows, action_size)),
-        **dict.fromkeys((7, 10), (2, *rows)),
-        **dict.fromkeys((8, 9), rows),
-        11: (members,),
-    }
-    replacements = learner.changes.replacements
-    checked = [one._replace(function=_checked(one, shapes.get(one.number))) for one in replacements]
-    learner.changes.replacements = tuple(checked)
-    _update_eagerly(learner, buffer, seeds, settings, max(0, settings.policy_delay - 2))
-
-
-def _checked(replacement: Replacement, shape: tuple[int, ...] | None) -> Callable[..., Any]:
-    """The function; what it raises, or a result of another shape, becomes a sentence."""
-    number, function, _ = replacement
-
-    @functools.wraps(function)
-    def checked(*arguments: Any, **keywords: Any) -> Any:
-        name = f"step {number}, replaced by {function.__name__},"
-        try:
-            result = function(*arguments, **keywords)
-        except (NonFinite, ConfigError):  # of a step that this one wraps
-            raise
-        except Exception as error:
-            raise ConfigError(f"{name} failed ({type(error).__name__}: {error}).") from error
-        found = tuple(result.shape) if isinstance(result, Tensor) else type(result).__name__
-        if shape is not None and found != shape:
-            raise ConfigError(f"{name} returned {found}, and a tensor of shape {shape} is needed.")
-        return result
-
-    return checked
+    checked = CheckedSteps(learner.changes.replacements, members, settings.batch_size, agent.actor.network.sizes)
+    learner.changes.replacements = checked.replacements
+    try:
+        _update_eagerly(learner, buffer, seeds, settings, max(0, settings.policy_delay - 2))
+    except ConfigError:
+        raise
+    except Exception as error:
+        raise ConfigError(f"an update with {checked} failed ({type(error).__name__}: {error}).") from error
+    return checked.warnings
 
 
 def difference(by_engine: Agent, eager: Agent) -> float:
