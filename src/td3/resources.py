@@ -10,6 +10,8 @@ import torch
 from td3.errors import ConfigError
 
 CGROUP = Path("/sys/fs/cgroup")
+COPIES = 3
+"""The agent, and the two that are compared at the start of a run."""
 
 
 def available_threads() -> int:
@@ -54,6 +56,18 @@ def require_network_memory(
             f"the networks need about {gigabytes(needed)} for {seeds} with hidden sizes {sizes} and batches of "
             f"{batch_size:,}, and {'the GPU' if device.type == 'cuda' else 'this machine'} has {gigabytes(free)} free: "
             + (advice or "lower --td3.hidden-sizes or --td3.batch-size, or train fewer seeds.")
+        )
+
+
+def require_state_memory(needed: int, members: int, device: torch.device) -> None:
+    """Refuse state of replaced steps that does not fit beside the copies of it that checks make."""
+    free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else available_memory()
+    if free is not None and COPIES * needed > 0.9 * free:
+        seeds = f"{members:,} seed{'s' * (members > 1)}"
+        raise ConfigError(
+            f"the state of the replaced steps needs {gigabytes(needed)} for {seeds}, {COPIES} times with copies for "
+            f"checks, and {'the GPU' if device.type == 'cuda' else 'this machine'} has {gigabytes(free)} free: declare "
+            "smaller sizes in state={...}, lower --td3.buffer-size, or train fewer seeds."
         )
 
 

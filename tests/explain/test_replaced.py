@@ -118,7 +118,7 @@ def test_a_file_that_has_changed_is_said_and_one_that_fails_gets_a_sentence(hube
     with pytest.raises(ConfigError, match="step 11, replaced by huber_loss, failed"):
         record_run(huber, trust=True)
     file.unlink()
-    with pytest.raises(ConfigError, match="is not a file of Python"):
+    with pytest.raises(ConfigError, match="does not exist"):
         record_run(huber, trust=True)
     file.write_text(HUBER)
 
@@ -159,6 +159,15 @@ def test_wrapped_steps_without_noise_without_docstring_and_without_effect_are_sh
     tab = open_tab(out)
     walked(tab)
     tab.context.close()
+
+
+@pytest.mark.parametrize("variant", [("prioritized",), ("prioritized", "n-step")])
+def test_state_for_each_row_of_the_replay_buffer_is_shown_too(tmp_path, variant):
+    path = td3.train("Rail-v0", out=tmp_path / "run", variant=variant, **SMALL).path
+    trace = record_run(path)
+    places, filled = trace.arrays["rows.1"].astype(int), trace.facts["filled"][1]
+    assert ((places >= filled) if "n-step" in variant else (places < filled)).any()
+    assert {*trace.facts["replaced"]} == {"4", "11"}
 
 
 def test_a_run_of_someone_else_is_data(huber):

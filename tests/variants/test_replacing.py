@@ -223,6 +223,20 @@ def test_one_that_fails_or_returns_another_shape_is_named(tmp_path):
             trained(tmp_path, function.__name__, replace_steps=[function])
 
 
+def test_a_step_that_fails_within_another_is_named_once(tmp_path):
+    @replace_step(8)
+    def broken(q_values):
+        raise RuntimeError("no")
+
+    @replace_step(8)
+    def wrapping(q_values, original):
+        return original(q_values)
+
+    with pytest.raises(ConfigError, match="step 8, replaced by broken, failed") as refusal:
+        trained(tmp_path, "run", replace_steps=[broken, wrapping])
+    assert "wrapping" not in str(refusal.value)
+
+
 def test_two_for_one_step_must_wrap(tmp_path):
     @replace_step(11)
     def halved(q_values, target_q, original):

@@ -49,6 +49,11 @@ def replace_step(number: int, state: State | None = None) -> Callable[[Function]
     - `settings`: the settings of TD3 (`td3.config.TD3Config`);
     - `batch`: the batch of the update, with its `indices` in the replay buffer (from step 5 on).
     """
+    if callable(number):
+        raise ValueError(
+            f"{getattr(number, '__name__', number)} is decorated with @td3.replace_step without a number: write "
+            "@td3.replace_step(NUMBER), with the number of the step that it replaces (`td3 steps` lists them)."
+        )
 
     def mark(function: Function) -> Function:
         declared = {} if state is None else state
@@ -63,9 +68,11 @@ def replacements_of(functions: Sequence[Callable[..., Any]]) -> tuple[Replacemen
     found: list[Replacement] = []
     for function in functions:
         mark = getattr(function, "__td3_replacement__", None)
+        name = getattr(function, "__name__", None)
+        if mark is not None and name is None:
+            raise ValueError(f"{function!r} replaces step {mark.number} and is no function: write one with def.")
         if mark is None:
-            name = getattr(function, "__name__", repr(function))
-            raise ValueError(f"{name} replaces no step: mark it with @td3.replace_step(NUMBER).")
+            raise ValueError(f"{name or repr(function)} replaces no step: mark it with @td3.replace_step(NUMBER).")
         _require_fitting(mark)
         before = next((other for other in found if other.number == mark.number), None)
         if before is not None and "original" not in _names(function):
@@ -108,6 +115,12 @@ def _size(size: int | str, capacity: int) -> int:
         return size if isinstance(size, int) and not isinstance(size, bool) else 0
     found = re.fullmatch(r"capacity(?:/([1-9][0-9]{0,8})(?:\*([1-9][0-9]{0,8}))?)?", size)
     return 0 if found is None else -(-capacity // int(found[1] or 1)) * int(found[2] or 1)
+
+
+def state_numbers(replacements: Sequence[Replacement], capacity: int) -> int:
+    """The numbers that a member's state has, of all declarations."""
+    declared = {id(one.state): one.state for one in replacements}
+    return sum(_size(size, capacity) for state in declared.values() for size in state.values())
 
 
 def _names(function: Callable[..., Any]) -> list[str]:

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from td3.algorithm import Agent, MemberStreams, NormalizedReplayBuffer, ReplayBuffer
 from td3.algorithm.optimizer import NonFinite
-from td3.algorithm.replacing import Replacement
 from td3.algorithm.update import Settings
+from td3.engine.checked_steps import CheckedSteps
 from td3.engine.once import update_once
 from td3.engine.watching import watched
 from td3.errors import ConfigError
@@ -70,54 +70,47 @@ def _trial(agent: Agent, seeds: Sequence[int]) -> tuple[Agent, ReplayBuffer]:
 
 
 def try_changes(agent: Agent, seeds: Sequence[int], settings: Settings) -> list[str]:
-    """Execute the replaced steps, on a copy; raises `ConfigError` where one fails or returns another shape.
+    """Execute the replaced steps a few times, on a copy; raises `ConfigError` where one cannot be used.
 
-    Returns what they do that recorded updates would not repeat, a sentence for each without its end.
+    Returns warnings: what is not finite of made-up transitions may be so of the run's own.
     """
     if agent.critics.encoder is not None:
         raise ConfigError("steps cannot be replaced where observations are images: leave out --replace-steps.")
     learner, buffer = _trial(agent, seeds)
     assert learner.changes is not None
     members = 1 if learner.actor.parameters.device.type == "cpu" else len(seeds)  # as in `_update_eagerly`
-    rows, action_size = (members, settings.batch_size), agent.actor.network.sizes[-1]
-    shapes: dict[int, tuple[int, ...]] = {
-        **dict.fromkeys((5, 6), (*rows, action_size)),
-        **dict.fromkeys((7, 10), (2, *rows)),
-        **dict.fromkeys((8, 9), rows),
-        11: (members,),
-    }
+    checked = CheckedSteps(learner.changes.replacements, members, settings.batch_size, agent.actor.network.sizes)
+    learner.changes.replacements = checked.replacements
+    try:
+        _update_eagerly(learner, buffer, seeds, settings, max(0, settings.policy_delay - 2))
+    except ConfigError:
+        raise
+    except Exception as error:
+        raise ConfigError(f"an update with {checked} failed ({type(error).__name__}: {error}).") from error
+    return checked.warnings
+
+
+def find_unrepeated(agent: Agent, seeds: Sequence[int], settings: Settings) -> list[str]:
+    """What replaced steps do that recorded updates would not repeat: sentences without their end."""
+    learner, buffer = _trial(agent, seeds)
+    assert learner.changes is not None
     replacements = learner.changes.replacements
     found: list[set[str]] = [set() for _ in replacements]
-    checked = [
-        one._replace(function=_checked(one, shapes.get(one.number), does))
-        for one, does in zip(replacements, found, strict=True)
-    ]
-    learner.changes.replacements = tuple(checked)
+    both = list(zip(replacements, found, strict=True))
+    learner.changes.replacements = tuple(one._replace(function=_watched(one.function, does)) for one, does in both)
     _update_eagerly(learner, buffer, seeds, settings, max(0, settings.policy_delay - 2))
-    named = zip(replacements, found, strict=True)
-    return [f"step {one.number}, replaced by {one.function.__name__}, {each}" for one, does in named for each in does]
+    return [
+        f"step {one.number}, replaced by {one.function.__name__}, {each}" for one, does in both for each in sorted(does)
+    ]
 
 
-def _checked(replacement: Replacement, shape: tuple[int, ...] | None, does: set[str]) -> Callable[..., Any]:
-    """The function; what it raises, or a result of another shape, becomes a sentence."""
-    number, function, _ = replacement
-
+def _watched(function: Callable[..., Any], does: set[str]) -> Callable[..., Any]:
     @functools.wraps(function)
-    def checked(*arguments: Any, **keywords: Any) -> Any:
-        name = f"step {number}, replaced by {function.__name__},"
-        try:
-            with watched(function, does):
-                result = function(*arguments, **keywords)
-        except NonFinite:
-            raise
-        except Exception as error:
-            raise ConfigError(f"{name} failed ({type(error).__name__}: {error}).") from error
-        found = tuple(result.shape) if isinstance(result, Tensor) else type(result).__name__
-        if shape is not None and found != shape:
-            raise ConfigError(f"{name} returned {found}, and a tensor of shape {shape} is needed.")
-        return result
+    def called(*arguments: Any, **keywords: Any) -> Any:
+        with watched(function, does):
+            return function(*arguments, **keywords)
 
-    return checked
+    return called
 
 
 def difference(by_engine: Agent, eager: Agent) -> float:

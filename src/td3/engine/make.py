@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from td3.algorithm import Agent, ReplayBuffer
 from td3.config import TrainConfig
-from td3.engine.check import TOLERANCE, TOLERANCE_TF32, max_difference, try_changes
+from td3.engine.check import TOLERANCE, TOLERANCE_TF32, find_unrepeated, max_difference
 from td3.engine.eager import EagerEngine
 from td3.engine.graph import GraphEngine
 from td3.errors import ConfigError
@@ -15,10 +15,10 @@ def make_engine(agent: Agent, buffer: ReplayBuffer, config: TrainConfig, threads
     """The engine that a configuration asks for. For `auto`: CUDA graphs on a GPU, recorded updates on a CPU.
 
     Images, updates at the end of episodes on a GPU, and an engine that fails its check are executed eagerly. Make and
-    use it within `backend_flags`.
+    use it within `backend_flags`; replaced steps have passed `try_changes`.
     """
     seeds, settings = config.member_seeds, config.td3
-    unrepeated = [] if agent.changes is None else try_changes(agent, seeds, settings)
+    unrepeated = [] if agent.changes is None else find_unrepeated(agent, seeds, settings)
     way = _way(agent, buffer, config, unrepeated)
     for sentence in unrepeated if config.engine == "auto" else ():
         warnings.warn(f"{sentence}; this run uses eager execution, which is slower.", stacklevel=2)

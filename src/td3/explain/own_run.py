@@ -48,8 +48,8 @@ def record_run(path: Path, seed: int | None = None, steps: int = 2_000, *, trust
     """The trace of a user's own run: its six networks, new transitions, and updates until the actor has moved.
 
     A run keeps its networks and not its replay buffer: new transitions are collected by its actor, with its
-    exploration noise, and the optimizers start from zero. Steps that the run replaced are executed, of files of its own
-    only with `trust`.
+    exploration noise, and the optimizers and the state of replaced steps start from zero. Steps that the run
+    replaced are executed, of files of its own only with `trust`.
     """
     run, command = Run(path), f"td3 explain --run {path}"
     env_arguments = run.env_arguments(trust, command)

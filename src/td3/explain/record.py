@@ -176,7 +176,7 @@ def new_learner(
     low, high = (np.asarray(bound, float).ravel().tolist() for bound in (space.low, space.high))  # type: ignore[attr-defined]  # a Box
     buffer = make_replay_buffer(1, min(settings.buffer_size, steps), size, len(low))
     spec = AgentSpec.from_settings(settings, size, low, high)
-    return Agent.create(spec, [seed], replacements=replacements), buffer
+    return Agent.create(spec, [seed], replacements=replacements, capacity=buffer.capacity), buffer
 
 
 def record_updates(

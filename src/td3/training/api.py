@@ -34,7 +34,7 @@ from td3.run.directory import (
     write_facts,
 )
 from td3.signals import sigterm_as_interrupt
-from td3.training.beginning import begin, dataset_again, read_dataset, try_start
+from td3.training.beginning import begin, dataset_again, read_dataset, try_replaced_steps, try_start
 from td3.training.engines import backend_flags
 from td3.training.resuming import (
     changed_versions,
@@ -45,7 +45,16 @@ from td3.training.resuming import (
 )
 from td3.training.setup import arguments_of_env, buffer_capacity, choose_device, probe_environment, require_room
 from td3.training.trainer import Trainer
-from td3.variants import RECORD, changes_since, find_replacements, load_functions, name_of, record_of
+from td3.variants import (
+    RECORD,
+    absolute,
+    changes_since,
+    find_replacements,
+    load_functions,
+    name_of,
+    record_of,
+    require_no_import,
+)
 
 
 def train(
@@ -65,6 +74,7 @@ def train(
     alone is not evaluated, and with False nothing is. `callbacks` are told what happens, and may stop the run
     (`td3.Callback`). `replace_steps` has functions in the place of steps of the algorithm (`td3.replace_step`).
     """
+    require_no_import("td3.train")
     given, told = parse_env(env), [WarningsCallback(), *checked_callbacks(callbacks)]
     if isinstance(given.factory, VectorSource) and given.factory.instance is not None:
         seeds, count = settings.get("seeds", 1), given.factory.instance.num_envs
@@ -101,10 +111,12 @@ def train_run(
     `functions` are those that `replace_steps` names, where they come from Python.
     """
     replacements = find_replacements(config.variant, config.replace_steps, functions)
+    config = replace(config, replace_steps=absolute(config.replace_steps))
     with environment_maker(arguments_of_env(config, factory)) as make:
         spaces = probe_environment(config, make)
         config, rows = read_dataset(config, spaces)
         in_host_ram = require_room(config, spaces)
+        notices = try_replaced_steps(config, spaces, replacements)
         config = try_start(config, spaces, replacements)
         path = new_directory(config)
         config = replace(config, out=path)
@@ -114,7 +126,7 @@ def train_run(
             write_facts(path / "config.json", config.to_json())
             if replacements:
                 write_facts(path / RECORD, {"replaced": record_of(replacements)})
-            _train(config, make, eval_make, spaces, in_host_ram, replacements, callbacks, None, rows)
+            _train(config, make, eval_make, spaces, in_host_ram, replacements, callbacks, None, rows, notices)
     return Run(path)
 
 
@@ -137,6 +149,7 @@ def resume(
     holds for functions in the place of steps: give them again as `replace_steps`, or `trust` the file they came from.
     `eval_env` is as in `train`. A vector environment begins new episodes: its state is not in checkpoints.
     """
+    require_no_import("td3.resume")
     given, told = None if env is None else parse_env(env), [WarningsCallback(), *checked_callbacks(callbacks)]
     again: dict[str, Any] = {"trust": trust, "functions": replace_steps, "eval_env": eval_env}
     if given is None or given.factory is not None:
@@ -181,6 +194,7 @@ def resume_run(
             spaces = probe_environment(config, make, checkpoint.env_steps if checkpoint else 0)
             rows = None if checkpoint else dataset_again(config, spaces)
             in_host_ram = require_room(config, spaces, checkpoint, resumed=True)
+            notices += try_replaced_steps(config, spaces, replacements)
             with evaluation_maker(make, eval_env, spaces) as eval_make:
                 # Before the first checkpoint of an extension: a run that is killed until then still knows its length.
                 write_facts(path / "config.json", config.to_json())

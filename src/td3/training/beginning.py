@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from td3.algorithm.replacing import Replacement
+from td3.algorithm.replacing import Replacement, state_numbers
 from td3.config import TrainConfig
+from td3.engine.check import try_changes
 from td3.environments import TaskSpaces
 from td3.offline import load_dataset
 from td3.offline.transitions import DatasetError
 from td3.policy import Array
+from td3.resources import require_state_memory
 from td3.run.starting import start_from_
-from td3.training.setup import make_agent
+from td3.training.engines import backend_flags
+from td3.training.setup import buffer_capacity, choose_device, make_agent
 
 if TYPE_CHECKING:
     from td3.training.trainer import Trainer
@@ -59,6 +62,18 @@ def try_start(config: TrainConfig, spaces: TaskSpaces, replacements: Sequence[Re
     for seed in config.member_seeds:
         start_from_(make_agent(alone, spaces, torch.device("cpu"), replacements), path, [seed], spaces)
     return replace(config, init_from=str(path))
+
+
+def try_replaced_steps(config: TrainConfig, spaces: TaskSpaces, replacements: Sequence[Replacement]) -> list[str]:
+    """Refuse replaced steps that cannot be used, before anything is written; returns warnings."""
+    if not replacements:
+        return []
+    device = choose_device(config.device)
+    capacity = buffer_capacity(config)
+    require_state_memory(4 * config.seeds * state_numbers(replacements, capacity), config.seeds, device)
+    tried = replace(config, seeds=1) if device.type == "cpu" else config  # on a GPU, all members at once
+    with backend_flags(config.precision):
+        return try_changes(make_agent(tried, spaces, device, replacements), tried.member_seeds, config.td3)
 
 
 def begin(trainer: "Trainer", rows: Array | None) -> None:

@@ -11,7 +11,7 @@ from td3.errors import ConfigError
 from td3.offline import Dataset, load_dataset
 from td3.run.directory import Run, require_trust
 from td3.training.api import train_run
-from td3.variants import load_functions, name_of
+from td3.variants import load_functions, name_of, require_no_import
 
 UNUSED = (
     *("envs", "workers", "ray_address", "max_staleness", "pixels", "frames", "image_size", "action_repeat"),
@@ -38,6 +38,7 @@ def train_offline(
     `module:Class` is given, or imported with `trust`. Everything else is as in `td3.train`, but that `variant` is
     behavior-cloning and `normalize_observations` is True unless given.
     """
+    require_no_import("td3.train_offline")
     told = [WarningsCallback(), *checked_callbacks(callbacks)]
     loaded = load_dataset(dataset)
     given = None if env is None else parse_env(env)

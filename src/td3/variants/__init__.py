@@ -7,7 +7,9 @@ import hashlib
 import importlib.util
 import inspect
 import json
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,8 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], ...]] = {
 RECORD = "steps.json"
 """File of a run that holds the source of every replaced step."""
 LARGEST_RECORD = 1 << 22
+_importing: list[str] = []
+"""Files of steps whose import is under way."""
 
 
 def find_replacements(
@@ -43,7 +47,7 @@ def find_replacements(
     """All replacements of a run, in order: of its variants, of `FILE.py:NAME`, and functions from Python."""
     own = [function for name in FUNCTIONS if name in variant for function in FUNCTIONS[name]]
     unique = list(dict.fromkeys(own))  # two variants may remove the same idea
-    given = functions or load_functions(named)
+    given = load_functions(functions or named)
     try:
         return replacements_of([*unique, *given])
     except ValueError as error:
@@ -52,15 +56,16 @@ def find_replacements(
 
 def load_functions(given: Sequence[Callable[..., Any] | str]) -> list[Callable[..., Any]]:
     """Functions, and those named `path/to/file.py:NAME`; executes each file once, so that they may share state."""
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        only = repr(given) if isinstance(given, str) else getattr(given, "__name__", repr(given))
+        raise ConfigError(f"is no list: give replace_steps=[{only}].", "replace_steps")
     modules: dict[str, Any] = {}
     found: list[Callable[..., Any]] = []
     for name in given:
         if not isinstance(name, str):
             found.append(name)
             continue
-        path, _, function = name.rpartition(":")
-        if not path or not function:
-            raise ConfigError(f"{name!r} names no function: write path/to/file.py:NAME.", "replace_steps")
+        path, function = _parts(name)
         if path not in modules:
             modules[path] = _module(path)
         if not hasattr(modules[path], function):
@@ -69,22 +74,70 @@ def load_functions(given: Sequence[Callable[..., Any] | str]) -> list[Callable[.
     return found
 
 
+def _parts(name: str) -> tuple[str, str]:
+    """File and function."""
+    path, _, function = name.rpartition(":")
+    if not path or not function:
+        raise ConfigError(f"{name!r} names no function: write path/to/file.py:NAME.", "replace_steps")
+    return path, function
+
+
+def absolute(named: Sequence[str]) -> tuple[str, ...]:
+    """The same names with absolute paths, so that a run can be resumed from any folder."""
+    parts = [_parts(name) for name in named]
+    return tuple(f"{path if path[0] == '<' else Path(path).absolute()}:{function}" for path, function in parts)
+
+
 def _module(path: str) -> Any:
+    if not Path(path).exists():
+        folder = "" if Path(path).is_absolute() else f" (in {Path.cwd()})"
+        raise ConfigError(f"{path} does not exist{folder}: write path/to/file.py:NAME.", "replace_steps")
     spec = importlib.util.spec_from_file_location(f"td3_steps_{Path(path).stem}", path)
-    if spec is None or spec.loader is None or not Path(path).is_file():
+    if spec is None or spec.loader is None:
         raise ConfigError(f"{path} is not a file of Python: write path/to/file.py:NAME.", "replace_steps")
     module = importlib.util.module_from_spec(spec)
     try:
-        spec.loader.exec_module(module)
+        with _import_of(path):
+            spec.loader.exec_module(module)
+    except ConfigError:
+        raise
+    except SystemExit as error:
+        raise ConfigError(
+            f"{path} calls sys.exit({error}) when it is imported: remove it, or put it under "
+            '`if __name__ == "__main__":`.'
+        ) from None
     except Exception as error:
         raise ConfigError(f"{path} cannot be imported ({type(error).__name__}: {error}).", "replace_steps") from error
     return module
 
 
+@contextmanager
+def _import_of(path: str) -> Iterator[None]:
+    """With the file's folder on `sys.path`, so that it can import its neighbors."""
+    folder = str(Path(path).absolute().parent)
+    sys.path.insert(0, folder)
+    _importing.append(path)
+    try:
+        yield
+    finally:
+        _importing.remove(path)
+        with suppress(ValueError):  # the file may have removed it
+            sys.path.remove(folder)
+
+
+def require_no_import(name: str) -> None:
+    """Refuse to train while a file of steps is imported: a script that holds a step would begin to train again."""
+    if _importing:
+        raise ConfigError(
+            f"{_importing[-1]} calls {name} when it is imported for its steps: put training under "
+            '`if __name__ == "__main__":`, or the function into a file of its own.'
+        )
+
+
 def name_of(function: Callable[..., Any]) -> str:
     """FILE.py:NAME of a function from Python."""
     try:
-        return f"{inspect.getsourcefile(inspect.unwrap(function))}:{function.__name__}"
+        return f"{inspect.getsourcefile(inspect.unwrap(function))}:{getattr(function, '__name__', function)}"
     except TypeError:  # built in
         return f"<python>:{getattr(function, '__name__', function)}"
 

@@ -1,0 +1,124 @@
+"""Replaced steps in the trial before a run: what they raise or return becomes one sentence."""
+
+import functools
+import inspect
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from td3.algorithm.optimizer import NonFinite
+from td3.algorithm.registry import STEPS
+from td3.algorithm.replacing import Replacement
+from td3.algorithm.step_01_replay_buffer import Batch
+from td3.errors import ConfigError
+
+AXES = {"2": "the two critics", "member": "the seeds", "batch": "the batch"}
+"""Axes of most tensors, as the annotations of the steps name them, and in words."""
+LEARNED_FROM = {10: (11, 12), 11: (12,)}
+"""Steps whose result must have a gradient, unless one of these is replaced too, which may do without."""
+
+
+class CheckedSteps:
+    """The same replacements, with their results checked."""
+
+    def __init__(
+        self, replacements: Sequence[Replacement], members: int, batch_size: int, actor_sizes: Sequence[int]
+    ) -> None:
+        self._sizes = {
+            "2": 2,
+            "member": members,
+            "batch": batch_size,
+            "action": actor_sizes[-1],
+            "state": actor_sizes[0],
+        }
+        self._numbers = {one.number for one in replacements}
+        self.replacements = tuple(one._replace(function=self._checked(one)) for one in replacements)
+        self.warnings: list[str] = []
+
+    def __str__(self) -> str:
+        return " and ".join(_name(one) for one in self.replacements)
+
+    def _checked(self, replacement: Replacement) -> Callable[..., Any]:
+        function = replacement.function
+
+        @functools.wraps(function)
+        def checked(*arguments: Any, **keywords: Any) -> Any:
+            try:
+                result = function(*arguments, **keywords)
+            except (NonFinite, ConfigError):  # of a step that this one wraps
+                raise
+            except Exception as error:
+                raise ConfigError(f"{_name(replacement)}, failed{_reason(replacement, error)}") from error
+            self._check(replacement, result)
+            return result
+
+        return checked
+
+    def _check(self, replacement: Replacement, result: Any) -> None:
+        number, name = replacement.number, f"{_name(replacement)}, returned"
+        if number == 4:
+            if not isinstance(result, Batch):
+                raise ConfigError(
+                    f"{name} {type(result).__name__}, and a Batch is needed: return buffer.gather(indices), or a batch "
+                    "with other values by batch._replace(...)."
+                )
+            needed = {field: Batch.__annotations__[field] for field in Batch._fields}
+            for field, tensor in zip(Batch._fields, result, strict=True):
+                self._check_tensor(f"{name} a batch whose {field} is", tensor, needed[field].dim_str.split())
+            return
+        annotation = inspect.signature(STEPS[number].function).return_annotation
+        if annotation is None:
+            return
+        self._check_tensor(name, result, annotation.dim_str.split())
+        if number in LEARNED_FROM and not self._numbers & {*LEARNED_FROM[number]} and not result.requires_grad:
+            raise ConfigError(
+                f"{name} a tensor without a gradient, from which the critics cannot learn: leave out detach(), item() "
+                "and torch.no_grad()."
+            )
+
+    def _check_tensor(self, name: str, tensor: Any, needed: list[str]) -> None:
+        wanted = f"[{', '.join(needed)}]"
+        if not isinstance(tensor, Tensor):
+            raise ConfigError(f"{name} {type(tensor).__name__}, and a tensor {wanted} is needed.")
+        if tuple(tensor.shape) != tuple(self._sizes[axis] for axis in needed):
+            found, left = [], [axis for axis in self._sizes if axis in needed or axis in AXES]
+            for size in tensor.shape:
+                axis = next((axis for axis in left if self._sizes[axis] == size), None)
+                found.append(axis or str(size))
+                left = left if axis is None else left[left.index(axis) + 1 :]
+            sizes = ", ".join(f"{axis} {self._sizes[axis]}" for axis in needed if axis != "2")
+            more = [AXES[axis] for axis in found if axis in AXES and axis not in needed]
+            less = [AXES.get(axis, axis) for axis in needed if axis not in found]
+            less = less if len(found) < len(needed) else []
+            hints = [f"reduce the axis of {axis}" for axis in more] + [f"keep the axis of {axis}" for axis in less]
+            advice = f": {' and '.join(hints)}" if hints else ""
+            raise ConfigError(f"{name} [{', '.join(found)}], and {wanted} is needed ({sizes}){advice}.")
+        if not self.warnings and not tensor.isfinite().all():
+            self.warnings.append(f"{name} numbers that are not finite in a trial on made-up transitions.")
+
+
+def _name(replacement: Replacement) -> str:
+    return f"step {replacement.number}, replaced by {replacement.function.__name__}"
+
+
+def _reason(replacement: Replacement, error: Exception) -> str:
+    """Where in the user's code it failed, and why."""
+    code = inspect.unwrap(replacement.function).__code__
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == code.co_filename]
+    place = f" in {Path(code.co_filename).name}, line {lines[-1]}" if lines else ""
+    if (
+        isinstance(error, KeyError)
+        and error.args
+        and "step_state" in inspect.signature(replacement.function).parameters
+    ):
+        key = error.args[0]
+        if isinstance(key, str) and key not in replacement.state:
+            declared = ", ".join(f'"{name}": {size!r}' for name, size in {**replacement.state, key: 1}.items())
+            return (
+                f"{place}: its step_state has no {key!r}; declare it: "
+                f"@td3.replace_step({replacement.number}, state={{{declared}}})."
+            )
+    return f"{place} ({type(error).__name__}: {error})."

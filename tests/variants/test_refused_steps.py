@@ -1,0 +1,162 @@
+"""Functions and files that cannot take the place of a step: one sentence, before anything is written."""
+
+import functools
+import inspect
+import json
+
+import pytest
+from scripted import SMALL
+
+import td3
+from td3.algorithm.replacing import replace_step
+from td3.errors import ConfigError, Diverged
+from td3.variants import load_functions
+
+FIELDS = {**SMALL, "steps": 80, "device": "cpu"}
+
+
+def trained(tmp_path, steps, **settings):
+    return td3.train("Rail-v0", out=tmp_path / "run", replace_steps=steps, **{**FIELDS, **settings})
+
+
+def refused(tmp_path, steps, said):
+    with pytest.raises(ConfigError, match=said):
+        trained(tmp_path, steps)
+    assert not (tmp_path / "run").exists()
+
+
+@replace_step(11)
+def detached(q_values, target_q):
+    return (q_values.detach() - target_q).square().mean(-1).sum(0)
+
+
+@replace_step(11)
+def not_summed(q_values, target_q):
+    return (q_values - target_q).square().mean(-1)
+
+
+@replace_step(11)
+def scalar(q_values, target_q):
+    return (q_values - target_q).square().mean()
+
+
+@replace_step(4)
+def plain_tuple(buffer, random, batch_size, original):
+    return tuple(original(buffer, random, batch_size))
+
+
+@replace_step(4)
+def half(buffer, random, batch_size, original):
+    return original(buffer, random, batch_size // 2)
+
+
+@replace_step(9, state={"s": 10**12})
+def huge(reward, terminated, next_q, gamma, original, step_state):
+    return original(reward, terminated, next_q, gamma)
+
+
+@replace_step(9, state={"t": 2})
+def undeclared(reward, terminated, next_q, gamma, original, step_state):
+    return original(reward + step_state["s"], terminated, next_q, gamma)
+
+
+@replace_step(12)
+def inconsistent(critics, optimizer, loss, original):
+    raise ValueError("no")
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (detached, "detached, returned a tensor without a gradient"),
+        (not_summed, r"returned \[2, member\], and \[member\] is needed .*: reduce the axis of the two critics"),
+        (scalar, r"returned \[\], and \[member\] is needed .*: keep the axis of the seeds"),
+        (plain_tuple, "returned tuple, and a Batch is needed"),
+        (half, r"a batch whose state is \[member, 4, state\], and \[member, batch, state\] is needed .*batch 8"),
+        (huge, r"needs 4000.0 GB for 1 seed.*declare smaller sizes in state"),
+        (undeclared, r'has no \'s\'; declare it: @td3.replace_step\(9, state={"t": 2, "s": 1}\)'),
+        (inconsistent, r"inconsistent, failed in test_refused_steps.py, line \d+ \(ValueError: no\)"),
+    ],
+)
+def test_a_function_that_cannot_be_used_is_refused_before_anything_is_written(tmp_path, function, said):
+    refused(tmp_path, [function], said)
+
+
+def test_a_loss_without_a_gradient_is_no_fault_where_step_12_is_replaced_too(tmp_path):
+    @replace_step(12)
+    def nothing_(critics, optimizer, loss):
+        pass
+
+    trained(tmp_path, [detached, nothing_], engine="eager")
+
+
+def test_numbers_that_are_not_finite_in_the_trial_are_warned_of(tmp_path):
+    @replace_step(9)
+    def of_logarithms(reward, terminated, next_q, gamma):
+        return reward.log() + gamma * (1 - terminated) * next_q
+
+    with (
+        pytest.warns(UserWarning, match="of_logarithms, returned numbers that are not finite"),
+        pytest.raises(Diverged),
+    ):
+        trained(tmp_path, [of_logarithms])
+
+
+class Loss:
+    def __call__(self, q_values, target_q):
+        return (q_values - target_q).square().mean(-1).sum(0)
+
+
+def test_what_is_no_list_and_what_is_no_function_is_refused(tmp_path):
+    for given, said in ((not_summed, "not_summed"), ("mine.py:f", "'mine.py:f'")):
+        with pytest.raises(ConfigError, match=rf"give replace_steps=\[{said}\]"):
+            load_functions(given)
+    for one in (replace_step(11)(functools.partial(not_summed)), replace_step(11)(Loss())):
+        refused(tmp_path, [one], "replaces step 11 and is no function: write one with def")
+    with pytest.raises(ValueError, match=r"detached is decorated with .* without a number"):
+        inspect.unwrap(replace_step)(detached)  # past the types that tests check
+
+
+FILE = """import td3
+
+
+@td3.replace_step(8)
+def mine(q_values):
+    return q_values.amin(0)
+
+"""
+TRAIN = "td3.train('Rail-v0', steps=80, out='again', replace_steps=[mine])\n"
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (TRAIN, r"mine.py calls td3.train when it is imported .*if __name__"),
+        ("td3.resume('run')\n", "calls td3.resume when"),
+        ("td3.train_offline('run')\n", "calls td3.train_offline when"),
+        ("import sys\nsys.exit(3)\n", r"calls sys.exit\(3\) when it is imported"),
+    ],
+)
+def test_a_file_that_trains_or_ends_the_program_when_it_is_imported_is_refused(tmp_path, monkeypatch, more, said):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(FILE + more)
+    refused(tmp_path, ["mine.py:mine"], said)
+    assert [one.name for one in tmp_path.iterdir()] == ["mine.py"]
+
+
+def test_a_script_that_trains_under_main_is_imported_for_its_step(tmp_path):
+    (tmp_path / "mine.py").write_text(FILE + f"if __name__ == '__main__':\n    {TRAIN}")
+    assert load_functions([f"{tmp_path / 'mine.py'}:mine"])[0].__name__ == "mine"
+
+
+def test_a_run_is_resumed_from_another_folder_and_its_file_imports_its_neighbors(tmp_path, monkeypatch):
+    (tmp_path / "beside_mine.py").write_text("HALF = 0.5\n")
+    (tmp_path / "mine.py").write_text(FILE.replace("import td3\n", "import td3\nfrom beside_mine import HALF\n", 1))
+    monkeypatch.chdir(tmp_path)
+    run = trained(tmp_path, ["mine.py:mine"])
+    assert json.loads((run.path / "config.json").read_text())["replace_steps"] == [f"{tmp_path / 'mine.py'}:mine"]
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert td3.resume(run.path, steps=90, trust=True).config.steps == 90
+    with pytest.raises(ConfigError, match=rf"mine.py does not exist \(in {tmp_path / 'elsewhere'}\)"):
+        trained(tmp_path, ["mine.py:mine"])
