@@ -424,3 +424,32 @@ def test_the_command_goes_on_and_reports_the_whole_run(tmp_path, capsys):
     assert figures["env_steps"] == 600
     assert figures["before"] == run.evaluations(0)[1][0].tolist()
     assert figures["after"] == run.evaluations(0)[1][-1].tolist()
+
+
+@td3.replace_step(9, state={"u": 1})
+def one_number(reward, terminated, next_q, gamma, original, step_state):
+    return original(reward, terminated, next_q, gamma)
+
+
+@td3.replace_step(9, state={"u": 2})
+def two_numbers(reward, terminated, next_q, gamma, original, step_state):
+    return original(reward, terminated, next_q, gamma)
+
+
+@td3.replace_step(9, state={"u": 1, "v": 1})
+def another_name(reward, terminated, next_q, gamma, original, step_state):
+    return original(reward, terminated, next_q, gamma)
+
+
+@pytest.mark.filterwarnings("ignore:.*one_number")
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [(two_numbers, "state u of replaced step 9 .* has the shape"), (another_name, "state v of replaced step 9 .* mi")],
+)
+def test_a_replaced_step_with_another_state_cannot_be_resumed_and_says_which(tmp_path, caplog, changed, said):
+    fields = {**SMALL, "steps": 40, "learning_starts": 10, "eval_every": 0, "save_every": None}
+    run = td3.train("Scripted-v0", out=tmp_path / "run", replace_steps=[one_number], **fields)
+    changed.__qualname__ = changed.__name__ = "one_number"
+    with pytest.raises(RunError, match=f"{said}.*: give the function as it was, or train anew"):
+        td3.resume(run.path, steps=80, replace_steps=[changed])
+    assert "TensorBoard failed" not in caplog.text
