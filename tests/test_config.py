@@ -255,6 +255,8 @@ def test_a_shorter_warm_up_is_told_in_one_sentence():
     assert resolve("Ant-v5", steps=10_000).warm_up_note() == sentence
     assert resolve("Ant-v5", steps=10_000, learning_starts=2_000).warm_up_note() == ""
     assert replace(resolve("Ant-v5", steps=10_000), steps=20_000).warm_up_note() == "", "extended"
+    started = resolve("Ant-v5", steps=10_000, init_from="runs/x").warm_up_note()
+    assert started == "Until env step 1,000 the policy that was loaded acts, and nothing is learned yet."
 
 
 @pytest.mark.parametrize(

@@ -270,11 +270,18 @@ class TrainConfig:
             return f"{length} and makes {settings.utd_ratio:g} updates for each. Raise --td3.utd-ratio."
         return ""
 
+    @property
+    def unit(self) -> str:
+        """What its steps are."""
+        return "updates" if self.dataset else "env steps"
+
     def warm_up_note(self) -> str:
-        """One sentence where the preset's random steps were reduced for a short run."""
+        """One sentence where the preset's random steps were reduced for a short run; a loaded policy acts in them."""
         usual, steps = preset_config(self.preset, self.env, LARGEST).learning_starts, self.td3.learning_starts
         if steps != self.steps // WARM_UP_PART or steps >= usual:
             return ""
+        if self.init_from is not None:
+            return f"Until env step {steps:,} the policy that was loaded acts, and nothing is learned yet."
         return f"Warm-up: {steps:,} random steps (a tenth of this short run; the preset has {usual:,})."
 
     def to_json(self) -> dict[str, Any]:

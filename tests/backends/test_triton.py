@@ -5,6 +5,7 @@ import torch
 
 from td3.algorithm.optimizer import OPTIMIZERS
 from td3.backends.choose import choose_backend
+from td3.backends.torch_backend import TORCH
 
 pytestmark = [
     pytest.mark.gpu,
@@ -42,6 +43,13 @@ def test_a_product_with_bias_and_relu(stack, rows, inner, columns):
     product(left, right, out)
     exact = left.double() @ right.double()
     assert float((out - exact).norm() / exact.norm()) < 1e-6
+
+
+def test_indices_are_read_in_any_order_of_memory():
+    backend, rows = choose_backend("cuda"), normal(3, 20, 5)
+    numbers = torch.arange(12, device="cuda") % 7
+    for indices in (numbers[:4].expand(3, -1), numbers.view(4, 3).mT, numbers.view(3, 4)[:, ::2]):
+        assert torch.equal(backend.gather(rows, indices), TORCH.gather(rows, indices))
 
 
 @pytest.mark.parametrize(("stack", "rows", "inner", "columns"), SIZES)

@@ -228,3 +228,49 @@ def test_errors_of_essential_callbacks_end_the_run_as_they_are():
 
     with pytest.raises(OSError, match="disk"):
         CallbackList([Essential()]).on_log(None, [])
+
+
+def test_a_resume_without_a_callback_that_has_a_state_says_that_it_is_not_restored(tmp_path):
+    run = td3.train("Scripted-v0", out=tmp_path / "run", callbacks=[Counting()], **FIELDS)
+    with pytest.warns(UserWarning, match="state of callback Counting was not restored, because .*: resume the run"):
+        td3.resume(run.path, steps=150)
+
+
+def test_a_callback_that_was_not_started_is_not_ended(tmp_path, caplog):
+    class Broken(Counting):
+        def load_state(self, state):
+            raise KeyError("missing")
+
+    run = td3.train("Scripted-v0", out=tmp_path / "run", callbacks=[Broken()], **FIELDS)
+    broken = Broken()
+    with pytest.raises(CallbackError, match="failed in load_state"):
+        td3.resume(run.path, steps=150, callbacks=[broken])
+    assert broken.ended == []
+    assert "left out" not in caplog.text
+
+
+class Misspelled(Callback):
+    def on_evalution(self, trainer, evaluation):
+        pass
+
+
+class Unknown(Callback):
+    def on_lunch(self, trainer):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ([Counting], r"the callback Counting is a class: give an object of it,  Counting\(\)"),
+        ([print], "<built-in function print> is no callback: derive its class from td3.Callback"),
+        (Counting(), r"callbacks=Counting\(\) is no list: give  callbacks=\[...\]"),
+        (3, "callbacks=3 is no list"),
+        ([Misspelled()], "Misspelled has a method on_evalution, and .* such event: did you mean on_evaluation?"),
+        ([Unknown()], "on_lunch, and there is no such event: give it another name; events are on_training_start"),
+    ],
+)
+def test_what_is_no_callback_is_refused_in_one_sentence_before_the_run(tmp_path, given, said):
+    with pytest.raises(CallbackError, match=said):
+        td3.train("Scripted-v0", out=tmp_path / "run", callbacks=given, **FIELDS)
+    assert not (tmp_path / "run").exists()

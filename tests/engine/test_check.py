@@ -133,6 +133,17 @@ def test_the_next_comparison_waits_until_its_share_of_the_time_has_passed(monkey
     assert compared == [22, 72]
 
 
+def test_the_first_comparison_comes_sooner(monkeypatch):
+    monkeypatch.setattr(check, "FIRST", 20)
+    monkeypatch.setattr(check, "EVERY", 60)
+    monkeypatch.setattr(check, "SHARE", float("inf"))
+    compared = []
+    monkeypatch.setattr(check, "difference", lambda one, other: compared.append(int(one.updates[0])) or 0.0)
+    engine = EagerEngine(*learners(), [5], SETTINGS, 1)
+    engine.update([130])
+    assert compared == [22, 62, 122]
+
+
 def test_after_a_resume_the_next_comparison_is_at_the_same_count(monkeypatch):
     monkeypatch.setattr(check, "EVERY", 20)
     agent, buffer = learners()

@@ -81,6 +81,9 @@ def test_more_rows_may_be_stored_in_a_round_than_there_are_environments():
         for number, (_, rows) in enumerate(rounds(40, len(seeds), 10)):
             if number % 3:
                 engine.store(rows)
+                assert len(engine.buffer) == min(64, engine.buffer.added)
+            if kind == "graph":
+                assert engine._rows_wait == bool(number % 3)  # uploaded with the next states
             engine.act(rows[:, :2, :STATE])
             if number > 5:
                 engine.update([1, 1])
@@ -150,6 +153,25 @@ def test_fewer_rows_than_environments_are_stored_too(device):
     assert torch.equal(buffer.rows, plain_buffer.rows)
     assert int(buffer.filled) == int(plain_buffer.filled) == 40
     assert largest_difference(agent, plain_agent) <= 1e-4
+
+
+def test_more_rows_than_the_buffer_holds_are_stored_as_by_eager_execution():
+    settings = TD3Config(hidden_sizes=(16, 16), batch_size=3, buffer_size=3)
+    buffers = []
+    for kind in ("graph", "eager"):
+        agent = Agent.create(AgentSpec.from_settings(settings, STATE, LOW, HIGH), (3,))
+        buffer = make_replay_buffer(1, 3, STATE, len(LOW))
+        if kind == "graph":
+            engine = GraphEngine(agent, buffer, (3,), settings, 5)
+        else:
+            engine = EagerEngine(agent, buffer, (3,), settings, 1, recorded=False)
+        for _, rows in rounds(4, 1, 5):
+            engine.store(rows)
+        engine.flush()
+        buffers.append(buffer)
+    one, other = buffers
+    assert torch.equal(one.rows, other.rows)
+    assert torch.equal(one.counts, other.counts)
 
 
 @pytest.mark.parametrize("policy_delay", [1, 2, 3])

@@ -98,3 +98,11 @@ def test_the_command_prints_figures_and_its_exit_code_says_whether_something_was
     assert len(found["findings"]) == 1
     assert main(["check", "CartPole-v1"]) == 2
     assert main(["check", "Pendulum-v1", "--steps", "0"]) == 2
+
+
+def test_an_environment_with_goals_is_checked_for_hindsight():
+    sound, broken = (f"variants.goal_worlds:{name}" for name in ("Walk", "WithoutReward"))
+    assert not any("indsight" in said for said in survey(sound, {"max_episode_steps": 6}, 20).findings)
+    (said,) = (said for said in survey(broken, {"max_episode_steps": 6}, 20).findings if "indsight" in said)
+    assert said.startswith(f"Variant hindsight cannot be used: {broken} has no method compute_reward(")
+    assert any("has no time limit" in said for said in survey(sound, {}, 20).findings)

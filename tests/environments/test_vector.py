@@ -419,6 +419,19 @@ def test_an_instance_alone_is_not_evaluated_and_stays_open(tmp_path):
         td3.resume(run.path, steps=72, env=vector)
 
 
+def test_masks_are_no_numbers_of_an_info():
+    class Telling(ScriptedVector):
+        def step(self, actions):
+            *result, infos = super().step(actions)
+            return *result, {**infos, "is_success": np.array([1, 0]), "_is_success": np.ones(2, bool)}
+
+    collector, episodes = collector_of(Telling(2, AutoresetMode.DISABLED)), []
+    for _ in range(40):
+        collector.begin(collector.act(None))
+        episodes += collector.finish()[1]
+    assert {tuple(episode.info.items()) for episode in episodes} == {(("is_success", 1.0),), (("is_success", 0.0),)}
+
+
 def test_a_named_environment_may_be_the_evaluations(tmp_path):
     run = td3.train(scripted_vector, eval_env="Scripted-v0", out=tmp_path / "run", **SHORT)
     assert run.evaluations(0)[1].shape == (3, 2)
@@ -431,6 +444,8 @@ def test_a_named_environment_may_be_the_evaluations(tmp_path):
     [
         (ScriptedVector(3), {"seeds": 2, "envs": 2}, EnvironmentFault, "has 3 environments, but 4 are needed"),
         (lambda num_envs: ScriptedVector(2), {"envs": 4}, EnvironmentFault, "has 2 environments, but 4 are needed"),
+        (ScriptedVector(8), {"seeds": 3}, ConfigError, "8 environments, which cannot be divided among 3 seeds"),
+        (lambda: ScriptedVector(4), {}, EnvironmentFault, "give the function an argument num_envs"),
         (lambda num_envs: Scripted(), {}, EnvironmentFault, "made Scripted, and not a gymnasium.vector.VectorEnv"),
         (lambda num_envs: 1 / 0, {}, EnvironmentFault, "cannot be made: ZeroDivisionError"),
         (scripted_vector, {"workers": "processes"}, ConfigError, "steps its environments itself, but workers is proc"),

@@ -22,7 +22,7 @@ from td3.environments import ProcessVectorEnv, WorkerBackend
 from td3.errors import ConfigError, RunError
 from td3.evaluate import EvaluationWorkers
 from td3.run.checkpoints import Checkpoints
-from td3.run.directory import versions
+from td3.run.directory import Run, versions
 from td3.run.tables import MemberWriter
 from td3.training import resume_run, train_run
 from td3.training.state import arrays_of, restore
@@ -99,6 +99,20 @@ def test_a_stopped_run_ends_as_the_one_that_was_not(tmp_path, kind):
     resume_run(tmp_path / "cut", callbacks=[observer])
     assert observer.warnings == []
     assert differences(tmp_path / "whole", tmp_path / "cut") == []
+
+
+def test_a_replay_buffer_that_has_wrapped_keeps_its_size_when_the_run_is_made_longer(tmp_path):
+    """Preset paper keeps as many rows as there are env steps, and hindsight stores five for each."""
+    fields = {"preset": "paper", "variant": ("hindsight",), "steps": 300, "save_every": 10_000, "buffer_size": 300}
+    run = train_run(config(tmp_path / "run", "RailGoal-v0", **fields)).path
+    resume_run(run, steps=350)
+    checkpoint, _ = Checkpoints(run).newest()
+    assert (checkpoint.env_steps, checkpoint.facts["added"]) == (350, 301 * 5)
+    assert len(next(checkpoint.rows())[1][0]) <= 300
+    with pytest.raises(Stop):
+        resume_run(run, steps=420, callbacks=[Stopping(400)])
+    resume_run(run)
+    assert Run(run).config.td3.buffer_size == 300
 
 
 @pytest.mark.gpu
@@ -410,3 +424,32 @@ def test_the_command_goes_on_and_reports_the_whole_run(tmp_path, capsys):
     assert figures["env_steps"] == 600
     assert figures["before"] == run.evaluations(0)[1][0].tolist()
     assert figures["after"] == run.evaluations(0)[1][-1].tolist()
+
+
+@td3.replace_step(9, state={"u": 1})
+def one_number(reward, terminated, next_q, gamma, original, step_state):
+    return original(reward, terminated, next_q, gamma)
+
+
+@td3.replace_step(9, state={"u": 2})
+def two_numbers(reward, terminated, next_q, gamma, original, step_state):
+    return original(reward, terminated, next_q, gamma)
+
+
+@td3.replace_step(9, state={"u": 1, "v": 1})
+def another_name(reward, terminated, next_q, gamma, original, step_state):
+    return original(reward, terminated, next_q, gamma)
+
+
+@pytest.mark.filterwarnings("ignore:.*one_number")
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [(two_numbers, "state u of replaced step 9 .* has the shape"), (another_name, "state v of replaced step 9 .* mi")],
+)
+def test_a_replaced_step_with_another_state_cannot_be_resumed_and_says_which(tmp_path, caplog, changed, said):
+    fields = {**SMALL, "steps": 40, "learning_starts": 10, "eval_every": 0, "save_every": None}
+    run = td3.train("Scripted-v0", out=tmp_path / "run", replace_steps=[one_number], **fields)
+    changed.__qualname__ = changed.__name__ = "one_number"
+    with pytest.raises(RunError, match=f"{said}.*: give the function as it was, or train anew"):
+        td3.resume(run.path, steps=80, replace_steps=[changed])
+    assert "TensorBoard failed" not in caplog.text

@@ -235,9 +235,9 @@ def only_the_newest_row_gets_the_largest_priority(plant: Plant) -> None:
     right = prioritized._enter_new_rows
 
     def enter(state, buffer, settings):
-        buffer.stride, stride = 0, buffer.stride
+        buffer.rows_per_round, rows_per_round = 0, buffer.rows_per_round
         right(state, buffer, settings)
-        buffer.stride = stride
+        buffer.rows_per_round = rows_per_round
 
     plant(prioritized._enter_new_rows, enter)
 

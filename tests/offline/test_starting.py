@@ -74,6 +74,12 @@ def test_each_seed_starts_from_its_own_networks_with_new_optimizers_and_an_empty
     assert run.config.init_from == str(first.path)
 
 
+def test_each_seed_says_where_it_comes_from_those_that_the_run_does_not_have_too(first, tmp_path):
+    _, seen = started(tmp_path, first.path, seeds=3)
+    other = f"seed 2 from {first.path}/seed_{first.best_seed()}/last"
+    assert any(f"(and likewise seed 1 from {first.path}/seed_1/last, {other})" in said for said in seen.said)
+
+
 def test_what_normalizes_observations_goes_on_from_where_it_was(first, tmp_path):
     _, seen = started(tmp_path, first.path)
     before = weights(first)
@@ -176,7 +182,8 @@ def test_offline_then_online_on_the_command_line(first, tmp_path, capsys):
     start = ["train", "Rail-v0", "--from", offline, "--normalize-observations", "--steps", "40", "--out", online]
     assert main([*start, "--td3.learning-starts", "10", *small]) == 0
     said = capsys.readouterr().out
-    assert f"Started from {offline}/seed_0/last: actor, critics, target networks, normalizer after 30" in said
+    assert f"Started from {offline}/seed_0/last: actor, critics, target networks, normalizer after 30 updates" in said
+    assert "       30 updates: return" in said
     before = td3.load(f"{offline}/seed_0/last").act(np.ones(2))
     first_actor = td3.load(f"{online}/seed_0/snapshots/000000000").act(np.ones(2))
     assert first_actor == pytest.approx(before)

@@ -78,7 +78,7 @@ def with_value(name, value):
         ({"actions": np.zeros((6, 2))}, r"actions of shape \(6, 2\), and the environment has 1 number there"),
         ({"rewards": np.array(["a"] * 6)}, "rewards of type <U1"),
         (with_value("observations", np.nan), "NaN or infinity in 1 of 6 transitions"),
-        (with_value("rewards", 1e300), "NaN or infinity in 1 of 6 transitions"),
+        (with_value("rewards", 1e300), "numbers that are too large for float32 in 1 of 6 transitions"),
         (with_value("terminals", 0.5), "terminals other than 0 and 1"),
         (with_value("actions", 3.5), "actions from -1 to 3.5, and the environment allows -1 to 3"),
         ({"next_observations": None, "timeouts": np.ones(6, bool), "terminals": np.zeros(6)}, "it is empty"),

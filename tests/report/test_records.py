@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from report.made import make_run
+from td3.cli import main
+from td3.errors import RunError
 from td3.report.doctor import examine_run
 from td3.report.records import combine, read_run
 from td3.report.render import page
@@ -153,3 +155,35 @@ def test_the_table_of_a_sweep_counts_the_runs_that_can_be_read(tmp_path):
     (row,) = _gather(outcomes[:1], tmp_path / "Rail-v0")
     assert (row["seeds"], row["low"], row["high"]) == (1, None, None)
     assert "2 runs added up" in (tmp_path / "report.html").read_text()
+
+
+def test_a_run_without_evaluations_is_reported_and_examined_by_its_training(tmp_path, capsys):
+    folder = make_run(tmp_path / "run", seeds=2, actor_dead=0.9)
+    for seed in (0, 1):
+        own = folder / f"seed_{seed}"
+        (own / "evaluations.npz").unlink()
+        (own / "evaluations.csv").write_text("env_steps,mean_return,std_return,mean_length,success_rate\n")
+    records = read_run(folder)
+    assert [finding.name for finding in examine_run(records)] == ["dead_actor_units"]
+    assert main(["report", str(folder)]) == 0
+    assert "100,000 env steps, finished. No evaluations." in capsys.readouterr().out
+    html = (folder / "report.html").read_text()
+    assert "This run evaluated nothing" in html
+    assert "Return while training" in html
+    assert "Returns at the end" not in html
+    assert main(["report", str(folder), "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)["runs"]
+    assert (row["final"], row["final_mean"], row["iqm"]) == ({}, None, None)
+    other = read_run(make_run(tmp_path / "other"))
+    assert "no evaluation at the same env step" in figures([records, other])["comparisons"][0]["said"]
+    assert "Returns at the end" in page([records, other])
+    with pytest.raises(RunError, match=r"has no evaluations: its returns of training are in .*metrics\.csv"):
+        Run(folder).learning_curve()
+
+
+def test_a_command_on_a_run_of_an_object_from_python_says_what_can_be_done(tmp_path, capsys):
+    folder = make_run(tmp_path / "run", env="given:SyncVectorEnv")
+    assert main(["evaluate", str(folder)]) == 2
+    said = capsys.readouterr().err
+    assert "no command can make it again" in said
+    assert "--trust" not in said

@@ -155,7 +155,7 @@ def test_an_offline_row_learns_from_a_run_that_is_trained_first(monkeypatch, tmp
     offline = replace(offline, baseline="cloned", **common)
     assert offline.command.startswith("td3 offline runs/reproduce/data --steps 40 --seeds 2 --variant behavior-cloning")
     assert replace(offline, variant="").command.split(" --eval")[0].endswith("--seeds 2 --variant")
-    for module in ("rows", "page"):
+    for module in ("rows", "page", "command"):
         monkeypatch.setattr(f"td3.reproduce.{module}.ROWS", (data, offline))
     results, out = tmp_path / "results", tmp_path / "out"
     results.mkdir()
@@ -163,7 +163,20 @@ def test_an_offline_row_learns_from_a_run_that_is_trained_first(monkeypatch, tmp
     assert (out / "data" / "status.json").exists()
     assert "| Pendulum-v1 |  | 1 | 60 | not run |" in tables(results)  # trained, and not stored
     store(Run(out / "data"), data, results, "two cores")
+    asked = []
+    with pytest.raises(StopIteration):
+        reproduce(["data"], results, out, 3, None, lambda config, out: asked.append(config) or next(iter(())), print)
+    assert asked[0].seeds == 1  # with more, it would be another dataset
     assert "not run" not in tables(results).split("### Offline training")[1].split("###")[0]
+
+
+def test_a_frozen_seed_does_not_shorten_the_curve(row, tmp_path):
+    run = trained(row.config(), tmp_path / "run")
+    status = json.loads((run.path / "status.json").read_text())
+    frozen = {"1": {"env_steps": 20, "reason": "the loss is not a number"}}
+    (run.path / "status.json").write_text(json.dumps({**status, "frozen": frozen}))
+    store(Run(run.path), row, tmp_path / "results", "two cores")
+    assert read_curve(tmp_path / "results" / row.name).returns.shape == (1, 4)
 
 
 def test_success_rates_are_stored_and_shown(monkeypatch, tmp_path):

@@ -29,7 +29,7 @@ class Episodes:
         self.added: list[Transition] = []
         self.buffer = ReplayBuffer(1, capacity, STATE, ACTION, dtype=torch.float64)
         self.buffer.rows.fill_(float("nan"))
-        self.buffer.stride = envs
+        self.buffer.stride = self.buffer.rows_per_round = envs
         shown = [1000.0 * (env + 1) for env in range(envs)]
         for _ in range(rounds):
             for env in range(envs):

@@ -64,6 +64,22 @@ class OneByOne(Walk):
         return -float(np.abs(achieved_goal - desired_goal).max() > 0)
 
 
+class WithoutReward(Walk):
+    """No method `compute_reward`."""
+
+    compute_reward = None
+
+    def step(self, action):
+        return self.shown(), 0.0, False, False, {}
+
+
+class Branching(Walk):
+    """A branch on what is an array for many goals."""
+
+    def compute_reward(self, achieved_goal, desired_goal, info):
+        return -1.0 if (achieved_goal - desired_goal)[..., 0] + 1 else 0.0
+
+
 class OtherRewards(Walk):
     """Rewards that `compute_reward` does not give."""
 

@@ -23,7 +23,7 @@ class Learner:
 
     def __init__(self, capacity: int, envs: int = 1, seed: int = 0, settings: TD3Config = SETTINGS) -> None:
         self.buffer, self.settings = ReplayBuffer(1, capacity, 1, 1), settings
-        self.buffer.stride = envs
+        self.buffer.stride = self.buffer.rows_per_round = envs
         self.state, self.generator = zeros(1, capacity), torch.Generator().manual_seed(seed)
         self.expected: list[float] = []
         self.largest, self.new = 1.0, 0

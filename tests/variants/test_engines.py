@@ -56,7 +56,7 @@ def learners(case, members, width, batch_size, device, capacity=CAPACITY):
         capacity=settings.buffer_size,
     )
     buffer = make_replay_buffer(members, settings.buffer_size, STATE, len(LOW), device)
-    buffer.stride = 2
+    buffer.stride = buffer.rows_per_round = 2
     return settings, seeds, agent, buffer
 
 
@@ -112,6 +112,23 @@ def test_ten_seeds_in_cuda_graphs_compute_what_eager_execution_computes(case):
     settings, seeds, agent, _ = learners(case, **sizes)
     drift = max_difference(agent, seeds, settings, lambda one, rows: GraphEngine(one, rows, seeds, settings, 2))
     assert drift <= TOLERANCE
+
+
+@replace_step(11)
+def loss_by_spread(q_values, target_q):
+    return ((q_values - target_q) / target_q.std(-1, keepdim=True)).square().mean(-1).sum(0)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_recording_freezes_no_seed(monkeypatch):
+    """The rows that graphs are recorded with are all alike, and a step may divide by their spread."""
+    monkeypatch.setitem(CASES, "spread", ("", [loss_by_spread]))
+    settings, seeds, agent, buffer = learners("spread", 2, 16, 8, "cuda")
+    engine = GraphEngine(agent, buffer, seeds, settings, 2)
+    engine.check()
+    assert engine.frozen == {}
+    assert agent.active.tolist() == [1, 1]
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, marks=gpu) for case in CASES])

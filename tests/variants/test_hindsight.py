@@ -11,11 +11,22 @@ from scripted import SMALL
 import td3
 from td3.collect.collector import Collector
 from td3.collect.hindsight_collector import HindsightCollector
+from td3.engine import EagerEngine
 from td3.environments import InProcessVectorEnv, make_environment
 from td3.environments.goals import GoalTask, parts_of
 from td3.errors import EnvironmentFault, UserError
 from td3.run.checkpoints import Checkpoints
-from variants.goal_worlds import LONGEST, Breaking, NamedGoals, OneByOne, OtherRewards, Walk, WalkToTheEnd
+from variants.goal_worlds import (
+    LONGEST,
+    Branching,
+    Breaking,
+    NamedGoals,
+    OneByOne,
+    OtherRewards,
+    Walk,
+    WalkToTheEnd,
+    WithoutReward,
+)
 
 GOALS, STATE = 4, 7
 
@@ -141,6 +152,9 @@ def test_a_restored_collector_goes_on_bit_for_bit():
         (partial(make_environment, Walk), "has no time limit"),
         (partial(limited, OneByOne), r"gave an array of shape \(\) for 2 goals"),
         (partial(limited, OtherRewards), "gave the reward -2.0, and compute_reward.. gives -1.0"),
+        (partial(limited, WithoutReward), r"has no method compute_reward\(achieved_goal, desired_goal, info\): add it"),
+        (partial(limited, Branching), r"failed \(ValueError: The truth .*: make it accept arrays of goals"),
+        (partial(limited, OtherRewards), "make the two agree; in hindsight info is an empty dict, and rewards of wrap"),
         (partial(limited, NamedGoals), r"needs two arrays \(Box\) of one shape"),
         (partial(make_environment, Walk, {"max_episode_steps": 6}, action_repeat=2), "cannot be used with --action-re"),
     ],
@@ -192,11 +206,27 @@ def test_a_run_counts_env_steps_and_updates_as_any_other(tmp_path, engine):
     run = td3.train("RailGoal-v0", out=tmp_path / "run", env_kwargs=kwargs, engine=engine, **fields)
     checkpoint, _ = Checkpoints(run.path).newest()
     assert checkpoint.env_steps == 60
-    assert checkpoint.tensors["updates"].tolist() == [40, 40]
+    assert checkpoint.tensors["updates"].tolist() == [40, 40]  # the first rows come after 20 env steps too
     assert checkpoint.facts["added"] == (30 - 9) * 2 * 5
     header, *rows = (run.folder(0) / "evaluations.csv").read_text().splitlines()
     assert header.endswith("success_rate")
     assert rows[-1].rpartition(",")[2] in ("0.0", "1.0")
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_updates_are_counted_from_the_first_stored_rows_on(tmp_path, monkeypatch):
+    """Eight environments fill the window of episodes for 400 env steps, far beyond the warm-up of 20."""
+    calls, update = [], EagerEngine.update
+
+    def counted(engine, counts):
+        calls.append(max(counts))
+        update(engine, counts)
+
+    monkeypatch.setattr(EagerEngine, "update", counted)
+    fields = {**SMALL, "variant": "hindsight", "steps": 560, "envs": 8, "eval_every": 0, "workers": "none"}
+    run = td3.train("RailGoal-v0", out=tmp_path / "run", **fields)
+    assert max(calls) == 8
+    assert Checkpoints(run.path).newest()[0].tensors["updates"].tolist() == [560 - 50 * 8]
 
 
 @pytest.mark.usefixtures("unchecked")

@@ -47,6 +47,17 @@ def test_priorities_are_those_of_a_slow_reference(seed, envs, capacity, ratio, f
         assert not state[above][len(blocks) :].any()
 
 
+def test_rows_that_arrive_together_are_all_new_however_far_apart_an_environments_are():
+    """Collectors of Ray send rows of one environment, several at a time."""
+    learner = Learner(64, envs=8)
+    learner.buffer.stride = 1
+    learner.store(8)
+    learner.learn(learner.sample(6), torch.full((2, 1, 6), 9.0))
+    learner.store(8)
+    learner.sample(6)
+    assert learner.priorities == pytest.approx(learner.expected, rel=1e-5)
+
+
 def test_frequencies_follow_priorities_each_members_its_own():
     """Chi-square: with 149 degrees of freedom, above 236 once in 100,000 times."""
     members, filled, draws = 2, 150, 200

@@ -127,6 +127,15 @@ def _names(function: Callable[..., Any]) -> list[str]:
     return list(inspect.signature(function).parameters)
 
 
+class StepState(dict[str, Tensor]):
+    """The state of replaced steps: tensors that are changed in place, as recorded updates know them."""
+
+    def __setitem__(self, name: str, value: Tensor) -> None:
+        """Accept the result of `step_state["x"] += 1`, which is the same tensor; refuse another one."""
+        if value is not self.get(name):
+            raise TypeError(f"step_state[{name!r}] is another tensor now: change it in place, by .copy_() or .add_()")
+
+
 class StepChanges:
     """The replacements of an agent's update, in order, and one dictionary of state for each declaration."""
 
@@ -153,7 +162,7 @@ class StepChanges:
             return torch.zeros(members, _size(size, capacity), device=device, dtype=dtype)
 
         declared = {id(one.state): one.state for one in replacements}
-        state = {key: {name: zeros(size) for name, size in one.items()} for key, one in declared.items()}
+        state = {key: StepState({name: zeros(size) for name, size in one.items()}) for key, one in declared.items()}
         return cls(replacements, state, capacity)
 
     def functions(self, settings: Any) -> dict[str, Callable[..., Any]]:
@@ -180,7 +189,9 @@ class StepChanges:
         return self._derived(lambda tensor: tensor.detach().to(device, copy=True))
 
     def _derived(self, derive: Callable[[Tensor], Tensor]) -> "StepChanges":
-        state = {key: {name: derive(tensor) for name, tensor in one.items()} for key, one in self.state.items()}
+        state = {
+            key: StepState({name: derive(tensor) for name, tensor in one.items()}) for key, one in self.state.items()
+        }
         return StepChanges(self.replacements, state, self.capacity)
 
     def tensors(self) -> dict[str, Tensor]:

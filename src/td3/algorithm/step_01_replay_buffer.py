@@ -38,6 +38,8 @@ class ReplayBuffer:
     """Gathers the rows; an engine sets its agent's."""
     stride: int = 1
     """How far apart the rows of one environment are: a member's environments take turns."""
+    rows_per_round: int = 1
+    """How many rows of a member are stored at a time, at most."""
 
     def __init__(
         self,

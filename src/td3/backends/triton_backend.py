@@ -72,7 +72,7 @@ class TritonBackend(TorchBackend):
     ) -> None:
         """One step of Adam in one kernel, for parameters that lie side by side."""
         if parameters.is_contiguous():
-            kernels.adam_(parameters, gradient, *moments, active, learning_rate)
+            kernels.adam_(parameters, gradient.contiguous(), *moments, active, learning_rate)
         else:
             super().adam_(parameters, gradient, moments, learning_rate, active)
 

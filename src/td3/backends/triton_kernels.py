@@ -362,7 +362,7 @@ def gather(
     buffer: Float[Tensor, "member capacity row"], indices: Int[Tensor, "member batch"]
 ) -> Float[Tensor, "member batch row"]:
     """The rows at these numbers, each member's from its own memory."""
-    (_, capacity, width), batch = buffer.shape, indices.shape[1]
+    (_, capacity, width), batch, indices = buffer.shape, indices.shape[1], indices.contiguous()
     out = buffer.new_empty(*indices.shape, width)
     _gather_kernel[indices.numel(),](
         buffer, indices, out, capacity, batch, width, triton.next_power_of_2(width), num_warps=1
@@ -394,6 +394,5 @@ def add_losses_(
     """Add critic losses, mean scores, and, where they are given, actor losses and a count of them."""
     members = len(critic)
     present = critic if actor is None else actor
-    _add_losses_kernel[triton.cdiv(members, 128),](
-        sums, critic, mean_q, present, members, sums.stride(0), actor is not None, 128
-    )
+    losses = (loss.contiguous() for loss in (critic, mean_q, present))
+    _add_losses_kernel[triton.cdiv(members, 128),](sums, *losses, members, sums.stride(0), actor is not None, 128)

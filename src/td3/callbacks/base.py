@@ -1,9 +1,10 @@
 """The interface between a run and everything that watches or steers it."""
 
+import difflib
 import json
 import logging
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from td3.errors import CallbackError
@@ -97,21 +98,46 @@ class Callback:
 EVENTS = tuple(name for name in vars(Callback) if name.startswith("on_"))
 
 
+def checked_callbacks(given: Any) -> list[Callback]:
+    """Callbacks as given from Python; raises `CallbackError` for what is none, and for methods named like no event."""
+    if isinstance(given, Callback) or not isinstance(given, Iterable):
+        raise CallbackError(f"callbacks={_named(given)} is no list: give  callbacks=[...]")
+    found = list(given)
+    for one in found:
+        if isinstance(one, type):
+            raise CallbackError(f"the callback {one.__name__} is a class: give an object of it,  {one.__name__}()")
+        if not isinstance(one, Callback):
+            raise CallbackError(f"{_named(one)} is no callback: derive its class from td3.Callback.")
+        for method in dir(type(one)):
+            if method.startswith("on_") and method not in EVENTS and callable(getattr(type(one), method)):
+                close = difflib.get_close_matches(method, EVENTS, 1)
+                known = f"give it another name; events are {', '.join(EVENTS)}."
+                advice = f"did you mean {close[0]}?" if close else known
+                raise CallbackError(f"callback {one.name} has a method {method}, and there is no such event: {advice}")
+    return found
+
+
+def _named(given: Any) -> str:
+    return f"{type(given).__name__}()" if isinstance(given, Callback) else f"{given!r:.60}"
+
+
 class CallbackList(Callback):
     """Passes every event on to the callbacks that override it, in order.
 
-    A callback that raises gets no more events. If it is neither optional nor essential, `failure` says so, and the
-    trainer ends the run when the round is complete, with a whole checkpoint.
+    One that was not started is not ended, except for parts of the run. A callback that raises gets no more events. If
+    it is neither optional nor essential, `failure` says so, and the trainer ends the run when the round is complete,
+    with a whole checkpoint.
     """
 
     def __init__(self, callbacks: Sequence[Callback]) -> None:
         self.callbacks = list(callbacks)
         self.failure: CallbackError | None = None
+        self._started: set[int] = set()
         self._handlers: dict[str, tuple[tuple[Callback, Callable[..., None]], ...]] = {
             event: tuple(
                 (c, getattr(c, event))
                 for c in self.callbacks
-                if getattr(type(c), event) is not getattr(Callback, event)
+                if getattr(type(c), event) is not getattr(Callback, event) or event == "on_training_start"
             )
             for event in EVENTS
         }
@@ -145,8 +171,12 @@ class CallbackList(Callback):
 
     def _call(self, event: str, *arguments: Any) -> None:
         for callback, handler in self._handlers[event]:
+            if event == "on_training_end" and id(callback) not in self._started and not callback.essential:
+                continue
             try:
                 handler(*arguments)
+                if event == "on_training_start":
+                    self._started.add(id(callback))
             except Exception as error:
                 if callback.essential:
                     raise

@@ -56,13 +56,15 @@ class ProgressDisplay(Callback):
         self._refreshed = 0.0
         self._marks: list[tuple[float, int]] = []
         self._losses = ""
+        self._unit, self._pace = "env steps", "steps/s"
 
     def on_training_start(self, trainer: "Trainer") -> None:
         """Say what is trained, and show the bar."""
         config = trainer.config
         self.path, self._steps = trainer.path, config.steps
         seeds = f"seed {config.seed}" if config.seeds == 1 else f"seeds {config.seed}..{config.seed + config.seeds - 1}"
-        length = f"{config.steps:,} {'updates, offline' if config.dataset else 'env steps'}"
+        self._unit, self._pace = config.unit, f"{config.unit.split()[-1]}/s"
+        length = f"{config.steps:,} {self._unit}{', offline' if config.dataset else ''}"
         variant = f", variant {', '.join(config.variant)}" if config.variant else ""
         task = f"Training {config.env} for {length}, {seeds}, preset {config.preset}{variant}"
         self.say(f"{task}, on {trainer.placement}.", style="bold")
@@ -91,7 +93,8 @@ class ProgressDisplay(Callback):
         self._refreshed = now
         self._marks = [*self._marks[-40:], (now, env_steps)]
         if self._bar:
-            self._bar.update(self._task, completed=env_steps, steps=f"{env_steps:,} steps", facts=self._facts())
+            done = f"{env_steps:,} {self._pace.removesuffix('/s')}"
+            self._bar.update(self._task, completed=env_steps, steps=done, facts=self._facts())
             self._bar.refresh()
 
     def on_log(self, trainer: "Trainer", rows: Sequence[dict[str, Any]]) -> None:
@@ -103,7 +106,7 @@ class ProgressDisplay(Callback):
         """Print the evaluation on a line of its own."""
         self.first = self.first or evaluation
         self.last = evaluation
-        text = f"{evaluation.env_steps:>9,} env steps: return {describe(evaluation)}"
+        text = f"{evaluation.env_steps:>9,} {self._unit}: return {describe(evaluation)}"
         if not self._bar and self._losses:
             text += f"   {self._facts(with_evaluation=False)}"
         self.say(text)
@@ -139,7 +142,7 @@ class ProgressDisplay(Callback):
         if len(self._marks) > 1 and self._marks[-1][0] > self._marks[0][0]:
             (start, first), (now, last) = self._marks[0], self._marks[-1]
             rate = (last - first) / (now - start)
-            parts.append(f"{rate:,.0f} steps/s")
+            parts.append(f"{rate:,.0f} {self._pace}")
             if rate > 0 and last < self._steps:
                 parts.append(f"ETA {_clock((self._steps - last) / rate)}")
         if with_evaluation and self.last:

@@ -198,19 +198,19 @@ def _trained(
         **({} if np.isnan(rates).all() else {"success_rate": [None if np.isnan(rate) else rate for rate in rates]}),
         **({"frozen": run.frozen} if run.frozen else {}),
     }
-    say = display.say
+    say, step = display.say, run.config.unit[:-1]
     if interrupted:
-        say(f"Stopped at {display.env_steps:,} env steps; the agents are saved.")
+        say(f"Stopped at {display.env_steps:,} {run.config.unit}; the agents are saved.")
         checkpoint, _ = Checkpoints(display.path).newest()
         if checkpoint is None:
             say("There is no checkpoint, so it cannot be resumed.")
         else:
-            say(f"To continue:     td3 resume {display.path}    (from env step {checkpoint.env_steps:,})")
+            say(f"To continue:     td3 resume {display.path}    (from {step} {checkpoint.env_steps:,})")
     say(f"Before training: return {describe(first)}")
-    moment = f"At env step {int(run.evaluations(run.active_seeds[0])[0][-1]):,}:" if interrupted else "After training: "
+    moment = f"At {step} {int(run.evaluations(run.active_seeds[0])[0][-1]):,}:" if interrupted else "After training: "
     say(f"{moment} return {describe(last)}")
     for seed, facts in run.frozen.items():
-        say(f"Seed {seed} was frozen at env step {facts['env_steps']:,} and is not in these means: {facts['reason']}")
+        say(f"Seed {seed} was frozen at {step} {facts['env_steps']:,} and is not in these means: {facts['reason']}")
     say(f"The run is in    {display.path}")
     if capture_video and not interrupted:
         figures["video"] = str(record_video(WatchCommand(display.path, trust=True)).path)

@@ -24,6 +24,8 @@ class BaseCollector:
         self.envs_per_member = envs_per_member
         self.stepped = envs_per_member
         """Env steps of each member in the latest round; fewer than it has environments where some only reset."""
+        self.first_rows_after = 0
+        """Env steps of each member before its first row is stored."""
         self.faults: list[Fault] = []
         """Faults that the trainer has not reported yet."""
         self.failed: dict[int, str] = {}

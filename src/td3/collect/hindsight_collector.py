@@ -27,6 +27,7 @@ class HindsightCollector(Collector):
     ) -> None:
         super().__init__(environments, seeds, action_low, action_high, exploration_noise, timeouts)
         self._goals = goals
+        self.first_rows_after = task.max_episode_steps * self.envs_per_member
         self._window = HindsightWindow(task, environments.num_envs, self.states.shape[1], len(self.low), goals)
 
     def finish(self) -> tuple[Array, list[Episode]]:

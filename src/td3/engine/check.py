@@ -1,6 +1,7 @@
 """Does an engine compute what eager execution computes? Asked when a run starts, and on a schedule while it runs."""
 
 import contextlib
+import functools
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,6 +14,7 @@ from td3.algorithm.optimizer import NonFinite
 from td3.algorithm.update import Settings
 from td3.engine.checked_steps import CheckedSteps
 from td3.engine.once import update_once
+from td3.engine.watching import watched
 from td3.errors import ConfigError
 
 TOLERANCE, TOLERANCE_TF32 = 1e-5, 1e-3
@@ -21,8 +23,8 @@ TWICE, EACH = 2, 3
 """The check at the start runs a few updates of both kinds, twice: the first time an engine only records them."""
 ROWS = 512
 """Made-up transitions; fewer where a replaced step keeps a number for each row of a smaller replay buffer."""
-EVERY, UPDATES = 10_000, 2
-"""While a run goes on, so many updates in so many are compared; the last of them moves the actor."""
+FIRST, EVERY, UPDATES = 1_000, 10_000, 2
+"""While a run goes on, updates are compared: two after the first 1,000, and in every 10,000; one moves the actor."""
 SHARE = 0.005
 """Most of the time that comparisons may take: where updates are very short, the next one waits accordingly."""
 
@@ -88,6 +90,29 @@ def try_changes(agent: Agent, seeds: Sequence[int], settings: Settings) -> list[
     return checked.warnings
 
 
+def find_unrepeated(agent: Agent, seeds: Sequence[int], settings: Settings) -> list[str]:
+    """What replaced steps do that recorded updates would not repeat: sentences without their end."""
+    learner, buffer = _trial(agent, seeds)
+    assert learner.changes is not None
+    replacements = learner.changes.replacements
+    found: list[set[str]] = [set() for _ in replacements]
+    both = list(zip(replacements, found, strict=True))
+    learner.changes.replacements = tuple(one._replace(function=_watched(one.function, does)) for one, does in both)
+    _update_eagerly(learner, buffer, seeds, settings, max(0, settings.policy_delay - 2))
+    return [
+        f"step {one.number}, replaced by {one.function.__name__}, {each}" for one, does in both for each in sorted(does)
+    ]
+
+
+def _watched(function: Callable[..., Any], does: set[str]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def called(*arguments: Any, **keywords: Any) -> Any:
+        with watched(function, does):
+            return function(*arguments, **keywords)
+
+    return called
+
+
 def difference(by_engine: Agent, eager: Agent) -> float:
     """How far the networks of two agents are apart, relative to the size of their weights; 0: bit for bit the same."""
     return max(_apart(by_engine.tensors()[name], eager.tensors()[name]) for name in NETWORKS)
@@ -130,8 +155,8 @@ class ScheduledCheck:
         self.start_after(0)
 
     def start_after(self, updates: int) -> None:
-        """Have the next comparison follow the next multiple of `EVERY` updates."""
-        self._next = (updates // EVERY + 1) * EVERY
+        """Have the next comparison follow the next multiple of `EVERY` updates; the first comes sooner."""
+        self._next = FIRST if updates < FIRST < EVERY else (updates // EVERY + 1) * EVERY
         self._copy: Agent | None = None
 
     def before_update(self, done: int) -> None:

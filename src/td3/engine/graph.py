@@ -265,12 +265,12 @@ class GraphEngine(EngineBase):
     def store(self, rows: Array | Tensor) -> None:
         """Put new rows into the replay buffer; they are uploaded with the next states.
 
-        Rows that are tensors, or fewer than there are environments, are stored at once: the staging buffer holds
-        arrays, one row for each environment.
+        Rows that are tensors, or not as many as the staging buffer has room for, are stored at once.
         """
         if self._rows_wait:
             self._send_rows()
-        if isinstance(rows, Tensor) or rows.shape[1] != self._staging.host_states.shape[1]:
+        staged = len(self._staging.host_places) // self.agent.members
+        if isinstance(rows, Tensor) or rows.shape[1] != staged or staged > self.buffer.capacity:
             self.buffer.add_(rows if isinstance(rows, Tensor) else torch.from_numpy(rows).to(self.device))
             return
         places = self.buffer.reserve(rows.shape[1])
@@ -341,6 +341,7 @@ class GraphEngine(EngineBase):
         """Record every graph; afterwards everything stands as if nothing had run."""
         agent = self.agent
         saved = {name: tensor.clone() for name, tensor in agent.tensors().items()}
+        active = agent.active.clone()
         counts, first_row = self.buffer.counts.clone(), self.buffer.rows[:, :1].clone()
         first_rows = self._first_rows.ravel()
         self._staging.host_places[:] = np.repeat(first_rows, len(self._staging.host_places) // len(first_rows))
@@ -359,6 +360,7 @@ class GraphEngine(EngineBase):
         self._store_and_act = Recording(self._do_store_and_act, self.device)
         for name, tensor in agent.tensors().items():
             tensor.copy_(saved[name])
+        agent.active.copy_(active)  # a step may divide by 0 in made-up rows that are all alike
         self.buffer.counts.copy_(counts)
         self.buffer.rows[:, :1] = first_row
         self.losses.sums.zero_()

@@ -1,10 +1,11 @@
 """Which engine a run gets, and whether it computes what eager execution computes."""
 
 import warnings
+from collections.abc import Sequence
 
 from td3.algorithm import Agent, ReplayBuffer
 from td3.config import TrainConfig
-from td3.engine.check import TOLERANCE, TOLERANCE_TF32, max_difference
+from td3.engine.check import TOLERANCE, TOLERANCE_TF32, find_unrepeated, max_difference
 from td3.engine.eager import EagerEngine
 from td3.engine.graph import GraphEngine
 from td3.errors import ConfigError
@@ -17,7 +18,10 @@ def make_engine(agent: Agent, buffer: ReplayBuffer, config: TrainConfig, threads
     use it within `backend_flags`; replaced steps have passed `try_changes`.
     """
     seeds, settings = config.member_seeds, config.td3
-    way = _way(agent, buffer, config)
+    unrepeated = [] if agent.changes is None else find_unrepeated(agent, seeds, settings)
+    way = _way(agent, buffer, config, unrepeated)
+    for sentence in unrepeated if config.engine == "auto" else ():
+        warnings.warn(f"{sentence}; this run uses eager execution, which is slower.", stacklevel=2)
     allowed = 0.0 if way != "graph" else TOLERANCE_TF32 if config.precision == "tf32" else TOLERANCE
 
     def engine(agent: Agent, buffer: ReplayBuffer) -> GraphEngine | EagerEngine:
@@ -49,7 +53,7 @@ def make_engine(agent: Agent, buffer: ReplayBuffer, config: TrainConfig, threads
     return engine(agent, buffer)
 
 
-def _way(agent: Agent, buffer: ReplayBuffer, config: TrainConfig) -> str:
+def _way(agent: Agent, buffer: ReplayBuffer, config: TrainConfig, unrepeated: Sequence[str]) -> str:
     """`eager`, `recorded` or `graph`; raises `ConfigError` where what was asked for is not possible."""
     fitting = "graph" if buffer.rows.is_cuda else "recorded"
     why_not = ""
@@ -57,6 +61,8 @@ def _way(agent: Agent, buffer: ReplayBuffer, config: TrainConfig) -> str:
         why_not = "observations that are images are encoded eagerly"
     elif fitting == "graph" and config.td3.train_freq == "episode":
         why_not = "updates at the end of episodes (train_freq episode) are executed eagerly on a GPU"
+    elif unrepeated:
+        why_not = unrepeated[0]
     if config.engine == "auto":
         return "eager" if why_not else fitting
     if config.engine == "eager":

@@ -134,14 +134,14 @@ def _check_step(environment: gym.Env[Any, Any], space: Box, action: NDArray[Any]
         raise EnvironmentFault(f"{name}.step() gave terminated and truncated as {kinds}: return True or False.")
 
 
-def guarded_call(source: str, call: Callable[[], Any]) -> Any:
+def guarded_call(source: str, call: Callable[[], Any], advice: str = "fix the environment.") -> Any:
     """The call's result; any exception except Ctrl-C becomes an `EnvironmentFault`."""
     try:
         return call()
     except (KeyboardInterrupt, EnvironmentFault):
         raise
     except BaseException as error:
-        raise EnvironmentFault(f"{source} failed ({describe(error)}): fix the environment.") from error
+        raise EnvironmentFault(f"{source} failed ({describe(error)}): {advice}") from error
 
 
 def _check_observation(given: Any, space: Box, source: str) -> None:

@@ -152,7 +152,8 @@ class CheckedVectorEnv(VectorEnv[Any, Any, Any]):
                 found[name] = self._with_masks(value)
             elif not isinstance(value, Mapping) and getattr(value, "shape", None) == (self.num_envs,):
                 found[name] = as_array(value)
-                found.setdefault(f"_{name}", np.ones(self.num_envs, bool))
+                if not str(name).startswith("_"):  # a mask itself
+                    found.setdefault(f"_{name}", np.ones(self.num_envs, bool))
         return found
 
     def _final(self, infos: Mapping[str, Any], ended: Any) -> Any:

@@ -15,9 +15,11 @@ from numpy.typing import NDArray
 
 from td3.environments.check import guarded_call
 from td3.errors import EnvironmentFault
+from td3.pixels.wrappers import RepeatAction
 
 Array = NDArray[Any]
 PARTS = ("observation", "achieved_goal", "desired_goal")
+METHOD = "compute_reward(achieved_goal, desired_goal, info)"
 
 
 def parts_of(environment: gym.Env[Any, Any]) -> dict[str, slice]:
@@ -30,6 +32,11 @@ def parts_of(environment: gym.Env[Any, Any]) -> dict[str, slice]:
     return {name: slice(end - flatdim(space[name]), end) for name, end in zip(space, ends, strict=True)}
 
 
+def has_goals(environment: gym.Env[Any, Any]) -> bool:
+    """Whether its observations have the parts of an environment with goals."""
+    return {*PARTS} <= {*parts_of(environment)}
+
+
 class GoalTask:
     """Goals of one environment: their place in observations, the longest episode, and rewards for other goals.
 
@@ -39,10 +46,12 @@ class GoalTask:
     def __init__(self, environment: gym.Env[Any, Any], name: str) -> None:
         task: Any = environment.unwrapped
         parts, limit = parts_of(environment), _wrapper(environment, TimeLimit)
-        if not {*PARTS} <= {*parts} or not callable(getattr(task, "compute_reward", None)):
+        if has_goals(environment) and not callable(getattr(task, "compute_reward", None)):
+            raise EnvironmentFault(f"{name} has no method {METHOD}: add it.")
+        if not has_goals(environment):
             raise EnvironmentFault(
                 f"{name} has no goals, and variant hindsight needs Dict observations with {', '.join(PARTS)} and a "
-                "method compute_reward(achieved_goal, desired_goal, info): train it without hindsight."
+                f"method {METHOD}: train it without hindsight."
             )
         flattened = _wrapper(environment, FlattenObservation)
         assert flattened is not None
@@ -64,7 +73,8 @@ class GoalTask:
     def rewards(self, achieved: Array, desired: Array) -> Array:
         """Rewards `[count]` of having achieved goals `[count, size]` where others were desired, in one call."""
         given = self._goals(achieved), self._goals(desired)
-        found = np.asarray(guarded_call(f"{self.name}.compute_reward()", lambda: self._task.compute_reward(*given, {})))
+        source, advice = f"{self.name}.compute_reward()", "make it accept arrays of goals, and an empty dict as info."
+        found = np.asarray(guarded_call(source, lambda: self._task.compute_reward(*given, {}), advice))
         if found.shape != (len(achieved),) or not np.isfinite(found).all():
             raise EnvironmentFault(
                 f"{self.name}.compute_reward() gave an array of shape {found.shape} for {len(achieved)} goals, or NaN: "
@@ -95,9 +105,12 @@ class GoalTask:
         both = np.stack([observation, observation])
         found = self.rewards(both[:, self.achieved], both[:, self.desired])
         if not np.allclose(found, float(reward), rtol=1e-3, atol=1e-5):
+            advice = "make the two agree; in hindsight info is an empty dict, and rewards of wrappers are left out."
+            if _wrapper(environment, RepeatAction):
+                advice = "hindsight cannot be used with --action-repeat."
             raise EnvironmentFault(
                 f"{self.name}.step() gave the reward {reward}, and compute_reward() gives {found[0]} for the same "
-                "goals: make the two agree (hindsight cannot be used with --action-repeat)."
+                f"goals: {advice}"
             )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import gymnasium as gym
+from gymnasium.vector import VectorEnv
 
 from td3.environments.exact_reset import with_exact_reset
 from td3.environments.guarded import describe
@@ -159,6 +160,11 @@ def make_environment(
             if family and family.registers and family.registers not in sys.modules:
                 _register(family.registers, aloud=name.startswith("Adroit"))
             made = _made(env, arguments)
+            if isinstance(made, VectorEnv):
+                raise EnvironmentFault(
+                    f"{name} made the vector environment {type(made.unwrapped).__name__}, and of such a function td3 "
+                    "asks for a number of environments: give the function an argument num_envs."
+                )
             if not isinstance(made, gym.Env):
                 raise EnvironmentFault(f"{name} turned out to be {made!r}, and not an environment of Gymnasium.")
             made = with_exact_reset(made, family.extra if family else "")

@@ -148,7 +148,9 @@ def not_found(env: str) -> EnvironmentFault:
     module, _, name = env.partition(":")
     if module == FROM_PYTHON:
         return EnvironmentFault(
-            f"{name} was given from Python, with more than its name: give it again there,  td3.resume(RUN, env=...)"
+            f"{name} was given from Python, with more than its name, and no command can make it again: evaluate it "
+            "there with the actions of  td3.load(RUN, which='last').act(observation),  or continue the run with  "
+            "td3.resume(RUN, env=...)"
         )
     return EnvironmentFault(
         f"{module} has no environment class {name!r} nor a function of that name with an argument num_envs, nor "

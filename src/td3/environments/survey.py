@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from td3.environments.check import TaskSpaces, check_environment, guarded_call
+from td3.environments.goals import GoalTask, has_goals
 from td3.environments.make import make_environment
 from td3.environments.vector import FirstOfVector, vector_source_named
 from td3.errors import EnvironmentFault
@@ -52,6 +53,7 @@ def survey(env: str, env_kwargs: Mapping[str, Any], steps: int = 2_000, seed: in
     )
     try:
         spaces = check_environment(environment, env)
+        goals = _hindsight_finding(environment, env)
         walk = guarded_call(f"{env} under random actions", lambda: _walk(environment, spaces, steps, seed))
         again = guarded_call(f"{env} in the same episode again", lambda: _walk(environment, spaces, steps, seed))
     finally:
@@ -83,7 +85,17 @@ def survey(env: str, env_kwargs: Mapping[str, Any], steps: int = 2_000, seed: in
         repeatable=same,
         findings=(),
     )
-    return found._replace(findings=tuple(_findings(found)))
+    return found._replace(findings=(*_findings(found), *goals))
+
+
+def _hindsight_finding(environment: gym.Env[Any, Any], env: str) -> list[str]:
+    """Why an environment that has goals cannot be trained on with variant hindsight."""
+    try:
+        if has_goals(environment):
+            GoalTask(environment, env)
+    except EnvironmentFault as fault:
+        return [f"Variant hindsight cannot be used: {fault}"]
+    return []
 
 
 def _walk(environment: gym.Env[Any, Any], spaces: TaskSpaces, steps: int, seed: int) -> _Walk:

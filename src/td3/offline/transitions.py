@@ -109,7 +109,9 @@ def _checked(
         )
     if not np.isfinite(rows).all():
         count = int((~np.isfinite(rows)).any(1).sum())
-        raise DatasetError(f"{source} has NaN or infinity in {count:,} of {len(rows):,} transitions: remove them.")
+        too_large = all(np.isfinite(array).all() for array in (states, actions, next_states, rewards))
+        problem = "numbers that are too large for float32" if too_large else "NaN or infinity"
+        raise DatasetError(f"{source} has {problem} in {count:,} of {len(rows):,} transitions: remove them.")
     low, high = (np.asarray(bound, np.float32) for bound in (spaces.action_low, spaces.action_high))
     given, beyond = rows[:, spaces.state_size : spaces.state_size + spaces.action_size], BEYOND * (high - low)
     if (given < low - beyond).any() or (given > high + beyond).any():

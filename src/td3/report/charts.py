@@ -55,6 +55,7 @@ def learning_curves(runs: Sequence[NamedRun]) -> Figure:
     env = runs[0].records.config.env
     chart = Chart(f"Learning curves on {env}", y_label="return", height=270)
     legend = []
+    runs = [run for run in runs if run.records.evaluated]
     for records, name, color in runs:
         steps, returns = records.curves
         many = len(returns) > 1

@@ -95,6 +95,11 @@ class RunRecords:
         return shared, np.stack([seed.curve[np.isin(seed.steps, shared)] for seed in self.whole_seeds])
 
     @property
+    def evaluated(self) -> bool:
+        """Whether there is an evaluation that all active seeds have."""
+        return len(self.curves[0]) > 0
+
+    @property
     def final(self) -> Array:
         """Each seed's final evaluation, at the last env step that all of them have."""
         return np.asarray(self.curves[1][:, -1])
@@ -115,7 +120,7 @@ class RunRecords:
     def end_steps(self) -> Array:
         """The env steps of those evaluations."""
         steps, _ = self.curves
-        return np.asarray(steps[at_the_end(steps)])
+        return np.asarray(steps[at_the_end(steps)]) if self.evaluated else steps
 
     @property
     def notes(self) -> list[str]:
@@ -128,7 +133,9 @@ class RunRecords:
         ]
         if self.all_frozen:
             said.append("Every seed is frozen: the returns shown are those before that, and no result of the run.")
-        ends = {int(seed.steps[-1]) for seed in self.whole_seeds}
+        if not self.evaluated:
+            said.append("This run evaluated nothing: the returns shown are those of training, with exploration noise.")
+        ends = {int(seed.steps.max(initial=0)) for seed in self.whole_seeds}
         if len(ends) > 1:
             said.append(
                 f"The seeds' evaluations end at different env steps ({', '.join(f'{end:,}' for end in sorted(ends))}): "
@@ -139,7 +146,7 @@ class RunRecords:
     @property
     def env_steps(self) -> int:
         """Env steps so far."""
-        return max(int(self.status.get("env_steps", 0)), int(self.curves[0][-1]))
+        return max(int(self.status.get("env_steps", 0)), int(self.curves[0].max(initial=0)))
 
     @property
     def trained_steps(self) -> int:
@@ -188,7 +195,7 @@ def read_run(path: Path | str) -> RunRecords:
     status = read_status(run.path / "status.json", run.seeds)
     seeds = []
     for seed in run.seeds:
-        steps, returns = run.evaluations(seed)
+        steps, returns = run.evaluations(seed) if run.evaluated else (np.empty(0, int), np.empty((0, 1)))
         folder = run.folder(seed)
         metrics = read_table(folder / "metrics.csv", METRICS_COLUMNS)
         diagnostics = read_table(folder / "diagnostics.csv", DIAGNOSTICS_COLUMNS)
@@ -202,5 +209,5 @@ def read_run(path: Path | str) -> RunRecords:
 
 
 def _require_shared(records: RunRecords) -> None:
-    if not len(records.curves[0]):
+    if not records.evaluated and any(len(seed.steps) for seed in records.seeds):
         raise RunError(f"{records.path} has seeds without one evaluation at the same env step: restore its files.")

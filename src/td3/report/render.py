@@ -133,11 +133,14 @@ def _tiles(records: RunRecords) -> list[tuple[str, str]]:
     counted, count, separate = len(found.last_tenth), len(records.end_steps), len(records.separate)
     over = f"mean over {counted} seeds" if counted > 1 else "one seed"
     kind = f"IQM over {counted} seeds" if counted > 1 else "mean"
-    return [
+    returns = [
         (number(found.final), f"return at the final evaluation, env step {found.final_at:,} ({over})"),
         (interval(found.final_low, found.final_high), "95 % interval of that mean"),
         (number(found.iqm), f"{kind}, last tenth of the env steps ({count} evaluation{'s' * (count > 1)})"),
         (number(found.highest), "highest mean (the paper\u2019s measure)"),
+    ]
+    return [
+        *(returns if records.evaluated else ()),
         (rate, "env steps a second, each run by itself" if separate else "env steps a second, all seeds"),
         (
             duration(seconds) if seconds else MISSING,
@@ -150,13 +153,16 @@ def _task(runs: Sequence[NamedRun]) -> dict[str, Any]:
     records = [run.records for run in runs]
     env, differ = records[0].config.env, engines_differ(records)
     warnings = [paper.engine_warning(env, records[0].versions)] if paper.published(env) else []
-    return {"env": env, "curves": learning_curves(runs), "warnings": [*warnings, *([differ] if differ else [])]}
+    curves = learning_curves(runs) if any(run.evaluated for run in records) else None
+    return {"env": env, "curves": curves, "warnings": [*warnings, *([differ] if differ else [])]}
 
 
 def _results(runs: Sequence[NamedRun]) -> dict[str, Any]:
     rows: list[Row] = []
     seeds: list[Row] = []
     for records, name, color in runs:
+        if not records.evaluated:
+            continue
         found, known = summarize(records), paper.published(records.config.env)
         many, label = len(found.last_tenth) > 1, Cell(name, color=color)
         if len(runs) == 1:

@@ -50,7 +50,13 @@ class Summary(NamedTuple):
 
 
 def summarize(records: RunRecords) -> Summary:
-    """Results over the seeds: at the final evaluation, over the last tenth, and the paper's highest mean."""
+    """Results over the seeds: at the final evaluation, over the last tenth, and the paper's highest mean.
+
+    All NaN for a run without evaluations.
+    """
+    if not records.evaluated:
+        nan, of_seeds = math.nan, np.full(len(records.whole_seeds), math.nan)
+        return Summary(nan, nan, nan, 0, of_seeds, nan, nan, nan, nan, nan, 0)
     steps, returns = records.curves
     final_low, final_high = mean_interval(records.final)
     last_tenth = records.last_tenth
@@ -86,16 +92,16 @@ def figures(runs: Sequence[RunRecords], margin: float = MARGIN) -> dict[str, Any
                 "status": records.status.get("status", "running"),
                 "env_steps": records.env_steps,
                 "final_at": found.final_at,
-                "final": dict(zip(counted, records.final.tolist(), strict=True)),
-                "final_mean": found.final,
+                "final": dict(zip(counted, records.final.tolist(), strict=True)) if records.evaluated else {},
+                "final_mean": _known(found.final),
                 "final_interval": _interval(found.final_low, found.final_high),
                 "success_rate": None if math.isnan(records.success_rate) else records.success_rate,
                 "last_tenth_at": records.end_steps.tolist(),
-                "last_tenth": dict(zip(counted, found.last_tenth.tolist(), strict=True)),
-                "iqm": found.iqm,
+                "last_tenth": dict(zip(counted, map(_known, found.last_tenth.tolist()), strict=True)),
+                "iqm": _known(found.iqm),
                 "iqm_interval": _interval(found.low, found.high),
-                "max_average": found.highest,
-                "max_average_std": found.highest_spread,
+                "max_average": _known(found.highest),
+                "max_average_std": _known(found.highest_spread),
                 "max_average_at": found.highest_at,
                 "frozen": {str(seed.seed): seed.frozen._asdict() for seed in records.seeds if seed.frozen},
                 "notes": records.notes,
@@ -124,7 +130,11 @@ def _interval(low: float, high: float) -> list[float] | None:
 
 
 def _nan_as_none(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: None if isinstance(value, float) and np.isnan(value) else value for name, value in values.items()}
+    return {name: _known(value) for name, value in values.items()}
+
+
+def _known(value: Any) -> Any:
+    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def engines_differ(runs: Sequence[RunRecords]) -> str | None:
@@ -138,10 +148,11 @@ def describe_runs(found: Mapping[str, Any]) -> list[str]:
     for run in found["runs"]:
         seeds, count = len(run["final"]), len(run["last_tenth_at"])
         over = f" over {seeds} seeds{_interval_text(run['final_interval'])}" if seeds > 1 else " of one seed"
-        line = (
-            f"{run['run']}: {run['env']}, {run['env_steps']:,} env steps, {run['status']}. Final evaluation, at env "
-            f"step {run['final_at']:,}: mean return {run['final_mean']:,.1f}{over}"
-        )
+        line = f"{run['run']}: {run['env']}, {run['env_steps']:,} env steps, {run['status']}. "
+        if not seeds:
+            line += "No evaluations."
+        else:
+            line += f"Final evaluation, at env step {run['final_at']:,}: mean return {run['final_mean']:,.1f}{over}"
         if run["success_rate"] is not None:
             line += f", success rate {run['success_rate']:.0%}"
         if count > 1:
@@ -150,7 +161,9 @@ def describe_runs(found: Mapping[str, Any]) -> list[str]:
                 f"; last tenth of the env steps ({count} evaluations): {kind} {run['iqm']:,.1f}"
                 f"{_interval_text(run['iqm_interval'])}"
             )
-        lines.append(f"{line}; highest mean {run['max_average']:,.1f} at {run['max_average_at']:,}.")
+        if seeds:
+            line += f"; highest mean {run['max_average']:,.1f} at {run['max_average_at']:,}."
+        lines.append(line)
         lines += [f"  {note}" for note in run["notes"]]
         lines += [f"  {finding['said']} {finding['advice']}" for finding in run["findings"]]
     lines += [f"{pair['run']} against {pair['reference']}: {pair['said']}" for pair in found["comparisons"]]

@@ -65,7 +65,7 @@ def read_curve(folder: Path) -> Curve | None:
     rates = [
         float(row["success_rate"]) for row in rows if "success_rate" in row and int(row["env_steps"]) in shared[-LAST:]
     ]
-    return Curve(np.array(shared), returns, made, float(np.mean(rates)) if rates else None)
+    return Curve(np.array(shared), returns, made, float(np.nanmean(rates)) if rates else None)
 
 
 def read_values(folder: Path) -> tuple[Array, Array, Array] | None:

@@ -16,7 +16,10 @@ from td3.reproduce.figures import LARGEST
 from td3.reproduce.rows import Row
 from td3.run.directory import Run, read_facts
 
-SAME = ("env", "steps", "seeds", "preset", "variant", "env_kwargs", "eval_every", "eval_episodes", "td3")
+SAME = (
+    *("env", "env_kwargs", "envs", "steps", "seeds", "preset", "variant", "replace_steps", "normalize_observations"),
+    *("init_from", "pixels", "action_repeat", "precision", "eval_every", "eval_episodes", "td3"),
+)
 """Settings that a run must share with its row."""
 
 
@@ -36,12 +39,12 @@ def store(run: Run, row: Row, results: Path, hardware: str, commit: str | None =
     head: tuple[str, ...] = ("seed", "env_steps", "mean_return", "std_return", "success_rate")
     evaluations = [
         (seed, line["env_steps"], *(f"{float(line[name]):.3f}" for name in head[2:]))
-        for seed in run.seeds
+        for seed in run.active_seeds
         for line in _lines(run.folder(seed) / "evaluations.csv")
     ]
     if all(line[-1] == "nan" for line in evaluations):  # the environment does not say whether an episode succeeded
         head, evaluations = head[:-1], [line[:-1] for line in evaluations]
-    values = [(seed, *line) for seed in run.seeds for line in _values(run.folder(seed) / "diagnostics.csv")]
+    values = [(seed, *line) for seed in run.active_seeds for line in _values(run.folder(seed) / "diagnostics.csv")]
     made = {
         "command": row.command,
         "commit": commit or _commit(),

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from td3.config import TrainConfig
+from td3.environments.spec import FROM_PYTHON, not_found
 from td3.errors import ConfigError, RunError
 from td3.files import check_run_folder, create, open_plain, read_json, read_regular_file, write_atomically
 from td3.policy import Array
@@ -194,9 +195,25 @@ class Run:
         """The files of one seed."""
         return self.path / f"seed_{seed}"
 
+    @property
+    def evaluated(self) -> bool:
+        """Whether it has evaluations; a run on a vector environment may have none."""
+        return any((self.folder(s) / "evaluations.npz").exists() or self._evaluation_rows(s) for s in self.seeds)
+
+    def _evaluation_rows(self, seed: int) -> bool:
+        try:
+            return len(read_regular_file(self.folder(seed) / "evaluations.csv", LARGEST_TABLE).splitlines()) != 1
+        except (OSError, ValueError):
+            return True  # there should be some: `evaluations` says what is wrong
+
     def evaluations(self, seed: int) -> tuple[Array, Array]:
         """Env steps `[evaluation]` and returns `[evaluation, episode]` of one seed."""
         path = self.folder(seed) / "evaluations.npz"
+        if not self.evaluated:
+            raise RunError(
+                f"{self.path} has no evaluations: its returns of training are in {self.folder(seed) / 'metrics.csv'}, "
+                "and a vector environment is evaluated where td3.train gets an eval_env."
+            )
         try:
             with zipfile.ZipFile(io.BytesIO(read_regular_file(path, LARGEST_NPZ))) as archive:
                 steps, returns = (_read_array(archive, name) for name in ("timesteps", "results"))
@@ -227,8 +244,7 @@ class Run:
         if which not in ("best", "last"):
             raise RunError(f"an agent is kept as it was at its best or at the last step; {which!r} is neither.")
         first = self.active_seeds[0]
-        evaluated = any((self.folder(each) / "evaluations.npz").exists() for each in self.seeds)
-        unevaluated = not evaluated and (self.folder(first) / "last").exists()
+        unevaluated = not self.evaluated and (self.folder(first) / "last").exists()
         if unevaluated and which == "best":
             raise RunError(
                 f"{self.path} has no best agent, because it evaluated nothing: use the last one (which='last')."
@@ -257,6 +273,8 @@ def require_trust(config: TrainConfig, path: Path, trust: bool, command: str) ->
             f"class to a file of its own, such as {name.lower()}.py, and train {name.lower()}:{name}, or continue this "
             f"run from the script with  td3.resume(RUN, env={name})."
         )
+    if module == FROM_PYTHON and not trust:
+        raise not_found(config.env)
     if names_module and not trust:
         raise RunError(
             f"{path} is a run of {config.env}, and to make that environment executes the code of the module {module}: "

@@ -10,7 +10,7 @@ from td3.environments import TaskSpaces
 from td3.errors import AgentFileError
 from td3.policy import Array
 from td3.run.agent_file import load_tensors_of, network_views
-from td3.run.directory import Run
+from td3.run.directory import Run, read_facts
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -41,7 +41,8 @@ def agent_folder(path: Path, seed: int) -> Path:
     if path.is_file() and path.name in ("agent.json", "agent.safetensors"):
         return path.parent
     run = Run(path)
-    chosen = seed if seed in run.seeds else run.best_seed()
+    best = run.best_seed if run.evaluated else lambda: run.active_seeds[0]
+    chosen = seed if seed in run.seeds else best()
     folders = [run.folder(chosen) / which for which in ("last", "best")]
     return next((folder for folder in folders if (folder / "agent.json").exists()), folders[0])
 
@@ -52,7 +53,7 @@ def start_from_(agent: "Agent", path: Path, seeds: Sequence[int], spaces: TaskSp
     Optimizers stay new. Target networks that the file does not have begin as copies, and so does what normalizes
     observations. Raises `AgentFileError` where sizes, action range, activation or normalization differ.
     """
-    said = ""
+    said, sources = "", []
     for member, seed in enumerate(seeds):
         folder = agent_folder(path, seed)
         facts, tensors = load_tensors_of(folder)
@@ -70,8 +71,11 @@ def start_from_(agent: "Agent", path: Path, seeds: Sequence[int], spaces: TaskSp
             agent.normalizer.member(member).continue_from_(mean, scale, count)
             given.add("normalizer")
         taken = ", ".join(part for part in (*PARTS, "normalizer") if part in given)
-        said = said or f"Started from {folder}: {taken} after {facts.get('env_steps', 0):,} env steps"
-    more = f" (and the {len(seeds) - 1} other seeds likewise)" if len(seeds) > 1 else ""
+        sources.append(folder)
+        unit = "updates" if read_facts(folder / "../../config.json").get("dataset") else "env steps"
+        said = said or f"Started from {folder}: {taken} after {facts.get('env_steps', 0):,} {unit}"
+    others = [f"seed {seed} from {folder}" for seed, folder in zip(seeds[1:], sources[1:], strict=True)]
+    more = f" (and likewise {', '.join(others)})" if others else ""
     return f"{said}{more}; optimizers and replay buffer are new."
 
 

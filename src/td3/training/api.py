@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from td3.algorithm.replacing import Replacement
-from td3.callbacks.base import Callback, CallbackList, WarningsCallback
+from td3.callbacks.base import Callback, CallbackList, WarningsCallback, checked_callbacks
 from td3.callbacks.standard import standard_callbacks
 from td3.config import TrainConfig, resolve
 from td3.environments import TaskSpaces
@@ -36,8 +36,14 @@ from td3.run.directory import (
 from td3.signals import sigterm_as_interrupt
 from td3.training.beginning import begin, dataset_again, read_dataset, try_replaced_steps, try_start
 from td3.training.engines import backend_flags
-from td3.training.resuming import changed_versions, config_to_resume, newest_usable, require_unfinished
-from td3.training.setup import arguments_of_env, choose_device, longest_buffer, probe_environment, require_room
+from td3.training.resuming import (
+    changed_versions,
+    config_to_resume,
+    newest_usable,
+    require_unfinished,
+    with_capacity_of,
+)
+from td3.training.setup import arguments_of_env, buffer_capacity, choose_device, probe_environment, require_room
 from td3.training.trainer import Trainer
 from td3.variants import (
     RECORD,
@@ -69,11 +75,16 @@ def train(
     (`td3.Callback`). `replace_steps` has functions in the place of steps of the algorithm (`td3.replace_step`).
     """
     require_no_import("td3.train")
-    given = parse_env(env)
+    given, told = parse_env(env), [WarningsCallback(), *checked_callbacks(callbacks)]
     if isinstance(given.factory, VectorSource) and given.factory.instance is not None:
-        seeds = settings.get("seeds", 1)
-        share = given.factory.instance.num_envs // seeds if isinstance(seeds, int) and seeds > 0 else 1
-        settings.setdefault("envs", max(1, share))
+        seeds, count = settings.get("seeds", 1), given.factory.instance.num_envs
+        divides = isinstance(seeds, int) and seeds > 0
+        if divides and "envs" not in settings and count % seeds:
+            raise ConfigError(
+                f"{given.factory.name} has {count} environments, which cannot be divided among {seeds} seeds: give as "
+                "many for each seed."
+            )
+        settings.setdefault("envs", max(1, count // seeds) if divides else 1)
     functions = load_functions(replace_steps)
     settings["replace_steps"] = tuple(name_of(step) if callable(step) else step for step in replace_steps)
     if given.env_kwargs:
@@ -82,7 +93,7 @@ def train(
     config.require_updates()
     for warning in config.warnings():
         warnings.warn(warning, stacklevel=2)
-    return train_run(config, [WarningsCallback(), *callbacks], given.factory, functions, eval_env)
+    return train_run(config, told, given.factory, functions, eval_env)
 
 
 @library_variables()
@@ -139,7 +150,7 @@ def resume(
     `eval_env` is as in `train`. A vector environment begins new episodes: its state is not in checkpoints.
     """
     require_no_import("td3.resume")
-    given, told = None if env is None else parse_env(env), [WarningsCallback(), *callbacks]
+    given, told = None if env is None else parse_env(env), [WarningsCallback(), *checked_callbacks(callbacks)]
     again: dict[str, Any] = {"trust": trust, "functions": replace_steps, "eval_env": eval_env}
     if given is None or given.factory is not None:
         return resume_run(Path(path), steps, told, given and given.factory, **again)
@@ -173,6 +184,7 @@ def resume_run(
         require_trusted_steps(config, path, trust or bool(functions), f"td3 resume {path}")
         replacements = find_replacements(config.variant, config.replace_steps, functions)
         checkpoint, refused = newest_usable(path, config)
+        config = with_capacity_of(config, checkpoint)
         require_unfinished(path, config, checkpoint, refused)
         place = "the beginning" if checkpoint is None else f"env step {checkpoint.env_steps:,}"
         notices = [f"{sentence}; continuing from {place}." for sentence in refused]
@@ -206,7 +218,7 @@ def _train(
     notices: Sequence[str] = (),
 ) -> None:
     given = [WarningsCallback()] if callbacks is None else callbacks
-    buffer_size = min(config.td3.buffer_size, longest_buffer(config))
+    buffer_size = buffer_capacity(config)
     try:
         with backend_flags(config.precision):
             device = choose_device(config.device)

@@ -17,7 +17,7 @@ from td3.policy import Array
 from td3.resources import require_state_memory
 from td3.run.starting import start_from_
 from td3.training.engines import backend_flags
-from td3.training.setup import choose_device, longest_buffer, make_agent
+from td3.training.setup import buffer_capacity, choose_device, make_agent
 
 if TYPE_CHECKING:
     from td3.training.trainer import Trainer
@@ -69,7 +69,7 @@ def try_replaced_steps(config: TrainConfig, spaces: TaskSpaces, replacements: Se
     if not replacements:
         return []
     device = choose_device(config.device)
-    capacity = min(config.td3.buffer_size, longest_buffer(config))
+    capacity = buffer_capacity(config)
     require_state_memory(4 * config.seeds * state_numbers(replacements, capacity), config.seeds, device)
     tried = replace(config, seeds=1) if device.type == "cpu" else config  # on a GPU, all members at once
     with backend_flags(config.precision):

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from td3.callbacks.base import Callback, WarningsCallback
+from td3.callbacks.base import Callback, WarningsCallback, checked_callbacks
 from td3.config import TrainConfig, resolve
 from td3.environments.spec import parse_env
 from td3.errors import ConfigError
@@ -39,6 +39,7 @@ def train_offline(
     behavior-cloning and `normalize_observations` is True unless given.
     """
     require_no_import("td3.train_offline")
+    told = [WarningsCallback(), *checked_callbacks(callbacks)]
     loaded = load_dataset(dataset)
     given = None if env is None else parse_env(env)
     functions = load_functions(replace_steps)
@@ -50,7 +51,7 @@ def train_offline(
     config = offline_config(loaded, given and given.env, **settings)
     if given is None:
         require_trust(config, Path(loaded.name), trust, f"td3 offline {dataset}")
-    return train_run(config, [WarningsCallback(), *callbacks], given and given.factory, functions)
+    return train_run(config, told, given and given.factory, functions)
 
 
 def offline_config(dataset: Dataset, env: str | None, **given: Any) -> TrainConfig:

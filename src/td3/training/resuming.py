@@ -9,6 +9,7 @@ from td3.errors import ConfigError, RunError
 from td3.run.checkpoints import Checkpoint, Checkpoints, check_facts
 from td3.run.directory import read_facts, versions
 from td3.run.tables import MemberWriter, check_position
+from td3.training.setup import buffer_capacity
 
 
 def newest_usable(path: Path, config: TrainConfig) -> tuple[Checkpoint | None, list[str]]:
@@ -35,14 +36,14 @@ def require_unfinished(path: Path, config: TrainConfig, checkpoint: Checkpoint |
         and read_facts(path / "status.json").get("status") == "finished"
     ):
         raise RunError(
-            f"{path} has done its {config.steps:,} env steps: to go on, give a larger number,  "
+            f"{path} has done its {config.steps:,} {config.unit}: to go on, give a larger number,  "
             f"td3 resume {path} --steps {2 * config.steps}"
         )
     if checkpoint is None and (lost := progress(path, config)):
         why = refused[0] if refused else "it has no checkpoint"
         raise RunError(
             f"{path} cannot be resumed: {why}, and to begin again would overwrite what it learned in {lost:,} "
-            f"env steps. To train it anew:  td3 train --config {path / 'config.json'} --out ANOTHER"
+            f"{config.unit}. To train it anew:  td3 train --config {path / 'config.json'} --out ANOTHER"
         )
 
 
@@ -59,16 +60,27 @@ def config_to_resume(path: Path, config: TrainConfig, steps: int | None) -> Trai
     if steps is None or steps == config.steps:
         return config
     if steps < config.steps:
-        raise RunError(f"{path} is a run of {config.steps:,} env steps: --steps {steps} is fewer.")
+        raise RunError(f"{path} is a run of {config.steps:,} {config.unit}: --steps {steps} is fewer.")
     if config.preset == "paper" and config.td3.buffer_size == max(config.steps, 100):
         # That preset keeps the whole history, however long.
         config = replace(config, td3=replace(config.td3, buffer_size=steps))
     return replace(config, steps=steps)
 
 
+def with_capacity_of(config: TrainConfig, checkpoint: Checkpoint | None) -> TrainConfig:
+    """The settings, with the replay buffer of the checkpoint if that has wrapped around: then it cannot grow."""
+    if checkpoint is None:
+        return config
+    capacity = buffer_capacity(TrainConfig.from_json(checkpoint.facts["config"]))
+    if checkpoint.facts["added"] <= capacity or buffer_capacity(config) == capacity:
+        return config
+    return replace(config, td3=replace(config.td3, buffer_size=capacity))
+
+
 def require_same_run(config: TrainConfig, saved: TrainConfig) -> None:
     """Raise ValueError if a checkpoint was written with other settings than config.json has; a run may grow longer."""
-    grown = replace(saved.td3, buffer_size=config.td3.buffer_size) if config.preset == "paper" else saved.td3
+    same_size = config.preset == "paper" or config.td3.buffer_size == buffer_capacity(saved)
+    grown = replace(saved.td3, buffer_size=config.td3.buffer_size) if same_size else saved.td3
     saved = replace(saved, out=config.out, steps=config.steps, td3=grown)
     differing = [f.name for f in fields(saved) if getattr(saved, f.name) != getattr(config, f.name)]
     if differing:

@@ -8,10 +8,10 @@ from td3.policy import Array
 
 
 def updates_due_for_steps(settings: TD3Config, env_steps: int, updates: Array) -> list[int]:
-    """Updates due when so many env steps have been begun, less those done, for each member."""
+    """Updates due when so many env steps have been begun since the warm-up, less those done, for each member."""
     if settings.train_freq != "step":
         return [0] * len(updates)
-    due = int(max(0, env_steps - settings.learning_starts) * settings.utd_ratio)
+    due = int(max(0, env_steps) * settings.utd_ratio)
     owed: list[int] = (due - updates).tolist()
     return owed
 

@@ -83,7 +83,7 @@ def require_room(
     config: TrainConfig, spaces: TaskSpaces, checkpoint: Checkpoint | None = None, *, resumed: bool = False
 ) -> bool:
     """Refuse a run that would fill the memory or the disk; says whether a GPU's replay buffer goes into host RAM."""
-    buffer_size, device = min(config.td3.buffer_size, longest_buffer(config)), choose_device(config.device)
+    buffer_size, device = buffer_capacity(config), choose_device(config.device)
     needed = config.seeds * buffer_bytes(spaces, buffer_size)
     networks = config.seeds * network_bytes(spaces, config.td3)
     advice = "free some, or resume it on a machine that has more." if resumed else ""
@@ -134,7 +134,7 @@ def make_agent(
     """The newly initialized agent of a run, with functions in the place of some steps."""
     bounds, encoder = (spaces.action_low, spaces.action_high), encoder_plan(spaces, config.td3)
     spec = AgentSpec.from_settings(config.td3, spaces.state_size, *bounds, config.normalize_observations, encoder)
-    capacity = min(config.td3.buffer_size, longest_buffer(config))
+    capacity = buffer_capacity(config)
     return Agent.create(spec, config.member_seeds, device, replacements=replacements, capacity=capacity)
 
 
@@ -170,8 +170,8 @@ def network_bytes(spaces: TaskSpaces, settings: TD3Config) -> int:
     return 4 * (5 * weights + batch)
 
 
-def longest_buffer(config: TrainConfig) -> int:
-    """No more rows than this can ever be stored."""
+def buffer_capacity(config: TrainConfig) -> int:
+    """Rows of the replay buffer: no more than a run stores."""
     if config.dataset:
         return config.td3.buffer_size  # as many as the dataset has
-    return -(-config.steps // config.envs) * config.rows_per_round
+    return min(config.td3.buffer_size, -(-config.steps // config.envs) * config.rows_per_round)

@@ -1,5 +1,6 @@
 """Everything that a run is, for a checkpoint, and back."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +16,8 @@ from td3.run.checkpoints import Checkpoint, fill_buffer, load_agent_
 if TYPE_CHECKING:
     from td3.training.trainer import Trainer
 
+STEP_STATE = "agent.step_"
+"""How the names of the state of replaced steps begin."""
 COLLECTED = ("collector.round", "collector.episodes", "collector.lengths")
 """What the collector has counted, as a checkpoint names it."""
 OF_ANY_LENGTH = ("unlogged_episodes", "collector.actions")
@@ -60,9 +63,12 @@ def restore(trainer: "Trainer", checkpoint: Checkpoint) -> None:
         _restore_collector(trainer, checkpoint)
         for callback in trainer.callbacks.all_of(RunCallback):
             callback.restore(trainer, checkpoint)
-        trainer.callbacks.load_state(checkpoint.facts.get("callbacks", {}))
+        _restore_callbacks(trainer, checkpoint.facts.get("callbacks", {}))
     except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        raise RunError(f"{trainer.path} has a checkpoint that does not fit its run ({error}).") from error
+        advice = "give the function as it was" if STEP_STATE in str(error) else "restore the files of the run"
+        raise RunError(
+            f"{trainer.path} has a checkpoint that does not fit its run ({error}): {advice}, or train anew."
+        ) from error
 
 
 def _with_room(trainer: "Trainer", checkpoint: Checkpoint) -> Checkpoint:
@@ -73,18 +79,33 @@ def _with_room(trainer: "Trainer", checkpoint: Checkpoint) -> Checkpoint:
     changes, tensors = trainer.agent.changes, dict(checkpoint.tensors)
     names = changes.growing() if changes else set()
     for name, wanted in (changes.tensors() if changes else {}).items():
-        saved = tensors[f"agent.{name}"]
+        saved = _saved(checkpoint, f"agent.{name}")
         if name in names and saved.ndim == 2 and saved.shape[1] < wanted.shape[1]:
             tensors[f"agent.{name}"] = np.pad(saved, ((0, 0), (0, wanted.shape[1] - saved.shape[1])))
     return checkpoint._replace(tensors=tensors)
 
 
+def _saved(checkpoint: Checkpoint, name: str) -> Array:
+    if name not in checkpoint.tensors:
+        raise ValueError(f"{_described(name)} is missing")
+    return checkpoint.tensors[name]
+
+
+def _described(name: str) -> str:
+    """`agent.step_9.0.u` is `state u of replaced step 9 (agent.step_9.0.u)`; other names say enough."""
+    if not name.startswith(STEP_STATE):
+        return name
+    step, _, rest = name.removeprefix(STEP_STATE).partition(".")
+    return f"state {rest.rpartition('.')[2]} of replaced step {step} ({name})"
+
+
 def _require_fit(trainer: "Trainer", checkpoint: Checkpoint) -> None:
     tensors, remote = checkpoint.tensors, isinstance(trainer.collector, RayCollector)
     for name, array in arrays_of(trainer).items():
-        fits = array.shape == tensors[name].shape or name in OF_ANY_LENGTH
-        if tensors[name].dtype != array.dtype or not (fits or remote):
-            raise ValueError(f"{name} has the shape {tensors[name].shape} instead of {array.shape}")
+        saved = _saved(checkpoint, name)
+        fits = array.shape == saved.shape or name in OF_ANY_LENGTH
+        if saved.dtype != array.dtype or not (fits or remote):
+            raise ValueError(f"{_described(name)} has the shape {saved.shape} instead of {array.shape}")
     collects = not remote and not trainer.config.dataset
     counts = {name: tensors[name] for name in ("updates", *(COLLECTED if collects else ()))}
     longest = np.max(counts.get("collector.lengths", 0), initial=0)
@@ -115,6 +136,15 @@ def _restore_collector(trainer: "Trainer", checkpoint: Checkpoint) -> None:
         trainer.warn(
             f"{trainer.config.env} {trainer.collector.lost_because}: {len(lost)} unfinished episodes were lost, and "
             "the run goes on with new ones, not exactly as it would have."
+        )
+
+
+def _restore_callbacks(trainer: "Trainer", state: Mapping[str, Any]) -> None:
+    trainer.callbacks.load_state(state)
+    if lost := sorted({*state} - {callback.name for callback in trainer.callbacks.callbacks}):
+        trainer.warn(
+            f"the state of callback {', '.join(lost)} was not restored, because the callback was not given: resume the "
+            "run from Python with  td3.resume(RUN, callbacks=[...])"
         )
 
 

@@ -54,6 +54,8 @@ class Trainer:
         self.agent, self.buffer, self.engine, self.evaluator, self.collector, self.placement, self._opened = parts
         self.replays = not isinstance(make, VectorSource)
         """Whether unfinished episodes go on exactly after a resume; not in a vector environment of the user's."""
+        self.learning_starts = max(config.td3.learning_starts, self.collector.first_rows_after)
+        """Env steps with random actions, before the first update."""
         self.beginning: list[str] = []
         """Where a new run's weights and transitions come from, a sentence each."""
         self.env_steps = self._steps_before = self.first_step = 0
@@ -152,7 +154,7 @@ class Trainer:
         """Act, update, step: rows of every environment once, and the episodes that ended."""
         before, lap = self.env_steps, self.time.lap
         # An agent that was trained before knows better than random actions.
-        warm_up = before < self.config.td3.learning_starts and self.config.init_from is None
+        warm_up = before < self.learning_starts and self.config.init_from is None
         if not warm_up:
             self.engine.act_async(collector.member_states)
         lap("act")
@@ -189,7 +191,7 @@ class Trainer:
         """Updates due when so many env steps have been begun, less those done; none from an empty buffer."""
         if len(self.buffer) == 0:
             return [0] * self.agent.members
-        return updates_due_for_steps(self.config.td3, env_steps, self.agent.updates)
+        return updates_due_for_steps(self.config.td3, env_steps - self.learning_starts, self.agent.updates)
 
     def _freeze_failed(self) -> None:
         """Leave seeds where they are whose numbers broke down or whose environments failed for good: others go on."""

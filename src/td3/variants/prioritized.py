@@ -87,10 +87,10 @@ def prioritized_loss(
 def _enter_new_rows(state: dict[str, Tensor], buffer: ReplayBuffer, settings: TD3Config) -> None:
     """Give the rows that were stored since the last batch the largest priority so far.
 
-    Before the first batch there may be any number of them, and the largest priority is what all have. Later, `stride`
-    of them come at a time, so often as the ratio of updates to env steps allows.
+    Before the first batch there may be any number of them, and the largest priority is what all have. Later,
+    `rows_per_round` of them come at a time, so often as the ratio of updates to env steps allows.
     """
-    most = min(buffer.capacity, buffer.stride * (1 + math.ceil(1 / settings.utd_ratio)))
+    most = min(buffer.capacity, buffer.rows_per_round * (1 + math.ceil(1 / settings.utd_ratio)))
     ages = torch.arange(most, device=buffer.total.device).expand(len(state["largest"]), -1)
     slots = (buffer.total - 1 - ages) % buffer.capacity
     new = (buffer.total - state["entered"].long()) % COUNTED
