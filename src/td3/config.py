@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 from td3.errors import ConfigError
 from td3.presets import WARM_UP_PART, preset_fields
 from td3.rules import LARGEST, Rule, are_kwargs, are_sizes, check_fields, is_a, one_of, optional, up_to, whole, within
-from td3.variant_settings import VARIANTS, are_names, check_variants, listed, with_variant
+from td3.variant_settings import VARIANTS, are_names, check_variants, listed, variant_names, with_variant
 
 Preset = Literal["author", "paper", "course", "bullet"]
 Device = Literal["auto", "cpu", "cuda"]
@@ -200,8 +200,8 @@ class TrainConfig:
             object.__setattr__(self, "out", Path(self.out))
         if isinstance(self.init_from, Path):
             object.__setattr__(self, "init_from", str(self.init_from))
-        for name in ("variant", "replace_steps"):
-            object.__setattr__(self, name, listed(getattr(self, name)))
+        object.__setattr__(self, "variant", variant_names(self.variant))
+        object.__setattr__(self, "replace_steps", listed(self.replace_steps))
         check_fields(self, _TRAIN_RULES)
         check_variants(self.variant, self.td3)
         if self.workers == "ray" and self.td3.train_freq == "episode":

@@ -1,5 +1,6 @@
 """Variants of TD3 as a configuration sees them: the settings that each changes, and which cannot be used together."""
 
+import difflib
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any, TypeVar
@@ -65,7 +66,21 @@ def listed(names: Any) -> Any:
     words = [names] if isinstance(names, str) else names
     if not isinstance(words, list | tuple) or not all(isinstance(word, str) for word in words):
         return names
-    return tuple(name for word in words for name in word.split(","))
+    return tuple(name.strip() for word in words for name in word.split(","))
+
+
+def variant_names(given: Any) -> Any:
+    """Names of variants, each once; refuses one that is nearly a name, as `TrainConfig` does all others."""
+    names = listed(given)
+    if not are_names(names):
+        return names
+    for name in names:
+        if name not in VARIANTS and (near := difflib.get_close_matches(name, VARIANTS, 1)):
+            among = ", ".join(VARIANTS)
+            raise ConfigError(
+                f"must be names among {among}, but {name!r} was given: did you mean {near[0]}?", "variant"
+            )
+    return tuple(dict.fromkeys(names))
 
 
 def are_names(given: Any) -> bool:

@@ -3,14 +3,17 @@
 import functools
 import inspect
 import json
+import re
 
 import pytest
 from scripted import SMALL
 
 import td3
 from td3.algorithm.replacing import replace_step
+from td3.cli import main
 from td3.errors import ConfigError, Diverged
-from td3.variants import load_functions
+from td3.variants import RECORD, find_replacements, load_functions, read_record, record_after
+from td3.variants.listing import differences
 
 FIELDS = {**SMALL, "steps": 80, "device": "cpu"}
 
@@ -60,6 +63,11 @@ def undeclared(reward, terminated, next_q, gamma, original, step_state):
     return original(reward + step_state["s"], terminated, next_q, gamma)
 
 
+@replace_step(8)
+def not_a_number(q_values):
+    return q_values.amin(0) * float("nan")
+
+
 @replace_step(12)
 def inconsistent(critics, optimizer, loss, original):
     raise ValueError("no")
@@ -75,6 +83,7 @@ def inconsistent(critics, optimizer, loss, original):
         (half, r"a batch whose state is \[member, 4, state\], and \[member, batch, state\] is needed .*batch 8"),
         (huge, r"needs 4000.0 GB for 1 seed.*declare smaller sizes in state"),
         (undeclared, r'has no \'s\'; declare it: @td3.replace_step\(9, state={"t": 2, "s": 1}\)'),
+        (not_a_number, "not_a_number, returned no finite number in a trial"),
         (inconsistent, r"inconsistent, failed in test_refused_steps.py, line \d+ \(ValueError: no\)"),
     ],
 )
@@ -160,3 +169,38 @@ def test_a_run_is_resumed_from_another_folder_and_its_file_imports_its_neighbors
     assert td3.resume(run.path, steps=90, trust=True).config.steps == 90
     with pytest.raises(ConfigError, match=rf"mine.py does not exist \(in {tmp_path / 'elsewhere'}\)"):
         trained(tmp_path, ["mine.py:mine"])
+
+
+def test_the_first_lines_of_a_run_name_functions_in_the_place_of_steps(tmp_path, capsys):
+    (tmp_path / "mine.py").write_text(FILE)
+    options = "--steps 60 --td3.learning-starts 20 --td3.batch-size 8 --eval-episodes 1 --device cpu --seed 3"
+    named = ["--replace-steps", f"{tmp_path / 'mine.py'}:mine", "--variant", "no-delay, n-step,n-step"]
+    assert main(["train", "Rail-v0", *options.split(), *named, "--out", str(tmp_path / "run")]) == 0
+    said = capsys.readouterr().out
+    assert "variant no-delay, n-step, on" in said
+    assert "Step 8 is mine (mine.py)." in said
+    assert "Step 4" not in said
+    with pytest.raises(ConfigError, match=r"but 'nstep' was given: did you mean n-step\?"):
+        trained(tmp_path, [], variant="nstep")
+
+
+def test_a_run_keeps_every_source_that_it_was_trained_with_and_from_which_env_step(tmp_path):
+    def resumed(env_step, factor):
+        (tmp_path / "mine.py").write_text(FILE.replace("q_values.amin(0)", f"{factor} * q_values.amin(0)"))
+        record, said = record_after(tmp_path, find_replacements((), [f"{tmp_path / 'mine.py'}:mine"]), env_step)
+        (tmp_path / RECORD).write_text(json.dumps({"replaced": record}))
+        return [(one["from_env_step"], re.findall(r"(\d) \*", one["source"])) for one in record], said
+
+    assert resumed(0, 1) == ([(0, ["1"])], [])
+    assert resumed(80, 1) == ([(0, ["1"])], [])
+    record, said = resumed(80, 2)
+    assert record == [(0, ["1"]), (80, ["2"])]
+    assert said[0].startswith("step 8 (mine) has changed since the run began")
+    assert resumed(90, 2) == (record, [])
+    record, said = resumed(100, 3)
+    assert record == [(0, ["1"]), (80, ["2"]), (100, ["3"])]
+    assert said[0].startswith("step 8 (mine) has changed since env step 80")
+    text = differences(read_record(tmp_path))
+    assert text.index("+    return 2") < text.index("mine, from env step 100 on") < text.index("+    return 3")
+    # From an older checkpoint: what was trained after it is lost.
+    assert resumed(80, 1) == ([(0, ["1"])], [])

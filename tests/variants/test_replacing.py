@@ -188,6 +188,13 @@ def test_a_run_keeps_the_source_and_a_resume_needs_trust_and_says_when_it_has_ch
     file_with(tmp_path, 0.6)
     assert main(["resume", str(out), "--steps", "90", "--trust"]) == 0
     assert "step 9 (short_sighted) has changed since the run began" in capsys.readouterr().out
+    assert main(["steps", "diff", str(out)]) == 0
+    text = capsys.readouterr().out
+    assert (
+        text.index("+    return reward + 0.5")
+        < text.index("from env step 80 on")
+        < text.index("+    return reward + 0.6")
+    )
 
 
 @pytest.mark.parametrize(

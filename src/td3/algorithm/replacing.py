@@ -68,11 +68,11 @@ def replacements_of(functions: Sequence[Callable[..., Any]]) -> tuple[Replacemen
     found: list[Replacement] = []
     for function in functions:
         mark = getattr(function, "__td3_replacement__", None)
-        name = getattr(function, "__name__", None)
-        if mark is not None and name is None:
-            raise ValueError(f"{function!r} replaces step {mark.number} and is no function: write one with def.")
         if mark is None:
-            raise ValueError(f"{name or repr(function)} replaces no step: mark it with @td3.replace_step(NUMBER).")
+            name = getattr(function, "__name__", repr(function))
+            raise ValueError(f"{name} replaces no step: mark it with @td3.replace_step(NUMBER).")
+        if not inspect.isfunction(inspect.unwrap(function)):
+            raise ValueError(f"{function!r} replaces step {mark.number} and is no function: write one with def.")
         _require_fitting(mark)
         before = next((other for other in found if other.number == mark.number), None)
         if before is not None and "original" not in _names(function):

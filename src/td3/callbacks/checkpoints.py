@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from td3.callbacks.base import RunCallback
+from td3.config import TrainConfig
 from td3.environments.vector import RESTARTS
 from td3.run.checkpoints import Checkpoint, Checkpoints
-from td3.run.directory import write_json
+from td3.run.directory import resume_command, write_json
 
 if TYPE_CHECKING:
     from td3.training import Trainer
@@ -80,13 +81,14 @@ class CheckpointCallback(RunCallback):
         self._cost = self._last - begun
         self.saving_seconds += self._cost
 
-    def resume_hint(self) -> str:
+    def resume_hint(self, config: TrainConfig) -> str:
         """How to go on from the newest checkpoint, for an error."""
         if self._saved is None:
             return "There is no checkpoint yet."
         if not self._checkpoints.has(self._saved):
             return f"{self._path} no longer has its checkpoints: if it was moved, resume it where it is now."
-        return f"The checkpoint at env step {self._saved:,} is whole: td3 resume {self._path} goes on from there."
+        command = resume_command(self._path, config)
+        return f"The checkpoint at env step {self._saved:,} is whole: {command} goes on from there."
 
     def facts(self) -> dict[str, Any]:
         """What saving has cost."""

@@ -1,7 +1,9 @@
 """What a run says of itself: how it is executed, as it starts, and that a seed's learning diverges."""
 
+import inspect
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from td3.callbacks.base import Callback
@@ -26,6 +28,11 @@ class NotesCallback(Callback):
             trainer.info(f"Updates are slower than they could be, because {why}.")
         for member, facts in trainer.frozen.items():
             trainer.info(f"Seed {config.member_seeds[member]} stays frozen: {facts['reason']}")
+        changes = trainer.agent.changes
+        for step, function, _ in changes.replacements if changes else ():
+            if not str(function.__module__).startswith("td3."):  # those of variants are named by the variant
+                file = Path(inspect.unwrap(function).__code__.co_filename).name
+                trainer.info(f"Step {step} is {function.__name__} ({file}).")
         for note in trainer.beginning:
             trainer.info(note)
         if not trainer.resumed and (note := config.warm_up_note()):

@@ -164,7 +164,7 @@ def _trained(
     from td3.evaluate import Evaluation
     from td3.report.next_steps import next_steps
     from td3.run.checkpoints import Checkpoints
-    from td3.run.directory import Run
+    from td3.run.directory import Run, resume_command
 
     display = ProgressDisplay(RetryingConsole(stderr=command.json, highlight=False))
     trackers = [WeightsAndBiases(command.wandb_project)] if command.track else []
@@ -205,7 +205,8 @@ def _trained(
         if checkpoint is None:
             say("There is no checkpoint, so it cannot be resumed.")
         else:
-            say(f"To continue:     td3 resume {display.path}    (from {step} {checkpoint.env_steps:,})")
+            command = resume_command(display.path, run.config)
+            say(f"To continue:     {command}    (from {step} {checkpoint.env_steps:,})")
     say(f"Before training: return {describe(first)}")
     moment = f"At {step} {int(run.evaluations(run.active_seeds[0])[0][-1]):,}:" if interrupted else "After training: "
     say(f"{moment} return {describe(last)}")

@@ -84,20 +84,26 @@ class CheckedSteps:
         if not isinstance(tensor, Tensor):
             raise ConfigError(f"{name} {type(tensor).__name__}, and a tensor {wanted} is needed.")
         if tuple(tensor.shape) != tuple(self._sizes[axis] for axis in needed):
-            found, left = [], [axis for axis in self._sizes if axis in needed or axis in AXES]
-            for size in tensor.shape:
-                axis = next((axis for axis in left if self._sizes[axis] == size), None)
-                found.append(axis or str(size))
-                left = left if axis is None else left[left.index(axis) + 1 :]
             sizes = ", ".join(f"{axis} {self._sizes[axis]}" for axis in needed if axis != "2")
-            more = [AXES[axis] for axis in found if axis in AXES and axis not in needed]
-            less = [AXES.get(axis, axis) for axis in needed if axis not in found]
-            less = less if len(found) < len(needed) else []
-            hints = [f"reduce the axis of {axis}" for axis in more] + [f"keep the axis of {axis}" for axis in less]
-            advice = f": {' and '.join(hints)}" if hints else ""
-            raise ConfigError(f"{name} [{', '.join(found)}], and {wanted} is needed ({sizes}){advice}.")
-        if not self.warnings and not tensor.isfinite().all():
+            raise ConfigError(f"{name} {self._axes_and_advice(tensor, needed, f'{wanted} is needed ({sizes})')}.")
+        finite = tensor.isfinite()
+        if len(needed) > 1 and not finite.any():
+            raise ConfigError(f"{name} no finite number in a trial on made-up transitions: correct it.")
+        if not self.warnings and not finite.all():
             self.warnings.append(f"{name} numbers that are not finite in a trial on made-up transitions.")
+
+    def _axes_and_advice(self, tensor: Tensor, needed: list[str], wanted: str) -> str:
+        """The axes of a tensor of another shape, by their sizes, and which to reduce or to keep."""
+        found: list[str] = []
+        left = [axis for axis in self._sizes if axis in needed or axis in AXES]
+        for size in tensor.shape:
+            axis = next((axis for axis in left if self._sizes[axis] == size), None)
+            found.append(axis or str(size))
+            left = left if axis is None else left[left.index(axis) + 1 :]
+        hints = [f"reduce the axis of {AXES[axis]}" for axis in found if axis in AXES and axis not in needed]
+        if len(found) < len(needed):
+            hints += [f"keep the axis of {AXES.get(axis, axis)}" for axis in needed if axis not in found]
+        return f"[{', '.join(found)}], and {wanted}{': ' if hints else ''}{' and '.join(hints)}"
 
 
 def _name(replacement: Replacement) -> str:

@@ -8,6 +8,7 @@ from gymnasium.envs.registration import load_env_creator
 
 from td3.config import TrainConfig
 from td3.policy import Array
+from td3.run.directory import resume_command
 
 SHORT = 300_000
 """Env steps below which a run that improved is worth extending."""
@@ -16,7 +17,7 @@ SHORT = 300_000
 def next_steps(path: Path, config: TrainConfig, interrupted: bool, before: Array, after: Array) -> list[str]:
     """Two or three commands that fit this run: continue, diagnose, watch, extend, repeat with seeds, or export it."""
     trust = " --trust" if ":" in config.env else ""  # its module is imported again
-    resume = f"td3 resume {path}" + (" --trust" if trust or config.replace_steps else "")  # or the files of steps
+    resume = resume_command(path, config)
     if interrupted:
         return [resume, f"td3 report {path}"]
     lines = [f"td3 watch {path}{trust}"] if renders(config) else []

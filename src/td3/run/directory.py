@@ -282,6 +282,11 @@ def require_trust(config: TrainConfig, path: Path, trust: bool, command: str) ->
         )
 
 
+def resume_command(path: Path, config: TrainConfig) -> str:
+    """The command that continues a run, with `--trust` where code of its own is imported again."""
+    return f"td3 resume {path}" + (" --trust" if ":" in config.env or config.replace_steps else "")
+
+
 def require_trusted_steps(config: TrainConfig, path: Path, trust: bool, command: str) -> None:
     """Refuse to execute the files of a run's replaced steps, unless they are trusted."""
     if config.replace_steps and not trust:

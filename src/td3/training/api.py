@@ -48,10 +48,10 @@ from td3.training.trainer import Trainer
 from td3.variants import (
     RECORD,
     absolute,
-    changes_since,
     find_replacements,
     load_functions,
     name_of,
+    record_after,
     record_of,
     require_no_import,
 )
@@ -188,8 +188,9 @@ def resume_run(
         require_unfinished(path, config, checkpoint, refused)
         place = "the beginning" if checkpoint is None else f"env step {checkpoint.env_steps:,}"
         notices = [f"{sentence}; continuing from {place}." for sentence in refused]
+        record, changed = record_after(path, replacements, checkpoint.env_steps if checkpoint else 0)
         if checkpoint is not None:
-            notices += changed_versions(checkpoint.facts.get("versions", {})) + changes_since(path, replacements)
+            notices += changed_versions(checkpoint.facts.get("versions", {})) + changed
         with environment_maker(arguments_of_env(config, factory)) as make:
             spaces = probe_environment(config, make, checkpoint.env_steps if checkpoint else 0)
             rows = None if checkpoint else dataset_again(config, spaces)
@@ -198,6 +199,8 @@ def resume_run(
             with evaluation_maker(make, eval_env, spaces) as eval_make:
                 # Before the first checkpoint of an extension: a run that is killed until then still knows its length.
                 write_facts(path / "config.json", config.to_json())
+                if record:
+                    write_facts(path / RECORD, {"replaced": record})
                 _train(config, make, eval_make, spaces, in_host_ram, replacements, callbacks, checkpoint, rows, notices)
     return Run(path)
 

@@ -23,7 +23,9 @@ def reason_of(error: Exception, trainer: "Trainer") -> str:
 
 def with_resume_hint(error: Exception, trainer: "Trainer") -> UserError | None:
     """The error to raise instead, which says how to go on; None for an error that stays as it is."""
-    hint = "".join(f" {callback.resume_hint()}" for callback in trainer.callbacks.all_of(CheckpointCallback))
+    hint = "".join(
+        f" {callback.resume_hint(trainer.config)}" for callback in trainer.callbacks.all_of(CheckpointCallback)
+    )
     kinds = {NonFinite: Diverged, OSError: RunError, CallbackError: CallbackError, EnvironmentFault: EnvironmentFault}
     for kind, raised in kinds.items():
         if isinstance(error, kind):

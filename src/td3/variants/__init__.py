@@ -142,8 +142,8 @@ def name_of(function: Callable[..., Any]) -> str:
         return f"<python>:{getattr(function, '__name__', function)}"
 
 
-def record_of(replacements: Sequence[Replacement]) -> list[dict[str, Any]]:
-    """What a run keeps of its replaced steps: for people and for `td3 steps diff`; nothing of it is executed."""
+def record_of(replacements: Sequence[Replacement], env_step: int = 0) -> list[dict[str, Any]]:
+    """What a run keeps of its replaced steps from an env step on: for people; nothing of it is executed."""
     return [
         {
             "number": one.number,
@@ -152,6 +152,7 @@ def record_of(replacements: Sequence[Replacement]) -> list[dict[str, Any]]:
             "source": source_of(one.function),
             "sha256": hashlib.sha256(source_of(one.function).encode()).hexdigest(),
             "state": dict(one.state),
+            "from_env_step": env_step,
         }
         for one in replacements
     ]
@@ -166,21 +167,42 @@ def source_of(function: Callable[..., Any]) -> str:
 
 
 def read_record(run: Path) -> list[dict[str, Any]]:
-    """The replaced steps of a run, as it recorded them; empty where it replaced none."""
+    """The replaced steps of a run, as it recorded them, all of them again where some changed; empty without any."""
     if not (run / RECORD).exists():
         return []
     try:
         found = json.loads(read_regular_file(run / RECORD, LARGEST_RECORD))["replaced"]
-        return [{**one, "step": STEPS[one["number"]].function.__name__, "source": str(one["source"])} for one in found]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        return [
+            {
+                **one,
+                "step": STEPS[one["number"]].function.__name__,
+                "function": str(one["function"]),
+                "source": str(one["source"]),
+                "sha256": str(one["sha256"]),
+                "from_env_step": int(one.get("from_env_step", 0)),
+            }
+            for one in found
+        ]
+    except (OSError, ValueError, OverflowError, KeyError, TypeError, RecursionError) as error:
         raise RunError(f"{run / RECORD} is damaged ({error!r}).") from None
 
 
-def changes_since(run: Path, replacements: Sequence[Replacement]) -> list[str]:
-    """A sentence where a run is resumed with other functions than it began with."""
-    before, now = read_record(run), record_of(replacements)
-    if [(one["number"], one["sha256"]) for one in before] == [(one["number"], one["sha256"]) for one in now]:
-        return []
-    names = [f"step {one['number']} ({one['function']})" for one in now if one not in before]
+def record_after(
+    run: Path, replacements: Sequence[Replacement], env_step: int
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """The record of a run that is resumed at an env step, and a sentence where its functions have changed.
+
+    What was recorded at this env step or later belongs to training that is lost.
+    """
+    before = [one for one in read_record(run) if one["from_env_step"] < env_step]
+    if not before:
+        return record_of(replacements), []
+    latest = [one for one in before if one["from_env_step"] == before[-1]["from_env_step"]]
+    now = record_of(replacements, env_step)
+    known = [(one["number"], one["sha256"]) for one in latest]
+    if known == [(one["number"], one["sha256"]) for one in now]:
+        return before, []
+    names = [f"step {one['number']} ({one['function']})" for one in now if (one["number"], one["sha256"]) not in known]
     changed = ", ".join(names) or "a replaced step"
-    return [f"{changed} has changed since the run began: the run continues, but not as it would have."]
+    since = f"env step {before[-1]['from_env_step']:,}" if before[-1]["from_env_step"] else "the run began"
+    return before + now, [f"{changed} has changed since {since}: the run continues, but not as it would have."]

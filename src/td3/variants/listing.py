@@ -46,7 +46,8 @@ def differences(replaced: list[dict[str, Any]]) -> str:
     parts = []
     for one in replaced:
         original = source_of(STEPS[one["number"]].function)
-        names = f"step {one['number']} {one['step']}", f"{one['function']}"
+        since = f", from env step {one['from_env_step']:,} on" if one["from_env_step"] else ""
+        names = f"step {one['number']} {one['step']}", f"{one['function']}{since}"
         both = original.splitlines(), one["source"].splitlines()
         parts.append("\n".join(difflib.unified_diff(*both, *names, lineterm="")))
     return "\n".join(parts)
