@@ -206,7 +206,8 @@ def _trained(
             say("There is no checkpoint, so it cannot be resumed.")
         else:
             say(f"To continue:     td3 resume {display.path}    (from {step} {checkpoint.env_steps:,})")
-    say(f"Before training: return {describe(first)}")
+    begun = int(run.evaluations(run.seeds[0])[0][0])  # later in a run that evaluated nothing before it was resumed
+    say(f"{f'At {step} {begun:,}:' if begun else 'Before training:'} return {describe(first)}")
     moment = f"At {step} {int(run.evaluations(run.active_seeds[0])[0][-1]):,}:" if interrupted else "After training: "
     say(f"{moment} return {describe(last)}")
     for seed, facts in run.frozen.items():
