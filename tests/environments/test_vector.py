@@ -557,3 +557,14 @@ def test_gymnasiums_registered_vector_environments_can_be_given(tmp_path):
         gym.make_vec("Pendulum-v1", 2), eval_env="Pendulum-v1", out=tmp_path / "run", **{**SMALL, "steps": 40}
     )
     assert run.config.env == "given:SyncVectorEnv"
+
+
+@pytest.mark.filterwarnings("ignore:.*unfinished episodes were lost")
+def test_a_run_that_is_evaluated_only_since_its_resume_says_so(tmp_path, capsys):
+    run = td3.train(scripted_vector, eval_env=False, out=tmp_path / "run", **SHORT)
+    assert main(["report", str(run.path)]) == 0
+    assert "No evaluations." in capsys.readouterr().out
+    assert main(["resume", str(run.path), "--steps", "72", "--trust"]) == 0
+    said = capsys.readouterr().out
+    assert "At env step 72: return" in said
+    assert "Before training" not in said

@@ -205,9 +205,10 @@ def _trained(
         if checkpoint is None:
             say("There is no checkpoint, so it cannot be resumed.")
         else:
-            command = resume_command(display.path, run.config)
-            say(f"To continue:     {command}    (from {step} {checkpoint.env_steps:,})")
-    say(f"Before training: return {describe(first)}")
+            again = resume_command(display.path, run.config)
+            say(f"To continue:     {again}    (from {step} {checkpoint.env_steps:,})")
+    begun = int(run.evaluations(run.seeds[0])[0][0])  # later in a run that evaluated nothing before it was resumed
+    say(f"{f'At {step} {begun:,}:' if begun else 'Before training:'} return {describe(first)}")
     moment = f"At {step} {int(run.evaluations(run.active_seeds[0])[0][-1]):,}:" if interrupted else "After training: "
     say(f"{moment} return {describe(last)}")
     for seed, facts in run.frozen.items():

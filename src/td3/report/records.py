@@ -134,7 +134,7 @@ class RunRecords:
         if self.all_frozen:
             said.append("Every seed is frozen: the returns shown are those before that, and no result of the run.")
         if not self.evaluated:
-            said.append("This run evaluated nothing: the returns shown are those of training, with exploration noise.")
+            said.append("This run evaluated nothing: its returns are those of training, with exploration noise.")
         ends = {int(seed.steps.max(initial=0)) for seed in self.whole_seeds}
         if len(ends) > 1:
             said.append(

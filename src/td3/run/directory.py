@@ -236,20 +236,21 @@ class Run:
         return curves[0][0][:shortest], np.stack([returns[:shortest].mean(1) for _, returns in curves])
 
     def best_seed(self) -> int:
-        """The seed whose last evaluation was highest, of those that were not frozen."""
+        """The seed whose last evaluation was highest, of those not frozen; without evaluations the first one."""
+        if not self.evaluated:
+            return self.active_seeds[0]
         return max(self.active_seeds, key=lambda seed: float(self.evaluations(seed)[1][-1].mean()))
 
     def agent(self, seed: int | None = None, which: str = "best") -> SavedAgent:
         """A saved agent of one seed (by default the best one), at its best evaluation or at the end of training."""
         if which not in ("best", "last"):
             raise RunError(f"an agent is kept as it was at its best or at the last step; {which!r} is neither.")
-        first = self.active_seeds[0]
-        unevaluated = not self.evaluated and (self.folder(first) / "last").exists()
-        if unevaluated and which == "best":
+        if which == "best" and not self.evaluated and (self.folder(self.active_seeds[0]) / "last").exists():
             raise RunError(
-                f"{self.path} has no best agent, because it evaluated nothing: use the last one (which='last')."
+                f"{self.path} has no best agent, because it evaluated nothing: use the last one (which='last', on the "
+                "command line --which last)."
             )
-        chosen = (first if unevaluated else self.best_seed()) if seed is None else seed
+        chosen = self.best_seed() if seed is None else seed
         if chosen not in self.seeds:
             raise RunError(f"{self.path} has no seed {chosen}: it trained {_listed(self.seeds)}.")
         if which == "last" and not (self.folder(chosen) / "last").exists() and (self.folder(chosen) / "best").exists():

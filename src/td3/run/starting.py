@@ -41,8 +41,7 @@ def agent_folder(path: Path, seed: int) -> Path:
     if path.is_file() and path.name in ("agent.json", "agent.safetensors"):
         return path.parent
     run = Run(path)
-    best = run.best_seed if run.evaluated else lambda: run.active_seeds[0]
-    chosen = seed if seed in run.seeds else best()
+    chosen = seed if seed in run.seeds else run.best_seed()
     folders = [run.folder(chosen) / which for which in ("last", "best")]
     return next((folder for folder in folders if (folder / "agent.json").exists()), folders[0])
 
