@@ -14,7 +14,7 @@ train: .venv/train
 	$(BIN)/td3 train HalfCheetah-v5 --steps 50000 --td3.learning-starts 10000
 
 test: .venv/test .venv/system lint
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not long"
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not long"
 
 # The inner loop: steps, planted bugs, parity, engines, configuration.
 quick: .venv/test
