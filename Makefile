@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-# Tests run side by side, one to a core: more threads of NumPy would wait for each other's cores.
+# Tests run side by side: more threads of NumPy would wait for each other's cores.
 test quick test-long: export OPENBLAS_NUM_THREADS := 1
 # They start many processes: each finds the bytecode that the first has written, whatever the shell says.
 test quick test-long: export PYTHONDONTWRITEBYTECODE :=

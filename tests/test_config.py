@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import td3
+from td3.callbacks.notes import warm_up_note
 from td3.config import TD3Config, TrainConfig, preset_config, resolve
 from td3.errors import ConfigError
 
@@ -247,15 +248,15 @@ def test_the_warm_up_of_a_preset_is_at_most_a_tenth_of_the_run(preset, steps):
 
 def test_a_run_of_250_000_steps_has_the_presets_warm_up_without_a_word():
     config = resolve("Ant-v5", steps=250_000)
-    assert (config.td3.learning_starts, config.warm_up_note()) == (25_000, "")
+    assert (config.td3.learning_starts, warm_up_note(config)) == (25_000, "")
 
 
 def test_a_shorter_warm_up_is_told_in_one_sentence():
     sentence = "Warm-up: 1,000 random steps (a tenth of this short run; the preset has 25,000)."
-    assert resolve("Ant-v5", steps=10_000).warm_up_note() == sentence
-    assert resolve("Ant-v5", steps=10_000, learning_starts=2_000).warm_up_note() == ""
-    assert replace(resolve("Ant-v5", steps=10_000), steps=20_000).warm_up_note() == "", "extended"
-    started = resolve("Ant-v5", steps=10_000, init_from="runs/x").warm_up_note()
+    assert warm_up_note(resolve("Ant-v5", steps=10_000)) == sentence
+    assert warm_up_note(resolve("Ant-v5", steps=10_000, learning_starts=2_000)) == ""
+    assert warm_up_note(replace(resolve("Ant-v5", steps=10_000), steps=20_000)) == "", "extended"
+    started = warm_up_note(resolve("Ant-v5", steps=10_000, init_from="runs/x"))
     assert started == "Until env step 1,000 the policy that was loaded acts, and nothing is learned yet."
 
 

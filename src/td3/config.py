@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 
 from td3.errors import ConfigError
 from td3.presets import WARM_UP_PART, preset_fields
-from td3.rules import LARGEST, Rule, are_kwargs, are_sizes, check_fields, is_a, one_of, optional, up_to, whole, within
+from td3.rules import Rule, are_kwargs, are_sizes, check_fields, is_a, one_of, optional, up_to, whole, within
 from td3.variant_settings import VARIANTS, are_names, check_variants, listed, variant_names, with_variant
 
 Preset = Literal["author", "paper", "course", "bullet"]
@@ -274,15 +274,6 @@ class TrainConfig:
     def unit(self) -> str:
         """What its steps are."""
         return "updates" if self.dataset else "env steps"
-
-    def warm_up_note(self) -> str:
-        """One sentence where the preset's random steps were reduced for a short run; a loaded policy acts in them."""
-        usual, steps = preset_config(self.preset, self.env, LARGEST).learning_starts, self.td3.learning_starts
-        if steps != self.steps // WARM_UP_PART or steps >= usual:
-            return ""
-        if self.init_from is not None:
-            return f"Until env step {steps:,} the policy that was loaded acts, and nothing is learned yet."
-        return f"Warm-up: {steps:,} random steps (a tenth of this short run; the preset has {usual:,})."
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, for config.json."""

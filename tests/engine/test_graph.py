@@ -72,16 +72,16 @@ def test_more_rows_may_be_stored_in_a_round_than_there_are_environments():
         agent = Agent.create(spec, seeds)
         assert agent.normalizer is not None
         plain = make_replay_buffer(len(seeds), 64, STATE, len(LOW))
+        plain.rows_per_round = 10
         buffer = NormalizedReplayBuffer(plain, agent.normalizer)
         if kind == "graph":
-            engine = GraphEngine(agent, buffer, seeds, settings, 2, rows_per_round=10)
+            engine = GraphEngine(agent, buffer, seeds, settings, 2)
         else:
             engine = EagerEngine(agent, buffer, seeds, settings, 1, recorded=False)
         engines.append(engine)
         for number, (_, rows) in enumerate(rounds(40, len(seeds), 10)):
             if number % 3:
                 engine.store(rows)
-                assert len(engine.buffer) == min(64, engine.buffer.added)
             if kind == "graph":
                 assert engine._rows_wait == bool(number % 3)  # uploaded with the next states
             engine.act(rows[:, :2, :STATE])

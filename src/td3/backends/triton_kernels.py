@@ -154,13 +154,13 @@ def _precision() -> str:
 def _blocks(
     rows: int, columns: int, inner: int, stack: int, masked: bool
 ) -> tuple[tuple[int, int, int], dict[str, int]]:
-    """The tile of each program, and its warps and stages, by timing every product of an update on an H200.
+    """The tile of each program, and its stages, by timing every product of an update on an H200.
 
     Small tiles where there are too few large ones to fill the chip. With TF32 the long side of a tile lies along the
     rows, but along the columns where the result is masked.
     """
     tf32, tiles = _precision() == "tf32", stack * triton.cdiv(rows, 64) * triton.cdiv(columns, 64)
-    warps, stages = 4, 3
+    stages = 3
     if inner == 1:
         high, wide, deep = 32, 64, 1
     elif columns == 1:
@@ -185,7 +185,7 @@ def _blocks(
         deep, stages = 16, 3
     sides = (high, rows), (wide, columns), (deep, inner)
     tile = [side if side == 1 else min(side, _power_of_two(size)) for side, size in sides]
-    return (tile[0], tile[1], tile[2]), {"num_warps": warps, "num_stages": stages}
+    return (tile[0], tile[1], tile[2]), {"num_warps": 4, "num_stages": stages}
 
 
 def _power_of_two(size: int) -> int:

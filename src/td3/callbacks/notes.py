@@ -7,14 +7,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from td3.callbacks.base import Callback
+from td3.config import TrainConfig, preset_config
 from td3.diagnostics import largest_rewards
 from td3.environments.vector import RESTARTS
+from td3.presets import WARM_UP_PART
+from td3.rules import LARGEST
 
 if TYPE_CHECKING:
     from td3.training import Trainer
 
 ALARM_AFTER = 5_000
 """Updates before critics are expected to know anything of the size of returns."""
+
+
+def warm_up_note(config: TrainConfig) -> str:
+    """One sentence where the preset's random steps were reduced for a short run; a loaded policy acts in them."""
+    usual, steps = preset_config(config.preset, config.env, LARGEST).learning_starts, config.td3.learning_starts
+    if steps != config.steps // WARM_UP_PART or steps >= usual:
+        return ""
+    if config.init_from is not None:
+        return f"Until env step {steps:,} the policy that was loaded acts, and nothing is learned yet."
+    return f"Warm-up: {steps:,} random steps (a tenth of this short run; the preset has {usual:,})."
 
 
 class NotesCallback(Callback):
@@ -35,7 +48,7 @@ class NotesCallback(Callback):
                 trainer.info(f"Step {step} is {function.__name__} ({file}).")
         for note in trainer.beginning:
             trainer.info(note)
-        if not trainer.resumed and (note := config.warm_up_note()):
+        if not trainer.resumed and (note := warm_up_note(config)):
             trainer.info(note)
         if config.env_kwargs:
             trainer.info(f"Made with {json.dumps(config.env_kwargs)}.")

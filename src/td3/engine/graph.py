@@ -163,9 +163,7 @@ class GraphEngine(EngineBase):
         settings: Settings,
         envs_per_member: int,
         tolerance: float = TOLERANCE,
-        rows_per_round: int | None = None,
     ) -> None:
-        """`rows_per_round` are stored of every member at a time: as many as it has environments, unless given."""
         super().__init__(agent, buffer)
         self.settings, self._eager, self._steps = settings, False, steps_of(agent, settings)
         self.device = agent.actor.parameters.device
@@ -174,7 +172,7 @@ class GraphEngine(EngineBase):
         actor, members = agent.actor, len(seeds)
         state_size, action_size = actor.network.sizes[0], actor.network.sizes[-1]
         self._streams = CursorStreams(seeds, settings.batch_size, action_size, self.device, agent.backend)
-        self._staging = StagingBuffer(buffer, envs_per_member, rows_per_round or envs_per_member, state_size)
+        self._staging = StagingBuffer(buffer, envs_per_member, max(envs_per_member, buffer.rows_per_round), state_size)
         # A network object of its own: its buffers must not be those that an update is using.
         self._acting = Actor(actor.network.with_parameters(actor.parameters.detach()), actor.action_range)
         shape = (members, envs_per_member, action_size)

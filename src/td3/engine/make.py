@@ -26,7 +26,7 @@ def make_engine(agent: Agent, buffer: ReplayBuffer, config: TrainConfig, threads
 
     def engine(agent: Agent, buffer: ReplayBuffer) -> GraphEngine | EagerEngine:
         if way == "graph":
-            return GraphEngine(agent, buffer, seeds, settings, config.envs, allowed, config.rows_per_round)
+            return GraphEngine(agent, buffer, seeds, settings, config.envs, allowed)
         return EagerEngine(agent, buffer, seeds, settings, threads, recorded=way == "recorded")
 
     if way != "eager":
