@@ -335,7 +335,7 @@ def test_learning_leaves_the_threads_of_others_alone_and_finds_its_own_again(mon
         cpu.set_threads(1)  # and somebody else has set another number since
         monkeypatch.setattr(engine, "update", lambda counts: used.append(cpu.get_threads()) or update(counts))
         model.train(1, batch_size=8)
-        assert used == [engine._tuner.threads] == [2]
+        assert used == [2]  # after this update the tuner may choose again: it goes by the clock
     finally:
         cpu.set_threads(1)
         torch.set_num_threads(1)
