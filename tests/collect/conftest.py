@@ -1,4 +1,4 @@
-"""A real Ray cluster of two nodes on loopback, started with `ray start` as a person would, for all tests here.
+"""A real Ray cluster of two nodes on loopback, started with `ray start` as a person would, for test_cluster.py.
 
 It ends with them: its processes are never idle.
 """
@@ -18,6 +18,10 @@ from typing import NamedTuple
 import pytest
 from ray._private.authentication_test_utils import reset_auth_token_state
 
+SMALL_SETTINGS = [
+    *("--set", "td3.hidden-sizes=8 8", "--set", "td3.batch-size=8", "--set", "td3.buffer-size=1000"),
+    *("--set", "td3.learning-starts=20", "--set", "eval-episodes=2", "--set", "eval-every=0"),
+]
 PATIENCE = 240.0
 """Seconds after which something that must happen counts as not happening."""
 
@@ -73,7 +77,7 @@ def opens(port: int) -> bool:
         return caller.connect_ex(("127.0.0.1", port)) == 0
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def cluster():
     # Ray's sockets have long names, and what pytest gives as a temporary folder is long already.
     folder = Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))

@@ -57,12 +57,6 @@ def test_another_ray_or_python_is_said_so(monkeypatch):
             require_cluster(f"127.0.0.1:{listening.getsockname()[1]}")
 
 
-def test_a_cluster_that_asks_for_a_token_is_said_so(cluster, monkeypatch):
-    monkeypatch.setenv("RAY_AUTH_TOKEN", "another one")
-    with pytest.raises(ConfigError, match="asks for a token: set RAY_AUTH_MODE=token"):
-        require_cluster(cluster.address)
-
-
 def test_without_ray_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingExtra, match=r"pip install 'td3\[ray\]'"):

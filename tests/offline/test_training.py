@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 
 import numpy as np
 import pytest
@@ -100,6 +101,8 @@ def test_the_run_has_tables_evaluations_report_and_agents(run):
     report = (run.path / "report.html").read_text()
     assert "120 of 120 updates on recorded transitions (offline)" in report
     assert "variant behavior-cloning" in report
+    assert "updates a second" in report
+    assert "env step" not in re.sub(r"<script.*?</script>", "", report, flags=re.DOTALL).lower()
     assert run.agent(0, "last").act(np.zeros(2)).shape == (1,)
     assert run.agent().facts["updates"] > -1
 

@@ -9,10 +9,10 @@ import pytest
 from scripted import SMALL
 
 import td3
-from td3.algorithm.replacing import replace_step
+from td3.algorithm.replacing import replace_step, replacements_of
 from td3.cli import main
 from td3.errors import ConfigError, Diverged
-from td3.variants import RECORD, find_replacements, load_functions, read_record, record_after
+from td3.variants import RECORD, find_replacements, load_functions, read_record, record_after, record_of
 from td3.variants.listing import differences
 
 FIELDS = {**SMALL, "steps": 80, "device": "cpu"}
@@ -182,6 +182,42 @@ def test_the_first_lines_of_a_run_name_functions_in_the_place_of_steps(tmp_path,
     assert "Step 4" not in said
     with pytest.raises(ConfigError, match=r"but 'nstep' was given: did you mean n-step\?"):
         trained(tmp_path, [], variant="nstep")
+
+
+def test_constants_and_functions_that_a_step_uses_are_recorded_and_compared(tmp_path):
+    file = """import td3
+SCALE, BINS = {scale}, [1, 2]
+unused = {unused}
+
+
+def half(x):
+    return {half} * x
+
+
+@td3.replace_step(8)
+def mine(q_values):
+    return BINS[0] * sum(SCALE * half(one) for one in [q_values.amin(0)])
+"""
+
+    def record(scale=1.0, unused=0, half=0.5):
+        (tmp_path / "mine.py").write_text(file.format(scale=scale, unused=unused, half=half))
+        return record_of(find_replacements((), [f"{tmp_path / 'mine.py'}:mine"]))[0]
+
+    first = record()
+    assert first["uses"] == "BINS = [1, 2]\n\nSCALE = 1.0\n\ndef half(x):\n    return 0.5 * x\n"
+    assert record(unused=1)["sha256"] == first["sha256"]
+    assert len({record(scale=20.0)["sha256"], record(half=2)["sha256"], first["sha256"]}) == 3
+    assert "+SCALE = 1.0" in differences([first])
+
+    def enclosed(scale):
+        @td3.replace_step(8)
+        def mine(q_values):
+            return scale * q_values.amin(0)
+
+        return record_of(replacements_of([mine]))[0]
+
+    assert enclosed(1.0)["source"] == enclosed(2.0)["source"]
+    assert enclosed(1.0)["sha256"] != enclosed(2.0)["sha256"]
 
 
 def test_a_run_keeps_every_source_that_it_was_trained_with_and_from_which_env_step(tmp_path):

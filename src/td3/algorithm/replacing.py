@@ -1,9 +1,11 @@
 """Other functions in the place of some of the fifteen steps, and the state that they keep."""
 
+import contextlib
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from types import CodeType, FunctionType
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -82,6 +84,19 @@ def replacements_of(functions: Sequence[Callable[..., Any]]) -> tuple[Replacemen
             )
         found.append(mark)
     return tuple(found)
+
+
+def outer_variables(function: FunctionType) -> dict[str, Any]:
+    """Variables that a function and those inside it use beside their own: global ones and enclosing ones."""
+    codes = [function.__code__]
+    for code in codes:
+        codes += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+    names = dict.fromkeys(name for code in codes for name in code.co_names if name in function.__globals__)
+    found = {name: function.__globals__[name] for name in names}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        with contextlib.suppress(ValueError):  # a variable that has no value yet
+            found[name] = cell.cell_contents
+    return found
 
 
 def _require_fitting(mark: Replacement) -> None:

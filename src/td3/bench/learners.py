@@ -93,6 +93,8 @@ def td3_updates(
         else:
             with backend_flags(config.precision):
                 engine = make_engine(agent, buffer, config, threads)
+            for notice in engine.notices:
+                engine.on_warning(notice)
             update_once = partial(engine.update, [1] * members)
         for _ in range(config.td3.policy_delay):  # the first of each kind is recorded, which takes longer
             update_once()

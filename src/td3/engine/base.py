@@ -10,7 +10,7 @@ from td3.algorithm.optimizer import NonFinite
 class EngineBase:
     """Members that are not updated any more (a loss or a gradient was not finite, or a run gave up), with the reason.
 
-    `on_warning` is told what a run survives; a run sets its own.
+    `on_warning` is told what a run survives; a run sets its own. `notices` are warnings from before the first update.
     """
 
     on_warning: Callable[[str], None] = staticmethod(lambda text: warnings.warn(text, stacklevel=2))
@@ -19,6 +19,7 @@ class EngineBase:
         self.agent, self.buffer = agent, buffer
         buffer.backend = agent.backend
         self.frozen: dict[int, str] = {}
+        self.notices: list[str] = []
 
     def set_learning_rates(self, actor: float, critic: float) -> None:
         """Learn at these rates from the next update on."""

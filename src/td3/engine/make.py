@@ -1,6 +1,5 @@
 """Which engine a run gets, and whether it computes what eager execution computes."""
 
-import warnings
 from collections.abc import Sequence
 
 from td3.algorithm import Agent, ReplayBuffer
@@ -20,8 +19,8 @@ def make_engine(agent: Agent, buffer: ReplayBuffer, config: TrainConfig, threads
     seeds, settings = config.member_seeds, config.td3
     unrepeated = [] if agent.changes is None else find_unrepeated(agent, seeds, settings)
     way = _way(agent, buffer, config, unrepeated)
-    for sentence in unrepeated if config.engine == "auto" else ():
-        warnings.warn(f"{sentence}; this run uses eager execution, which is slower.", stacklevel=2)
+    slower = "this run uses eager execution, which is slower."
+    notices = [f"{sentence}; {slower}" for sentence in unrepeated if config.engine == "auto"]
     allowed = 0.0 if way != "graph" else TOLERANCE_TF32 if config.precision == "tf32" else TOLERANCE
 
     def engine(agent: Agent, buffer: ReplayBuffer) -> GraphEngine | EagerEngine:
@@ -36,21 +35,20 @@ def make_engine(agent: Agent, buffer: ReplayBuffer, config: TrainConfig, threads
             if agent.changes is None:
                 raise
             # Eager execution has just done the same updates: what was replaced cannot be recorded.
-            warnings.warn(
+            notices.append(
                 f"the replaced steps cannot be {'recorded' if way == 'recorded' else 'put into a CUDA graph'} "
-                f"({type(error).__name__}: {error}); this run uses eager execution, which is slower.",
-                stacklevel=2,
+                f"({type(error).__name__}: {error}); {slower}"
             )
             drift, way = 0.0, "eager"
         if not drift <= allowed:  # NaN too
             name = "recordings" if way == "recorded" else "CUDA graphs"
-            warnings.warn(
-                f"updates by {name} differ from eager ones by {drift:.1e} (allowed: {allowed:.0e}); "
-                "this run uses eager execution, which is slower.",
-                stacklevel=2,
+            notices.append(
+                f"updates by {name} differ from eager ones by {drift:.1e} (allowed: {allowed:.0e}); {slower}"
             )
             way = "eager"
-    return engine(agent, buffer)
+    made = engine(agent, buffer)
+    made.notices += notices
+    return made
 
 
 def _way(agent: Agent, buffer: ReplayBuffer, config: TrainConfig, unrepeated: Sequence[str]) -> str:

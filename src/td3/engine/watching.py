@@ -12,6 +12,8 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from td3.algorithm.replacing import outer_variables
+
 PACKAGE = str(Path(__file__).parents[1])
 LIBRARIES = (str(Path(torch.__file__).parent), str(Path(jaxtyping.__file__).parent), "<@beartype")
 """PyTorch, and the shape checks of the tests."""
@@ -54,13 +56,9 @@ def _variables(function: Callable[..., Any]) -> dict[str, Any]:
     """What the function knows beside its arguments, as it is now: global variables, enclosing ones, attributes."""
     if not isinstance(function, FunctionType):
         return {}
-    code, cells = function.__code__, function.__closure__ or ()
-    outer = {name: function.__globals__[name] for name in code.co_names if name in function.__globals__}
-    for name, cell in zip(code.co_freevars, cells, strict=True):
-        with contextlib.suppress(ValueError):  # a variable that has no value yet
-            outer[name] = cell.cell_contents
-    outer |= {f"{function.__name__}.{name}": value for name, value in vars(function).items()}
-    return {name: _seen(value) for name, value in outer.items() if not isinstance(value, (ModuleType, type))}
+    known = outer_variables(function)
+    known |= {f"{function.__name__}.{name}": value for name, value in vars(function).items()}
+    return {name: _seen(value) for name, value in known.items() if not isinstance(value, (ModuleType, type))}
 
 
 def _seen(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -53,7 +54,8 @@ class NamedRun(NamedTuple):
 def learning_curves(runs: Sequence[NamedRun]) -> Figure:
     """Learning curves of one task: each seed, the interquartile mean and its interval, and the paper's result."""
     env = runs[0].records.config.env
-    chart = Chart(f"Learning curves on {env}", y_label="return", height=270)
+    units = " or ".join(dict.fromkeys(run.records.config.unit for run in runs))
+    chart = Chart(f"Learning curves on {env}", units, "return", height=270)
     legend = []
     runs = [run for run in runs if run.records.evaluated]
     for records, name, color in runs:
@@ -94,22 +96,23 @@ def learning_curves(runs: Sequence[NamedRun]) -> Figure:
 def training_figures(records: RunRecords) -> list[Figure]:
     """Returns, losses and diagnostics during training; without those that the run did not record."""
     predicted, observed = (_per_seed(records, "diagnostics", column) for column in ("q_start", "return_start"))
+    figure = partial(_figure, x_label=records.config.unit)
     shares = {"saturation": "saturated", "actor_dead": "dead in the actor", "critic_dead": "dead in the critics"}
     found = [
-        _figure(
+        figure(
             "Return while training",
             _per_seed(records, "metrics", "episode_return"),
             "With exploration noise: mean over the episodes of 1,000 env steps.",
         ),
-        _figure(
+        figure(
             "Critic loss", _per_seed(records, "metrics", "critic_loss"), "Sum of both critics, logarithmic.", log=True
         ),
-        _figure(
+        figure(
             "Actor loss",
             _per_seed(records, "metrics", "actor_loss"),
             "Minus critic 1\u2019s mean Q-value of the actor\u2019s actions.",
         ),
-        _figure(
+        figure(
             "Predicted Q and observed return",
             [*(replace(line, color=COLORS[1]) for line in observed), *predicted],
             "At the first states of the evaluation episodes: critic 1\u2019s Q-value and the observed discounted "
@@ -117,7 +120,7 @@ def training_figures(records: RunRecords) -> list[Figure]:
             [(COLORS[0], "predicted Q, critic 1"), (COLORS[1], "observed return")],
         ),
         _actions(records),
-        _figure(
+        figure(
             "Saturated outputs and dead units",
             [
                 replace(line, color=color)
@@ -128,19 +131,19 @@ def training_figures(records: RunRecords) -> list[Figure]:
             list(zip(COLORS[:3], shares.values(), strict=True)),
             y_span=(0.0, 1.0),
         ),
-        _figure(
+        figure(
             "Exploration",
             _per_seed(records, "diagnostics", "exploration"),
             "Distance of the actions in the buffer from the actor\u2019s, as a share of half the action range.",
         ),
-        _figure(
+        figure(
             "Actor gradient",
             _per_seed(records, "diagnostics", "actor_gradient"),
             "Root mean square over the actor\u2019s weights, logarithmic.",
             log=True,
         ),
     ]
-    return [figure for figure in found if figure]
+    return [one for one in found if one]
 
 
 def _per_seed(records: RunRecords, table: str, column: str) -> list[Line]:
@@ -167,10 +170,11 @@ def _figure(
     legend: Legend = (),
     log: bool = False,
     y_span: tuple[float, float] | None = None,
+    x_label: str = "env steps",
 ) -> Figure | None:
     if not lines:
         return None
-    chart = Chart(title, lines=list(lines), log=log, y_span=y_span)
+    chart = Chart(title, x_label, lines=list(lines), log=log, y_span=y_span)
     return Figure(title, Markup(chart.svg()), caption, legend)
 
 
@@ -187,7 +191,8 @@ def _actions(records: RunRecords) -> Figure | None:
             legend = [(color, f"{kept[pick][0]:,.0f}") for pick, color in zip(picks, colors, strict=True)]
             drawing = bars(groups, "Histogram of actions", "action, all dimensions", ("lowest", "highest"), 250)
             caption = f"Of seed {seed.seed}, in states from its buffer."
-            return Figure("Actions of the actor", Markup(drawing), caption, [("none", "env step"), *legend])
+            after = records.config.unit.removesuffix("s")
+            return Figure("Actions of the actor", Markup(drawing), caption, [("none", after), *legend])
     return None
 
 
@@ -218,8 +223,9 @@ def time_budget(records: RunRecords) -> TimeBudget | None:
     bar = Markup(stacked([(value, color) for _, value, color in parts], "Time budget"))
     lines = [line for run in records.runs if len((line := _speed(run)).x)]
     which = f"Each of {len(records.separate)} runs by itself" if records.separate else "All seeds together"
-    chart = Chart("Env steps a second", lines=lines, height=190)
-    speed = Figure("Env steps a second", Markup(chart.svg()), f"{which}, between evaluations, evaluations included.")
+    title = f"{records.config.unit.capitalize()} a second"
+    chart = Chart(title, records.config.unit, lines=lines, height=190)
+    speed = Figure(title, Markup(chart.svg()), f"{which}, between evaluations, evaluations included.")
     return TimeBudget(Figure("", bar, caption, legend), speed if lines else None)
 
 

@@ -121,7 +121,7 @@ def _names(runs: Sequence[RunRecords]) -> list[str]:
 def _lead(records: RunRecords) -> str:
     config, status = records.config, records.status.get("status", "running")
     seeds = "1 seed" if config.seeds == 1 else f"{config.seeds} seeds"
-    unit = "updates on recorded transitions (offline)" if config.dataset else "env steps"
+    unit = config.unit + (" on recorded transitions (offline)" if config.dataset else "")
     variant = f", variant {', '.join(config.variant)}" if config.variant else ""
     return f"{seeds}, {records.env_steps:,} of {config.steps:,} {unit}, {status}, on {records.device}{variant}."
 
@@ -133,15 +133,16 @@ def _tiles(records: RunRecords) -> list[tuple[str, str]]:
     counted, count, separate = len(found.last_tenth), len(records.end_steps), len(records.separate)
     over = f"mean over {counted} seeds" if counted > 1 else "one seed"
     kind = f"IQM over {counted} seeds" if counted > 1 else "mean"
+    unit = records.config.unit
     returns = [
-        (number(found.final), f"return at the final evaluation, env step {found.final_at:,} ({over})"),
+        (number(found.final), f"return at the final evaluation, {unit.removesuffix('s')} {found.final_at:,} ({over})"),
         (interval(found.final_low, found.final_high), "95 % interval of that mean"),
-        (number(found.iqm), f"{kind}, last tenth of the env steps ({count} evaluation{'s' * (count > 1)})"),
+        (number(found.iqm), f"{kind}, last tenth of the {unit} ({count} evaluation{'s' * (count > 1)})"),
         (number(found.highest), "highest mean (the paper\u2019s measure)"),
     ]
     return [
         *(returns if records.evaluated else ()),
-        (rate, "env steps a second, each run by itself" if separate else "env steps a second, all seeds"),
+        (rate, f"{unit} a second, each run by itself" if separate else f"{unit} a second, all seeds"),
         (
             duration(seconds) if seconds else MISSING,
             f"of training, {separate} runs added up" if separate else "of training",
@@ -187,9 +188,10 @@ def _results(runs: Sequence[NamedRun]) -> dict[str, Any]:
             who += f" (frozen at {seed.frozen.env_steps:,})" if seed.frozen else ""
             rate = "" if math.isnan(seed.success_rate) else f"{seed.success_rate:.0%}"
             seeds.append([who, *map(number, values), f"{int(seed.steps[best]):,}", rate])
-    head = ["", "seeds", "final: mean (95\u00a0%)", "last tenth: IQM (95\u00a0%)", "highest mean", "at env step"]
+    at = "at " + " or ".join(dict.fromkeys(run.records.config.unit.removesuffix("s") for run in runs))
+    head = ["", "seeds", "final: mean (95\u00a0%)", "last tenth: IQM (95\u00a0%)", "highest mean", at]
     head += ["the paper\u2019s", "success rate"]
-    of_seeds = ["", "final", "last tenth", "highest", "at env step", "success rate"]
+    of_seeds = ["", "final", "last tenth", "highest", at, "success rate"]
     (head, rows), (of_seeds, seeds) = _without_empty_ends(head, rows), _without_empty_ends(of_seeds, seeds)
     return {"head": head, "rows": rows, "seeds_head": of_seeds, "seeds": seeds}
 

@@ -91,6 +91,7 @@ def figures(runs: Sequence[RunRecords], margin: float = MARGIN) -> dict[str, Any
                 "env": records.config.env,
                 "status": records.status.get("status", "running"),
                 "env_steps": records.env_steps,
+                "unit": records.config.unit,
                 "final_at": found.final_at,
                 "final": dict(zip(counted, records.final.tolist(), strict=True)) if records.evaluated else {},
                 "final_mean": _known(found.final),
@@ -148,17 +149,18 @@ def describe_runs(found: Mapping[str, Any]) -> list[str]:
     for run in found["runs"]:
         seeds, count = len(run["final"]), len(run["last_tenth_at"])
         over = f" over {seeds} seeds{_interval_text(run['final_interval'])}" if seeds > 1 else " of one seed"
-        line = f"{run['run']}: {run['env']}, {run['env_steps']:,} env steps, {run['status']}. "
+        line = f"{run['run']}: {run['env']}, {run['env_steps']:,} {run['unit']}, {run['status']}. "
         if not seeds:
             line += "No evaluations."
         else:
-            line += f"Final evaluation, at env step {run['final_at']:,}: mean return {run['final_mean']:,.1f}{over}"
+            at = run["unit"].removesuffix("s")
+            line += f"Final evaluation, at {at} {run['final_at']:,}: mean return {run['final_mean']:,.1f}{over}"
         if run["success_rate"] is not None:
             line += f", success rate {run['success_rate']:.0%}"
         if count > 1:
             kind = f"IQM over {seeds} seeds" if seeds > 1 else "mean"
             line += (
-                f"; last tenth of the env steps ({count} evaluations): {kind} {run['iqm']:,.1f}"
+                f"; last tenth of the {run['unit']} ({count} evaluations): {kind} {run['iqm']:,.1f}"
                 f"{_interval_text(run['iqm_interval'])}"
             )
         if seeds:

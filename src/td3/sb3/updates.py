@@ -175,7 +175,10 @@ class SharedUpdates:
         # Another engine draws other numbers: one made later does not repeat the batches of the first.
         seed, self.seed = self.seed, (self.seed + 1) % 2**31
         config = TrainConfig("td3.sb3", seed=seed, td3=settings, envs=self._n_envs)
-        return make_engine(self._agent, self._rows, config, available_threads())
+        engine = make_engine(self._agent, self._rows, config, available_threads())
+        for notice in engine.notices:
+            engine.on_warning(notice)
+        return engine
 
     def _engine_buffer(self) -> ReplayBuffer:
         """The engine's buffer: on a CPU the very rows of the model's, on a GPU a copy there."""

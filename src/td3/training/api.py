@@ -111,6 +111,7 @@ def train_run(
     `functions` are those that `replace_steps` names, where they come from Python.
     """
     replacements = find_replacements(config.variant, config.replace_steps, functions)
+    record = record_of(replacements)
     config = replace(config, replace_steps=absolute(config.replace_steps))
     with environment_maker(arguments_of_env(config, factory)) as make:
         spaces = probe_environment(config, make)
@@ -124,8 +125,8 @@ def train_run(
             require_no_run(path)  # another process may have been faster
             write_facts(path / "versions.json", versions())
             write_facts(path / "config.json", config.to_json())
-            if replacements:
-                write_facts(path / RECORD, {"replaced": record_of(replacements)})
+            if record:
+                write_facts(path / RECORD, {"replaced": record})
             _train(config, make, eval_make, spaces, in_host_ram, replacements, callbacks, None, rows, notices)
     return Run(path)
 

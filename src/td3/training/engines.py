@@ -56,6 +56,9 @@ class Engine(Protocol):
     def freeze(self, member: int, reason: str) -> None:
         """Never update this member again."""
 
+    notices: list[str]
+    """Warnings from before the first update, such as why it is not executed as asked."""
+
     on_warning: Callable[[str], None]
     """Told when updates turn out to differ from eager execution."""
 

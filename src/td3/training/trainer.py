@@ -73,7 +73,7 @@ class Trainer:
         self.callbacks, self.time, self._begun = callbacks, TimeBudget(), time.monotonic()
         self.resumed, self.first_step = checkpoint is not None, checkpoint.env_steps if checkpoint else 0
         try:
-            for notice in notices:
+            for notice in (*notices, *self.engine.notices):
                 self.warn(notice)
             if checkpoint is not None:
                 restore(self, checkpoint)

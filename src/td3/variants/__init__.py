@@ -11,10 +11,11 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import FunctionType, NoneType
 from typing import Any
 
 from td3.algorithm.registry import STEPS
-from td3.algorithm.replacing import Replacement, replacements_of
+from td3.algorithm.replacing import Replacement, outer_variables, replacements_of
 from td3.errors import ConfigError, RunError
 from td3.files import read_regular_file
 from td3.variants.ablations import first_critic
@@ -37,6 +38,8 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], ...]] = {
 RECORD = "steps.json"
 """File of a run that holds the source of every replaced step."""
 LARGEST_RECORD = 1 << 22
+CONSTANTS = (bool, int, float, complex, str, bytes, NoneType, tuple, list, dict)
+"""Kinds of variables outside a replaced step whose values a run records, as far as they are short."""
 _importing: list[str] = []
 """Files of steps whose import is under way."""
 
@@ -150,7 +153,8 @@ def record_of(replacements: Sequence[Replacement], env_step: int = 0) -> list[di
             "step": one.step_name,
             "function": one.function.__name__,
             "source": source_of(one.function),
-            "sha256": hashlib.sha256(source_of(one.function).encode()).hexdigest(),
+            "uses": used_by(one.function),
+            "sha256": hashlib.sha256((used_by(one.function) + source_of(one.function)).encode()).hexdigest(),
             "state": dict(one.state),
             "from_env_step": env_step,
         }
@@ -166,6 +170,24 @@ def source_of(function: Callable[..., Any]) -> str:
         return f"# no source; bytecode {inspect.unwrap(function).__code__.co_code.hex()}\n"
 
 
+def used_by(function: Callable[..., Any]) -> str:
+    """Constants and functions of the same file that a function uses, and what those use: for people."""
+    found: dict[str, str] = {}
+
+    def visit(one: FunctionType) -> None:
+        for name, value in outer_variables(one).items():
+            if isinstance(value, FunctionType):
+                inner = inspect.unwrap(value)
+                if name not in found and inner.__code__.co_filename == one.__code__.co_filename:
+                    found[name] = source_of(inner)
+                    visit(inner)
+            elif isinstance(value, CONSTANTS) and " at 0x" not in repr(value):  # an address differs each time
+                found[name] = f"{name} = {value!r}"[:1000] + "\n"
+
+    visit(inspect.unwrap(function))
+    return "\n".join(text for name, text in sorted(found.items()) if name != function.__name__)
+
+
 def read_record(run: Path) -> list[dict[str, Any]]:
     """The replaced steps of a run, as it recorded them, all of them again where some changed; empty without any."""
     if not (run / RECORD).exists():
@@ -178,6 +200,7 @@ def read_record(run: Path) -> list[dict[str, Any]]:
                 "step": STEPS[one["number"]].function.__name__,
                 "function": str(one["function"]),
                 "source": str(one["source"]),
+                "uses": str(one.get("uses", "")),
                 "sha256": str(one["sha256"]),
                 "from_env_step": int(one.get("from_env_step", 0)),
             }
