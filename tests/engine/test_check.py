@@ -11,7 +11,7 @@ import td3
 from td3.algorithm import Agent, AgentSpec, make_replay_buffer
 from td3.algorithm.update import update as right_update
 from td3.config import TD3Config, TrainConfig
-from td3.engine import EagerEngine, GraphEngine, check, graph, make_engine
+from td3.engine import EagerEngine, GraphEngine, check, graph_updates, make_engine
 from td3.engine.recording import Recording
 from td3.errors import ConfigError
 
@@ -159,7 +159,7 @@ def test_after_a_resume_the_next_comparison_is_at_the_same_count(monkeypatch):
 def test_graphs_are_compared_within_their_tolerance(monkeypatch):
     """On a CPU the graph engine has nothing to replay: here a CPU's recording stands for a CUDA graph."""
     monkeypatch.setattr(check, "EVERY", 20)
-    monkeypatch.setattr(graph, "Recording", lambda work, device, prepare=None: Recording(work))
+    monkeypatch.setattr(graph_updates, "Recording", lambda work, device, prepare=None: Recording(work))
     plant(monkeypatch, at=15)
     agent, buffer = learners((5, 6))
     engine = GraphEngine(agent, buffer, (5, 6), SETTINGS, 1)

@@ -3,11 +3,13 @@
 import numpy as np
 import pytest
 import torch
+from scripted import SMALL
 
+import td3
 from td3.algorithm import Agent, AgentSpec, MemberStreams, NormalizedReplayBuffer, make_replay_buffer
 from td3.config import TD3Config
 from td3.engine import TOLERANCE, EagerEngine, GraphEngine, max_difference
-from td3.engine.graph import CursorStreams
+from td3.engine.graph_updates import CursorStreams
 
 LOW, HIGH = [-1.0, -2.0], [1.0, 0.5]
 STATE = 5
@@ -155,6 +157,61 @@ def test_fewer_rows_than_environments_are_stored_too(device):
     assert largest_difference(agent, plain_agent) <= 1e-4
 
 
+@pytest.mark.parametrize("device", DEVICES)
+def test_members_that_stand_at_different_counts_are_updated_one_after_another(device):
+    """As at the end of episodes; where they meet again, they are updated together again."""
+    settings = TD3Config(hidden_sizes=(16, 16), batch_size=8, buffer_size=40)
+    (seeds, agent, buffer), (_, plain_agent, plain_buffer) = (learners(3, settings, device) for _ in range(2))
+    engine = GraphEngine(agent, buffer, seeds, settings, 1)
+    plain = EagerEngine(plain_agent, plain_buffer, seeds, settings, 1, recorded=False)
+    together = []
+    due = [(2, 2, 2), (70, 0, 0), (0, 0, 3), (0, 70, 67), (5, 5, 5), (0, 0, 0), (1, 9, 2)]
+    for number, (counts, (_, rows)) in enumerate(zip(due, rounds(len(due), 3, 1), strict=True)):
+        if number == 6:
+            engine.freeze(1, "for a test")
+            plain.freeze(1, "for a test")
+        for one in (engine, plain):
+            one.store(rows)
+            one.update(counts)
+        together.append(engine._level)
+    engine.close()
+    assert together == [True, False, False, True, True, True, False]
+    assert agent.updates.tolist() == plain_agent.updates.tolist() == [78, 77, 79]
+    assert torch.equal(buffer.rows[:, : len(buffer)], plain_buffer.rows[:, : len(buffer)])
+    assert largest_difference(agent, plain_agent) <= 1e-4
+    for mine, theirs in zip(engine.mean_losses([78, 77, 79]), plain.mean_losses([78, 77, 79]), strict=True):
+        assert mine == pytest.approx(theirs, rel=1e-4)
+    # A checkpoint of other counts.
+    for one in (engine, plain):
+        one.agent.updates[:] = [10, 0, 21]
+        one.seek()
+        one.update([3, 0, 3])
+    assert largest_difference(agent, plain_agent) <= 1e-4
+
+
+def test_the_check_at_the_start_updates_members_alone_where_episodes_end_at_different_times():
+    settings = TD3Config(hidden_sizes=(16,), batch_size=8, buffer_size=40)
+    seeds, agent, _ = learners(3, settings)
+    made = []
+
+    def by_graph(agent, buffer):
+        made.append(GraphEngine(agent, buffer, seeds, settings, 1))
+        return made[-1]
+
+    for alone in (False, True):
+        assert max_difference(agent, seeds, settings, by_graph, alone=alone) <= TOLERANCE
+    assert [sorted(engine._alone) for engine in made] == [[], [0, 1, 2]]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_updates_at_the_end_of_episodes_are_cuda_graphs(tmp_path):
+    """A warning, which is an error here, would say that they are not."""
+    fields = {**SMALL, "steps": 400, "seeds": 3, "device": "cuda", "engine": "graph", "train_freq": "episode"}
+    run = td3.train("Rail-v0", out=tmp_path / "run", **fields)
+    assert run.agent(2, "last").facts["updates"] > 300
+
+
 def test_more_rows_than_the_buffer_holds_are_stored_as_by_eager_execution():
     settings = TD3Config(hidden_sizes=(16, 16), batch_size=3, buffer_size=3)
     buffers = []
@@ -222,7 +279,9 @@ def test_the_self_check_finds_no_disagreement():
 def test_the_self_check_sees_a_graph_that_computes_something_else(monkeypatch):
     settings = TD3Config(hidden_sizes=(32, 32), batch_size=16)
     seeds, agent, _ = learners(1, settings)
-    monkeypatch.setattr("td3.engine.graph.CursorStreams.normal", lambda self, count, size: torch.zeros(1, count, size))
+    monkeypatch.setattr(
+        "td3.engine.graph_updates.CursorStreams.normal", lambda self, count, size: torch.zeros(1, count, size)
+    )
     assert max_difference(agent, seeds, settings, by_graph(seeds, settings)) > TOLERANCE
 
 

@@ -30,11 +30,16 @@ SHARE = 0.005
 
 
 def max_difference(
-    agent: Agent, seeds: Sequence[int], settings: Settings, make_engine: Callable[[Agent, ReplayBuffer], Any]
+    agent: Agent,
+    seeds: Sequence[int],
+    settings: Settings,
+    make_engine: Callable[[Agent, ReplayBuffer], Any],
+    alone: bool = False,
 ) -> float:
     """How far a few updates by an engine and by eager execution drift apart, relative to the size of the weights.
 
-    Both start from copies of the same learners, the same made-up transitions and the same random numbers.
+    Both start from copies of the same learners, the same made-up transitions and the same random numbers. `alone`: the
+    engine will have to update members one after another too.
     """
     first = max(0, settings.policy_delay - 2)  # so that a few updates are of both kinds: the actor waits, and moves
     learners = []
@@ -44,14 +49,22 @@ def max_difference(
             _update_eagerly(learner, buffer, seeds, settings, first)
         else:
             engine = make_engine(learner, buffer)
-            for _ in range(TWICE):
+            for time_ in range(TWICE):
                 learner.updates[:] = first
                 engine.seek()
                 with contextlib.suppress(NonFinite):  # eager execution must break down likewise
-                    engine.update([EACH] * len(seeds))
+                    for counts in _counts(len(seeds), alone and time_ > 0):
+                        engine.update(counts)
             engine.close()
         learners.append(learner)
     return difference(*learners)
+
+
+def _counts(members: int, alone: bool) -> list[list[int]]:
+    """The updates of every member, all at once or, as where episodes end at different times, one after another."""
+    if not alone:
+        return [[EACH] * members]
+    return [[EACH * (member == other) for other in range(members)] for member in range(members)]
 
 
 def _trial(agent: Agent, seeds: Sequence[int]) -> tuple[Agent, ReplayBuffer]:

@@ -1,125 +1,23 @@
-"""Updates as CUDA graphs: all members in one batch, recorded once, replayed without Python between the kernels.
+"""Updates and actions on one GPU by CUDA graphs (`graph_updates.py`); another one stores the newest transitions.
 
-What is recorded is `update()` itself. Two graphs are enough: one for the updates in which the actor waits, one for
-those in which it moves. A third stores the newest transitions and asks the actors for the next actions. Every number
-that changes between replays (a batch's rows, the noise, the fill of the buffer) is read from device memory, so that
-nothing is frozen into a graph but shapes. Without a GPU the same engine calls what it would have recorded: all of it
-but the recording is tested there.
+Without a GPU the same engine calls what it would have recorded: all of it but the recording is tested there.
 """
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 
-from td3.algorithm import Agent, MemberStreams, ReplayBuffer
+from td3.algorithm import Agent, ReplayBuffer
 from td3.algorithm.step_02_actor import Actor
-from td3.algorithm.streams import BLOCK
-from td3.algorithm.update import Settings, moves_actor, steps_of
-from td3.backends.base import Backend
+from td3.algorithm.update import Settings
 from td3.backends.pinned import shared_zeros
-from td3.backends.torch_backend import TORCH
 from td3.engine.base import EngineBase
-from td3.engine.check import EVERY, TOLERANCE, ScheduledCheck
+from td3.engine.check import EVERY, TOLERANCE
+from td3.engine.graph_updates import GraphUpdates, Recording
 from td3.engine.losses import LossSums
 from td3.policy import Array
-
-WARM_UP = 3
-"""Runs outside a graph before it is recorded, as PyTorch asks for: libraries allocate on first use."""
-
-
-class Recording:
-    """A piece of work recorded as a CUDA graph; on a CPU, the work itself."""
-
-    def __init__(
-        self, work: Callable[[], None], device: torch.device, prepare: Callable[[], object] | None = None
-    ) -> None:
-        self._graph: torch.cuda.CUDAGraph | None = None
-        self._work = work
-        if device.type != "cuda":
-            return
-        self._graph = torch.cuda.CUDAGraph()
-        side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch leaves it untyped
-        # Without this wait the first kernels of the side stream would read what is not written yet.
-        side.wait_stream(torch.cuda.current_stream(device))
-        with torch.cuda.stream(side):
-            for _ in range(WARM_UP):
-                if prepare:
-                    prepare()
-                work()
-            if prepare:
-                prepare()
-            with torch.cuda.graph(self._graph, stream=side):
-                work()
-        torch.cuda.current_stream(device).wait_stream(side)
-
-    def replay(self) -> None:
-        """Do the work once."""
-        if self._graph is None:
-            self._work()
-        else:
-            self._graph.replay()
-
-
-class CursorStreams:
-    """The numbers of `MemberStreams`, in buffers that stay where they are, read at a cursor that a graph can move.
-
-    The buffers hold two blocks. While updates use the one, the other is drawn, a few members at a time. Drawn at once,
-    a block kept the GPU waiting: in `td3 bench loop` an update of 32 members took the host 69 microseconds, of one 19.
-    """
-
-    def __init__(
-        self, seeds: Sequence[int], batch_size: int, action_size: int, device: torch.device, backend: Backend = TORCH
-    ) -> None:
-        self._source, self._backend = MemberStreams(seeds, device), backend
-        shape = (len(seeds), 2 * BLOCK, batch_size)
-        self._buffers = {
-            "sampling": torch.empty(shape, dtype=torch.int64, device=device),
-            "smoothing": torch.empty(*shape, action_size, device=device),
-        }
-        self._jobs = [(purpose, index) for purpose in self._buffers for index in range(len(seeds))]
-        self.cursor = torch.zeros(1, dtype=torch.int64, device=device)
-
-    def seek(self, update_number: int) -> None:
-        """Have the numbers of this update ready, whatever came before."""
-        self._block, self._drawn = update_number // BLOCK, 0
-        self._enter_block(update_number)
-        self._next = update_number
-
-    def follow(self, update_number: int) -> None:
-        """Have the numbers of this update ready; cheap where it is the one after the last call's."""
-        if update_number != self._next:
-            self.seek(update_number)
-        elif update_number == self._block * BLOCK:
-            self._enter_block(update_number)
-        self._next = update_number + 1
-
-    def _enter_block(self, update_number: int) -> None:
-        """Complete the block being drawn, stand in it, and turn to the next."""
-        self._draw(len(self._jobs))
-        self._block, self._drawn = self._block + 1, 0
-        self.cursor.fill_(update_number % (2 * BLOCK))
-
-    def draw_ahead(self) -> None:
-        """Draw a share of the next block; in as many calls as a block has updates it is complete, and then rests."""
-        self._draw(self._drawn + -(-len(self._jobs) // BLOCK))
-
-    def _draw(self, until: int) -> None:
-        start = self._block % 2 * BLOCK
-        for purpose, index in self._jobs[self._drawn : until]:
-            self._source.draw_member_(purpose, self._block, index, self._buffers[purpose][index, start : start + BLOCK])
-        self._drawn = min(until, len(self._jobs))
-
-    def rows(self, filled: Int[Tensor, ""], count: int) -> Int[Tensor, "member {count}"]:
-        """Row numbers, uniform in [0, filled), with replacement."""
-        return self._backend.indices_at(self._buffers["sampling"], self.cursor, filled)
-
-    def normal(self, count: int, size: int) -> Float[Tensor, "member {count} {size}"]:
-        """Standard normal numbers."""
-        return self._buffers["smoothing"].index_select(1, self.cursor).squeeze(1)
 
 
 class StagingBuffer:
@@ -151,7 +49,7 @@ class StagingBuffer:
 
 
 class GraphEngine(EngineBase):
-    """Runs the same number of updates of every member, and their actions, as graphs on one GPU."""
+    """Runs updates of all members at once while they stand at the same count, else of one after another."""
 
     asynchronous = True
 
@@ -165,13 +63,13 @@ class GraphEngine(EngineBase):
         tolerance: float = TOLERANCE,
     ) -> None:
         super().__init__(agent, buffer)
-        self.settings, self._eager, self._steps = settings, False, steps_of(agent, settings)
+        self.settings, self._seeds, self._tolerance = settings, seeds, tolerance
         self.device = agent.actor.parameters.device
         self.losses = LossSums(len(seeds), self.device, agent.backend)
-        self._check = ScheduledCheck(agent, buffer, seeds, settings, tolerance)
+        self._together = GraphUpdates(agent, buffer, seeds, settings, self.losses, tolerance)
+        self._alone: dict[int, GraphUpdates] = {}
         actor, members = agent.actor, len(seeds)
         state_size, action_size = actor.network.sizes[0], actor.network.sizes[-1]
-        self._streams = CursorStreams(seeds, settings.batch_size, action_size, self.device, agent.backend)
         self._staging = StagingBuffer(buffer, envs_per_member, max(envs_per_member, buffer.rows_per_round), state_size)
         # A network object of its own: its buffers must not be those that an update is using.
         self._acting = Actor(actor.network.with_parameters(actor.parameters.detach()), actor.action_range)
@@ -182,38 +80,61 @@ class GraphEngine(EngineBase):
         self._first_rows = np.arange(members)[:, None] * buffer.capacity
         self._rows_wait = False
         self._tensor_actions: Tensor | None = None
-        self._first, self._updated = 0, np.arange(members)  # of those that are not frozen
+        self._updated: Array = np.arange(members)
+        """Members that are not frozen."""
+        self._level = True
+        """Whether they all stand at the same count of updates."""
         self._record()
+        self.seek()
 
     def update(self, counts: Sequence[int]) -> None:
-        """Run so many updates; the counts of all members that are not frozen are the same.
+        """Run so many updates of each member that is not frozen.
 
         A member whose numbers break down is frozen on the device, where `check` finds it.
         """
-        if self._rows_wait and counts[self._first]:
+        if self._rows_wait and any(counts):
             self._send_rows()
-        for _ in range(counts[self._first]):
-            done = int(self.agent.updates[self._first])
-            self._streams.follow(done)
-            if self._eager:
-                self._do_update(moves_actor(done, self.settings))
-            else:
-                self._check.before_update(done)
-                self._updates[moves_actor(done, self.settings)].replay()
-            self.agent.updates[self._updated] = done + 1
-            if not self._eager and (found := self._check.after_update(done + 1)) is not None:
-                self._eager = True
+        due = {counts[member] for member in self._updated.tolist()} if self.frozen else {*counts}
+        if self._level and len(due) == 1:
+            self._run(self._together, self._updated, due.pop())
+            return
+        for member in self._updated.tolist():
+            if counts[member]:
+                self._run(self._updates_of(member), np.array([member]), counts[member])
+        self._level = self._is_level()
+
+    def _run(self, updates: GraphUpdates, members: Array, count: int) -> None:
+        first = int(self.agent.updates[members[0]]) if count else 0
+        for done in range(first, first + count):
+            found = updates(done)
+            self.agent.updates[members] = done + 1
+            if found is not None:
+                for one in (self._together, *self._alone.values()):
+                    one.eager = True
                 self.warn_of_difference("CUDA graphs", done + 1, found)
+
+    def _is_level(self) -> bool:
+        return len({*self.agent.updates[self._updated].tolist()}) <= 1
+
+    def _updates_of(self, member: int) -> GraphUpdates:
+        """The updates of one member, recorded when it is first alone."""
+        if member not in self._alone:
+            agent, buffer, seeds = self.agent.member(member), self.buffer.member(member), [self._seeds[member]]
+            losses = self.losses.member(member)
+            self._alone[member] = GraphUpdates(agent, buffer, seeds, self.settings, losses, self._tolerance)
+            self._alone[member].eager = self._together.eager
+            self._alone[member].seek(int(self.agent.updates[member]))
+        return self._alone[member]
 
     @property
     def kind(self) -> str:
         """How updates are executed, in a word or two."""
-        return "eager updates" if self._eager else "CUDA graphs"
+        return "eager updates" if self._together.eager else "CUDA graphs"
 
     @property
     def description(self) -> str:
         """How updates are executed, in one sentence."""
-        if self._eager:
+        if self._together.eager:
             return "Updates are executed eagerly."
         return (
             f"Updates are recorded as CUDA graphs and compared with eager execution every {EVERY:,} updates; "
@@ -224,7 +145,7 @@ class GraphEngine(EngineBase):
         """Never update this member again."""
         super().freeze(member, reason)
         self._updated = np.array([index for index in range(self.agent.members) if index not in self.frozen], np.int64)
-        self._first = int(self._updated[0]) if len(self._updated) else 0
+        self._level = self._is_level()
 
     def act(self, states: Array | Tensor) -> Array | Tensor:
         """The actors' actions; waits for the GPU to have done all that was asked of it before."""
@@ -258,7 +179,7 @@ class GraphEngine(EngineBase):
 
     def prepare(self) -> None:
         """Draw some of the random numbers that later updates need."""
-        self._streams.draw_ahead()
+        self._together.prepare()
 
     def store(self, rows: Array | Tensor) -> None:
         """Put new rows into the replay buffer; they are uploaded with the next states.
@@ -289,8 +210,11 @@ class GraphEngine(EngineBase):
 
     def seek(self) -> None:
         """The agent stands at another count of updates: so do the random numbers."""
-        self._streams.seek(int(self.agent.updates[self._first]))
-        self._check.start_after(int(self.agent.updates[self._first]))
+        self._level = self._is_level()
+        if len(self._updated):
+            self._together.seek(int(self.agent.updates[self._updated[0]]))
+        for member, updates in self._alone.items():
+            updates.seek(int(self.agent.updates[member]))
 
     def use_threads(self) -> None:
         """Nothing: the GPU does the work."""
@@ -329,37 +253,15 @@ class GraphEngine(EngineBase):
         self._do_store()
         self._do_act()
 
-    def _do_update(self, move_actor: bool) -> None:
-        sample_batch, update = self._steps
-        batch = sample_batch(self.buffer, self._streams, self.settings.batch_size)
-        self.losses.add_(update(self.agent, batch, self._streams, self.settings, move_actor))
-        self._streams.cursor.add_(1)
-
     def _record(self) -> None:
-        """Record every graph; afterwards everything stands as if nothing had run."""
-        agent = self.agent
-        saved = {name: tensor.clone() for name, tensor in agent.tensors().items()}
-        active = agent.active.clone()
-        counts, first_row = self.buffer.counts.clone(), self.buffer.rows[:, :1].clone()
+        """Record what stores and acts; afterwards everything stands as if nothing had run."""
+        changed = [*self.agent.tensors().values(), self.buffer.counts, self.buffer.rows[:, :1]]
+        saved = [tensor.clone() for tensor in changed]
         first_rows = self._first_rows.ravel()
         self._staging.host_places[:] = np.repeat(first_rows, len(self._staging.host_places) // len(first_rows))
         self._staging.host_counts[:] = 1
-        self._staging.upload()
-        self.buffer.counts.fill_(1)
-
-        self._streams.seek(0)
-        self.buffer.rows[:, :1] = 0
-        self._updates = {
-            move_actor: Recording(partial(self._do_update, move_actor), self.device, self._streams.cursor.zero_)
-            for move_actor in ((False, True) if self.settings.policy_delay > 1 else (True,))
-        }
         self._act = Recording(self._do_upload_and_act, self.device)
         self._store = Recording(self._do_store, self.device)
         self._store_and_act = Recording(self._do_store_and_act, self.device)
-        for name, tensor in agent.tensors().items():
-            tensor.copy_(saved[name])
-        agent.active.copy_(active)  # a step may divide by 0 in made-up rows that are all alike
-        self.buffer.counts.copy_(counts)
-        self.buffer.rows[:, :1] = first_row
-        self.losses.sums.zero_()
-        self.seek()
+        for tensor, before in zip(changed, saved, strict=True):
+            tensor.copy_(before)

@@ -13,8 +13,8 @@ from td3.errors import ConfigError
 def make_engine(agent: Agent, buffer: ReplayBuffer, config: TrainConfig, threads: int) -> GraphEngine | EagerEngine:
     """The engine that a configuration asks for. For `auto`: CUDA graphs on a GPU, recorded updates on a CPU.
 
-    Images, updates at the end of episodes on a GPU, and an engine that fails its check are executed eagerly. Make and
-    use it within `backend_flags`; replaced steps have passed `try_changes`.
+    Images, and an engine that fails its check, are executed eagerly. Make and use it within `backend_flags`; replaced
+    steps have passed `try_changes`.
     """
     seeds, settings = config.member_seeds, config.td3
     unrepeated = [] if agent.changes is None else find_unrepeated(agent, seeds, settings)
@@ -30,7 +30,7 @@ def make_engine(agent: Agent, buffer: ReplayBuffer, config: TrainConfig, threads
 
     if way != "eager":
         try:
-            drift = max_difference(agent, seeds, settings, engine)
+            drift = max_difference(agent, seeds, settings, engine, alone=settings.train_freq == "episode")
         except Exception as error:
             if agent.changes is None:
                 raise
@@ -57,8 +57,6 @@ def _way(agent: Agent, buffer: ReplayBuffer, config: TrainConfig, unrepeated: Se
     why_not = ""
     if agent.critics.encoder is not None:
         why_not = "observations that are images are encoded eagerly"
-    elif fitting == "graph" and config.td3.train_freq == "episode":
-        why_not = "updates at the end of episodes (train_freq episode) are executed eagerly on a GPU"
     elif unrepeated:
         why_not = unrepeated[0]
     if config.engine == "auto":
