@@ -37,8 +37,8 @@ NOT_RUN = {
     r"make (train|test|test-long|lint|docs|steps)": "sets up an environment and calls the tests, this one among them",
     r"(python3 -m venv \.venv && )?\. \.venv/bin/activate": "belongs to setting up",
     r"pip install .*": "installs packages",
-    r"ray (start|stop|get-auth-token).*|export RAY_AUTH_MODE=token": "tests/cluster starts one of its own",
-    r"td3 .* --ray-address 10\.0\.0\.1:6379.*": "needs ten machines; tests/cluster has two of its own",
+    r"ray (start|stop|get-auth-token).*|export RAY_AUTH_MODE=token": "tests/collect starts one of its own",
+    r"td3 .* --ray-address 10\.0\.0\.1:6379.*": "needs ten machines; tests/collect has two of its own",
     r"minari download .*|td3 offline D4RL/.*": "downloads; tests/offline reads a dataset that it makes",
     r"td3 push .*": "uploads; tests/export runs it against a stand-in for the hub",
 }

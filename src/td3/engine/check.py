@@ -49,11 +49,11 @@ def max_difference(
             _update_eagerly(learner, buffer, seeds, settings, first)
         else:
             engine = make_engine(learner, buffer)
-            for time_ in range(TWICE):
+            for repeated in range(TWICE):
                 learner.updates[:] = first
                 engine.seek()
                 with contextlib.suppress(NonFinite):  # eager execution must break down likewise
-                    for counts in _counts(len(seeds), alone and time_ > 0):
+                    for counts in _counts(len(seeds), alone and repeated > 0):
                         engine.update(counts)
             engine.close()
         learners.append(learner)

@@ -49,7 +49,11 @@ class StagingBuffer:
 
 
 class GraphEngine(EngineBase):
-    """Runs updates of all members at once while they stand at the same count, else of one after another."""
+    """Updates and actions on one GPU, of all members in one batch.
+
+    Members that stand at different counts of updates, as where episodes end at different times, are updated one after
+    another.
+    """
 
     asynchronous = True
 

@@ -54,10 +54,10 @@ class NamedRun(NamedTuple):
 def learning_curves(runs: Sequence[NamedRun]) -> Figure:
     """Learning curves of one task: each seed, the interquartile mean and its interval, and the paper's result."""
     env = runs[0].records.config.env
+    runs = [run for run in runs if run.records.evaluated]
     units = " or ".join(dict.fromkeys(run.records.config.unit for run in runs))
     chart = Chart(f"Learning curves on {env}", units, "return", height=270)
     legend = []
-    runs = [run for run in runs if run.records.evaluated]
     for records, name, color in runs:
         steps, returns = records.curves
         many = len(returns) > 1
@@ -170,7 +170,8 @@ def _figure(
     legend: Legend = (),
     log: bool = False,
     y_span: tuple[float, float] | None = None,
-    x_label: str = "env steps",
+    *,
+    x_label: str,
 ) -> Figure | None:
     if not lines:
         return None

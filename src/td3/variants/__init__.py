@@ -147,18 +147,19 @@ def name_of(function: Callable[..., Any]) -> str:
 
 def record_of(replacements: Sequence[Replacement], env_step: int = 0) -> list[dict[str, Any]]:
     """What a run keeps of its replaced steps from an env step on: for people; nothing of it is executed."""
+    sources = [(one, source_of(one.function), used_by(one.function)) for one in replacements]
     return [
         {
             "number": one.number,
             "step": one.step_name,
             "function": one.function.__name__,
-            "source": source_of(one.function),
-            "uses": used_by(one.function),
-            "sha256": hashlib.sha256((used_by(one.function) + source_of(one.function)).encode()).hexdigest(),
+            "source": source,
+            "uses": uses,
+            "sha256": hashlib.sha256((uses + source).encode()).hexdigest(),
             "state": dict(one.state),
             "from_env_step": env_step,
         }
-        for one in replacements
+        for one, source, uses in sources
     ]
 
 
@@ -200,9 +201,9 @@ def read_record(run: Path) -> list[dict[str, Any]]:
                 "step": STEPS[one["number"]].function.__name__,
                 "function": str(one["function"]),
                 "source": str(one["source"]),
-                "uses": str(one.get("uses", "")),
+                "uses": str(one["uses"]),
                 "sha256": str(one["sha256"]),
-                "from_env_step": int(one.get("from_env_step", 0)),
+                "from_env_step": int(one["from_env_step"]),
             }
             for one in found
         ]

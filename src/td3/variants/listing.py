@@ -48,6 +48,6 @@ def differences(replaced: list[dict[str, Any]]) -> str:
         original = source_of(STEPS[one["number"]].function)
         since = f", from env step {one['from_env_step']:,} on" if one["from_env_step"] else ""
         names = f"step {one['number']} {one['step']}", f"{one['function']}{since}"
-        both = original.splitlines(), [*one["uses"].splitlines(), *one["source"].splitlines()]
+        both = original.splitlines(), "\n\n".join(filter(None, (one["uses"], one["source"]))).splitlines()
         parts.append("\n".join(difflib.unified_diff(*both, *names, lineterm="")))
     return "\n".join(parts)
