@@ -52,18 +52,43 @@ def test_indices_are_read_in_any_order_of_memory():
         assert torch.equal(backend.gather(rows, indices), TORCH.gather(rows, indices))
 
 
+@pytest.mark.parametrize("summed", [True, False])
 @pytest.mark.parametrize(("stack", "rows", "inner", "columns"), SIZES)
-def test_a_product_of_transposed_views_with_mask_and_sums(stack, rows, inner, columns):
+def test_a_product_of_transposed_views_with_mask_and_sums(stack, rows, inner, columns, summed):
     from td3.backends.triton_kernels import product
 
     left, right = normal(stack, inner, rows).mT, normal(stack, columns, inner, seed=1).mT
     active = normal(stack, columns, rows, seed=2).mT
     out = torch.full((stack, columns, rows), float("nan"), device="cuda").mT
     sums = torch.full((stack, 3 * rows), float("nan"), device="cuda")[:, :rows]
-    product(left, right, out, active=active, row_sums=sums)
+    product(left, right, out, active=active, row_sums=sums if summed else None)
     exact = (left.double() @ right.double()) * (active > 0)
     assert float((out - exact).norm() / exact.norm()) < 1e-6
-    torch.testing.assert_close(sums.double(), left.double().sum(2), rtol=1e-5, atol=1e-4)
+    if summed:
+        torch.testing.assert_close(sums.double(), left.double().sum(2), rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("stack", [2, 10, 20, 64])
+@pytest.mark.parametrize("broken", [float("inf"), float("-inf"), float("nan")])
+def test_a_number_that_is_not_finite_shows_in_its_own_row_alone(stack, broken):
+    from td3.backends.triton_kernels import product
+
+    left, right = normal(stack, 256, 256), normal(stack, 256, 256, seed=1)
+    left[1, 2, 3] = broken
+    out = product(left, right, torch.empty(stack, 256, 256, device="cuda"))
+    assert not out[1, 2].isfinite().any()
+    out[1, 2] = 0
+    assert out.isfinite().all()
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e18])
+def test_very_small_and_very_large_numbers_are_multiplied_as_well(size):
+    from td3.backends.triton_kernels import product
+
+    left, right = normal(20, 256, 256), normal(20, 256, 256, seed=1)
+    out = product(left * size, right / size, torch.empty(20, 256, 256, device="cuda"))
+    exact = left.double() @ right.double()
+    assert float((out - exact).norm() / exact.norm()) < 1e-6
 
 
 def test_twins_read_the_same_batch():

@@ -114,7 +114,7 @@ def product(
     """
     stack, rows, columns = out.shape
     inner = left.shape[2]
-    blocks, options = _blocks(rows, columns, inner, stack, active is not None)
+    blocks, precision, options = _tiles(rows, columns, inner, stack, active is not None, row_sums is not None)
     grid = (triton.cdiv(rows, blocks[0]) * triton.cdiv(columns, blocks[1]), stack)
     _product_kernel[grid](
         left,
@@ -138,7 +138,7 @@ def product(
         relu,
         active is not None,
         row_sums is not None,
-        _precision(),
+        precision,
         *blocks,
         **options,
     )
@@ -146,21 +146,18 @@ def product(
     return out
 
 
-def _precision() -> str:
-    """TF32 where PyTorch may use it too; else every product and sum is rounded as float32 demands."""
-    return "tf32" if torch.backends.cuda.matmul.allow_tf32 else "ieee"
+def _tiles(
+    rows: int, columns: int, inner: int, stack: int, masked: bool, summed: bool
+) -> tuple[tuple[int, int, int], str, dict[str, int]]:
+    """The tile of each program, how it multiplies, and its stages, by timing every product of an update on an H200.
 
-
-def _blocks(
-    rows: int, columns: int, inner: int, stack: int, masked: bool
-) -> tuple[tuple[int, int, int], dict[str, int]]:
-    """The tile of each program, and its stages, by timing every product of an update on an H200.
-
-    Small tiles where there are too few large ones to fill the chip. With TF32 the long side of a tile lies along the
-    rows, but along the columns where the result is masked.
+    Small tiles where there are too few large ones to fill the chip. TF32 only where PyTorch may use it too: there the
+    long side of a tile lies along the rows, but along the columns where the result is masked. Otherwise large products
+    are sums of three in TF32 (of the factors' leading bits, and of those with the bits that remain) where that is
+    faster: their error is half of what rounding every product to float32 gives.
     """
-    tf32, tiles = _precision() == "tf32", stack * triton.cdiv(rows, 64) * triton.cdiv(columns, 64)
-    stages = 3
+    tf32, tiles = torch.backends.cuda.matmul.allow_tf32, stack * triton.cdiv(rows, 64) * triton.cdiv(columns, 64)
+    precision, stages = "tf32" if tf32 else "ieee", 3
     if inner == 1:
         high, wide, deep = 32, 64, 1
     elif columns == 1:
@@ -175,6 +172,9 @@ def _blocks(
         high, wide, deep = (64, 32, 32) if tf32 else (32, 32, 64)
     elif tf32 and tiles >= 100:
         high, wide, deep = ((32, 128, 32) if tiles >= 300 else (32, 64, 32)) if masked else (128, 32, 32)
+    elif tiles >= 100 and inner > 32 and not summed:
+        precision = "tf32x3"
+        high, wide, deep = (32, 256 if tiles >= 1_000 else 128, 32) if tiles >= 300 else (64, 32, 64)
     elif tiles >= 300:
         high, wide, deep = 64, 64, 32
     elif tiles >= 100:
@@ -185,7 +185,7 @@ def _blocks(
         deep, stages = 16, 3
     sides = (high, rows), (wide, columns), (deep, inner)
     tile = [side if side == 1 else min(side, _power_of_two(size)) for side, size in sides]
-    return (tile[0], tile[1], tile[2]), {"num_warps": 4, "num_stages": stages}
+    return (tile[0], tile[1], tile[2]), precision, {"num_warps": 4, "num_stages": stages}
 
 
 def _power_of_two(size: int) -> int:
