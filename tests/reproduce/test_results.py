@@ -55,7 +55,7 @@ def test_every_stored_row_has_the_settings_of_its_command():
         config = json.loads((folder / "config.json").read_text())
         assert (config["env"], config["steps"], config["seeds"]) == (row.env, row.steps, row.seeds)
         for name, value in row.settings.items():
-            assert config["td3"][name] == value, (row.name, name)
+            assert (config | config["td3"])[name] == value, (row.name, name)
         curve = read_curve(folder)
         assert curve is not None
         assert (len(curve.returns), curve.steps[-1]) == (row.seeds, row.steps)

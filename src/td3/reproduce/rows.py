@@ -24,7 +24,7 @@ class Row:
     preset: str = "author"
     env_kwargs: dict[str, Any] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
-    """Fields of TD3Config that differ from the preset."""
+    """Fields of TD3Config that differ from the preset, and perhaps the `precision`."""
     variant: str = ""
     """The variants of TD3, as `--variant` takes them; empty for TD3 as it is."""
     eval_every: int = 5_000
@@ -53,7 +53,8 @@ class Row:
             words.append(f"--eval-every {self.eval_every}")
         if self.env_kwargs:
             words.append("--env-kwargs " + " ".join(f"{k}={json.dumps(v)}" for k, v in self.env_kwargs.items()))
-        words += [f"--td3.{name.replace('_', '-')} {value}" for name, value in self.settings.items()]
+        for name, value in self.settings.items():
+            words.append(f"--{'' if name == 'precision' else 'td3.'}{name.replace('_', '-')} {value}")
         return " ".join(words)
 
     def config(self, seeds: int | None = None, out: Path = OUT) -> TrainConfig:
@@ -164,6 +165,11 @@ ROWS = (
         Row(f"{task}_v5_{name}", "changes", env, SHORT, settings=settings, change=change)
         for task, env in (("halfcheetah", "HalfCheetah-v5"), ("hopper", "Hopper-v5"))
         for name, (change, settings) in CHANGES.items()
+    ),
+    Row(
+        *("halfcheetah_v5_tf32", "changes", "HalfCheetah-v5", SHORT),
+        settings={"precision": "tf32"},
+        change="products in TF32 on a GPU",
     ),
     *(
         Row(f"{preset}_{task}", preset, env, SHORT, 3, preset, eval_every=10_000)
