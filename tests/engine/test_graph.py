@@ -1,5 +1,8 @@
 """The graph engine: the same updates, actions and memory as plain execution, whatever runs it."""
 
+import contextlib
+import gc
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +12,7 @@ import td3
 from td3.algorithm import Agent, AgentSpec, MemberStreams, NormalizedReplayBuffer, make_replay_buffer
 from td3.config import TD3Config
 from td3.engine import TOLERANCE, EagerEngine, GraphEngine, max_difference
-from td3.engine.graph_updates import CursorStreams
+from td3.engine.graph_updates import CursorStreams, capture
 
 LOW, HIGH = [-1.0, -2.0], [1.0, 0.5]
 STATE = 5
@@ -363,3 +366,33 @@ def test_a_memory_in_host_memory_gives_the_same_numbers():
     np.testing.assert_array_equal(actions, host_actions)
     assert torch.equal(rows, host_rows)
     assert all(torch.equal(tensor, host_tensors[name]) for name, tensor in tensors.items())
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_no_garbage_is_collected_while_a_graph_is_recorded(monkeypatch, enabled):
+    monkeypatch.setattr(torch.cuda, "graph", lambda graph, stream=None: contextlib.nullcontext())
+    before = gc.isenabled()
+    try:
+        (gc.enable if enabled else gc.disable)()
+        with contextlib.suppress(ValueError), capture(None):
+            assert not gc.isenabled()
+            raise ValueError
+        assert gc.isenabled() == enabled
+    finally:
+        (gc.enable if before else gc.disable)()
+
+
+@pytest.mark.gpu
+@gpu
+def test_an_engine_that_becomes_garbage_does_not_break_the_recording_of_another():
+    settings, before = TD3Config(hidden_sizes=(8, 8), batch_size=8, buffer_size=64), gc.get_threshold()
+    try:
+        for _ in range(3):
+            for threshold in before[0], 1:
+                seeds, agent, buffer = learners(2, settings, "cuda")
+                gc.set_threshold(threshold)
+                engine = GraphEngine(agent, buffer, seeds, settings, 1)
+            engine.itself = engine  # only the collector frees it
+            del engine
+    finally:
+        gc.set_threshold(*before)

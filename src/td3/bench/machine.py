@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from td3.bench.timing import Case
+from td3.engine.graph_updates import capture
 from td3.resources import available_threads
 from td3.run.directory import versions
 
@@ -67,7 +68,7 @@ def sgemm_case(device: torch.device, threads: int, stack: int = 1) -> Case:
         torch.bmm(left, right, out=out)
         torch.cuda.synchronize(device)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        with capture(graph):
             for _ in range(REPEATS):
                 torch.bmm(left, right, out=out)
         multiply = graph.replay

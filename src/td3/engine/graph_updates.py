@@ -5,7 +5,9 @@ those in which it moves. Every number that changes between replays (a batch's ro
 is read from device memory, so that nothing is frozen into a graph but shapes.
 """
 
-from collections.abc import Callable, Sequence
+import contextlib
+import gc
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import torch
@@ -22,6 +24,19 @@ from td3.engine.losses import LossSums
 
 WARM_UP = 3
 """Runs outside a graph before it is recorded, as PyTorch asks for: libraries allocate on first use."""
+
+
+@contextlib.contextmanager
+def capture(graph: torch.cuda.CUDAGraph, stream: torch.cuda.Stream | None = None) -> Iterator[None]:
+    """`torch.cuda.graph`, with Python's garbage collector off: what frees another graph meanwhile breaks this one."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        with torch.cuda.graph(graph, stream=stream):
+            yield
+    finally:
+        if collecting:
+            gc.enable()
 
 
 class Recording:
@@ -45,7 +60,7 @@ class Recording:
                 work()
             if prepare:
                 prepare()
-            with torch.cuda.graph(self._graph, stream=side):
+            with capture(self._graph, side):
                 work()
         torch.cuda.current_stream(device).wait_stream(side)
 
