@@ -4,6 +4,7 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from td3.bench import EnvsBench, learners, loop, run, scaling
 from td3.bench.options import LoopBench
@@ -114,10 +115,18 @@ def test_changes_that_cannot_be_measured_are_refused(capsys, small, without, tmp
 def test_updates_in_words(capsys, small):
     assert main(["bench", "update", *TINY, *SMALL[:-1]]) == 0
     output, errors = capsys.readouterr()
-    assert " updates/s with 1 thread (batch 8, width 16, members 1, " in output
+    assert " updates/s with 1 thread (recorded updates, batch 8, width 16, members 1, " in output
     assert "| threads |" in output
     assert "ratio to Stable-Baselines3" in output
     assert errors == "Measuring 3 cases side by side for 0.2 s.\n"
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("precision", ["float32", "tf32"])
+def test_on_a_gpu_updates_are_graphs_still_when_they_were_compared_with_eager_ones(capsys, precision):
+    words = ["--device", "cuda", "--members", "2", "--seconds", "2", "--precision", precision, "--json"]
+    assert figures_of(capsys, "bench", "update", *words)["engine"] == "CUDA graphs"
 
 
 def test_the_loop_tells_its_parts_apart(capsys, small):

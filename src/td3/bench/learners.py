@@ -5,6 +5,7 @@ import importlib.util
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -70,7 +71,10 @@ def td3_updates(
     replace_steps: Sequence[str] = (),
     precision: Precision = "float32",
 ) -> Case:
-    """Updates as a run does them, all members counted; perhaps with variants or replaced steps."""
+    """Updates as a run does them, all members counted; perhaps with variants or replaced steps.
+
+    Make and measure them within `backend_flags`.
+    """
     device, members = buffer.rows.device, buffer.rows.shape[0]
     settings = TD3Config(hidden_sizes=(width, width), batch_size=batch_size, buffer_size=max(batch_size, ROWS))
     config = TrainConfig(
@@ -89,13 +93,12 @@ def td3_updates(
         try_changes(agent, config.member_seeds, config.td3)
     try:
         if device.type == "cpu" and members == 1:
-            update_once = one_member_update(agent, buffer, config)
+            update_once, kind = one_member_update(agent, buffer, config), lambda: "recorded updates"
         else:
-            with backend_flags(config.precision):
-                engine = make_engine(agent, buffer, config, threads)
+            engine = make_engine(agent, buffer, config, threads)
             for notice in engine.notices:
                 engine.on_warning(notice)
-            update_once = partial(engine.update, [1] * members)
+            update_once, kind = partial(engine.update, [1] * members), lambda: engine.kind
         for _ in range(config.td3.policy_delay):  # the first of each kind is recorded, which takes longer
             update_once()
     except Exception as error:
@@ -107,7 +110,7 @@ def td3_updates(
         update_once()
         return float(members)
 
-    return on_device(work, device, threads, agent.backend.set_threads)
+    return replace(on_device(work, device, threads, agent.backend.set_threads), kind=kind)
 
 
 def one_member_update(agent: Agent, buffer: ReplayBuffer, config: TrainConfig) -> Callable[[], None]:

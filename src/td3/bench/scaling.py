@@ -13,7 +13,7 @@ from td3.bench.options import ScalingBench, Sweep
 from td3.config import TD3Config
 from td3.errors import RunError, missing_extra
 from td3.resources import available_threads
-from td3.training import choose_device
+from td3.training import backend_flags, choose_device
 
 POINTS: dict[Sweep, tuple[int, ...]] = {
     "batch": (64, 128, 256, 512, 1024, 2048, 4096),
@@ -54,7 +54,7 @@ def measure(options: ScalingBench) -> tuple[dict[str, Any], str]:
 def _sweep(sweep: Sweep, options: ScalingBench, device: torch.device, threads: int) -> list[dict[str, Any]]:
     """One row per value: work per second, milliseconds for each, and its share of the ceiling."""
     machine.announce(f"Varying {TITLES[sweep]} for {options.seconds:g} s.")
-    with contextlib.ExitStack() as stack:
+    with backend_flags(), contextlib.ExitStack() as stack:
         cases = {}
         for value in POINTS[sweep]:
             cases[str(value)] = stack.enter_context(_case(sweep, value, options.env, device, threads))

@@ -19,11 +19,15 @@ def _nothing() -> None:
 
 @dataclass(frozen=True)
 class Case:
-    """One case: `prepare` before a slice, `work` repeatedly (returns the amount done), `finish` to synchronize."""
+    """One case: `prepare` before a slice, `work` repeatedly (returns the amount done), `finish` to synchronize.
+
+    `kind` says how the work is done, in a word or two; ask it afterwards.
+    """
 
     work: Callable[[], float]
     prepare: Callable[[], None] = _nothing
     finish: Callable[[], None] = _nothing
+    kind: Callable[[], str] = str
 
 
 def interleave(

@@ -10,7 +10,7 @@ from td3.bench import learners, machine, timing
 from td3.bench.compiled import compiled_updates
 from td3.bench.options import UpdateBench
 from td3.config import TD3Config
-from td3.training import choose_device
+from td3.training import backend_flags, choose_device
 
 BASELINES = {"author": "the author's code", "sb3": "Stable-Baselines3", "compiled": "torch.compile"}
 Rates = Mapping[tuple[str, int], Sequence[float]]
@@ -21,9 +21,10 @@ def measure(options: UpdateBench) -> tuple[dict[str, Any], str]:
     device = choose_device(options.device)
     facts = machine.describe_machine(device)
     threads = machine.thread_counts(options.threads, device)
-    cases = _cases(options, device, threads)
-    machine.announce(f"Measuring {len(cases)} cases side by side for {options.seconds:g} s.")
-    rates = timing.interleave(cases, options.seconds)
+    with backend_flags(options.precision):
+        cases = _cases(options, device, threads)
+        machine.announce(f"Measuring {len(cases)} cases side by side for {options.seconds:g} s.")
+        rates = timing.interleave(cases, options.seconds)
     flops = machine.update_flops(
         learners.STATE_SIZE,
         learners.ACTION_SIZE,
@@ -44,6 +45,7 @@ def measure(options: UpdateBench) -> tuple[dict[str, Any], str]:
         **best,
         "device": options.device,
         "precision": options.precision,
+        "engine": cases["td3", best["threads"]].kind(),
         "batch_size": options.batch_size,
         "width": options.width,
         "members": options.members,
@@ -118,7 +120,7 @@ def _text(figures: Mapping[str, Any]) -> str:
         for row in figures["by_threads"]
     ]
     setting = (
-        f"batch {figures['batch_size']}, width {figures['width']}, members {figures['members']}, "
+        f"{figures['engine']}, batch {figures['batch_size']}, width {figures['width']}, members {figures['members']}, "
         f"{figures['mflop_per_update']:,.0f} MFLOP an update"
     )
     return "\n".join(
