@@ -79,6 +79,8 @@ def test_a_number_that_is_not_finite_shows_in_its_own_row_alone(stack, broken):
     assert not out[1, 2].isfinite().any()
     out[1, 2] = 0
     assert out.isfinite().all()
+    kept = product(left, right, torch.empty(stack, 256, 256, device="cuda"), relu=True)[1, 2]
+    assert kept.isnan().all() if broken != broken else kept.isinf().any()
 
 
 @pytest.mark.parametrize("size", [1e-30, 1e18])

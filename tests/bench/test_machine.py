@@ -96,3 +96,12 @@ print((kilobytes("VmHWM") - before) * 1024)
 def test_a_million_transitions_take_the_stated_memory():
     done = subprocess.run([sys.executable, "-c", FILL], capture_output=True, text=True, check=True)
     assert int(done.stdout) == pytest.approx(1_000_000 * machine.transition_bytes(17, 6), rel=0.1)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_products_on_a_gpu_write_into_memory_of_their_own():
+    case = machine.sgemm_case(torch.device("cuda"), 1, 20)
+    others = [torch.full((20, 256, 256), 2.0, device="cuda") for _ in range(3)]
+    case.work()
+    assert all((other == 2).all() for other in others)

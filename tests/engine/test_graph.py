@@ -11,7 +11,7 @@ from scripted import SMALL
 import td3
 from td3.algorithm import Agent, AgentSpec, MemberStreams, NormalizedReplayBuffer, make_replay_buffer
 from td3.config import TD3Config
-from td3.engine import TOLERANCE, EagerEngine, GraphEngine, max_difference
+from td3.engine import TOLERANCE, EagerEngine, GraphEngine, check, max_difference
 from td3.engine.graph_updates import CursorStreams, capture
 
 LOW, HIGH = [-1.0, -2.0], [1.0, 0.5]
@@ -366,6 +366,37 @@ def test_a_memory_in_host_memory_gives_the_same_numbers():
     np.testing.assert_array_equal(actions, host_actions)
     assert torch.equal(rows, host_rows)
     assert all(torch.equal(tensor, host_tensors[name]) for name, tensor in tensors.items())
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_network_called_with_another_batch_size_leaves_recorded_updates_their_memory(device):
+    settings = TD3Config(hidden_sizes=(8, 8), batch_size=8, buffer_size=64)
+    seeds, agent, buffer = learners(2, settings, device)
+    engine = GraphEngine(agent, buffer, seeds, settings, 1)
+    networks = [agent.actor.network, agent.actor_target.network, *agent.critics.networks, engine._acting.network]
+    before = [(network, network.memory) for network in networks]
+    kept = [*engine._together._memory, engine._memory]
+    for network, memory in before:
+        network(torch.zeros(*network.parameters.shape[:-1], 5, network.sizes[0], device=device))
+        assert network.memory is not memory
+        assert any(memory is one for one in kept)
+    assert drive(engine, 12, 2, 1).shape == (7, 2, 1, len(LOW))
+
+
+def test_a_comparison_that_others_came_in_between_is_begun_anew(monkeypatch):
+    monkeypatch.setattr(check, "FIRST", 4)
+    monkeypatch.setattr(check, "SHARE", 1e9)
+    settings = TD3Config(hidden_sizes=(8, 8), batch_size=8, buffer_size=64)
+    seeds, agent, buffer = learners(2, settings)
+    engine = GraphEngine(agent, buffer, seeds, settings, 1)
+    said = []
+    engine.on_warning = said.append
+    for _, rows in rounds(20, 2, 1):
+        engine.store(rows)
+    for counts in [[1, 1]] * 5 + [[1, 0], [0, 1]] + [[1, 1]] * 20:  # a comparison begins after 4, and has two updates
+        engine.update(counts)
+    assert said == []
+    assert engine.kind == "CUDA graphs"
 
 
 @pytest.mark.parametrize("enabled", [True, False])

@@ -94,6 +94,7 @@ def trained(config, out):
 def test_a_stored_run_is_reproduced_and_compared(row, tmp_path):
     run = trained(row.config(), tmp_path / "run")
     store(run, row, tmp_path / "results", "two cores")
+    (tmp_path / "results" / "pendulum" / "run.json").write_text('{"seconds": 1.2, "hardware": "two cores"}')
     stored = read_curve(tmp_path / "results" / "pendulum")
     assert stored is not None
     assert np.allclose(stored.returns, run.learning_curve()[1], atol=1e-3)
@@ -102,8 +103,39 @@ def test_a_stored_run_is_reproduced_and_compared(row, tmp_path):
     assert abs(found["difference"]) < 1e-3  # the same seeds on the same machine
     assert found["verdict"] == "too_few_seeds"
     assert said[0] == f"pendulum: {row.command}"
-    assert "no verdict from 2 seeds" in said[1]
+    assert said[1] == "pendulum: the stored run trained for 1 s on two cores"
+    assert "no verdict from 2 seeds; last ten evaluations differ by " in said[2]
     assert "no verdict" in verdict_line(against(run, stored))
+
+
+def test_one_seed_has_no_interval_in_words_or_in_json(row, tmp_path, monkeypatch, capsys):
+    store(trained(row.config(), tmp_path / "run"), row, tmp_path / "results", "two cores")
+    monkeypatch.setattr("td3.reproduce.command.ROWS", (row,))
+    words = ["--results", str(tmp_path / "results"), "--out", str(tmp_path / "again"), "--seeds", "1"]
+    assert main(["reproduce", "pendulum", *words]) == 0
+    output = capsys.readouterr().out
+    assert "--seeds 1" in output.splitlines()[0]
+    assert "no verdict from 1 seed; last ten evaluations differ by " in output
+    assert "nan" not in output
+    assert main(["reproduce", "pendulum", *words, "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert (found["low"], found["seeds"]) == (None, [1, 2])
+
+
+def test_an_interrupted_row_says_how_to_continue(row, tmp_path, monkeypatch, capsys):
+    def interrupted(config, callbacks):
+        raise KeyboardInterrupt
+
+    (tmp_path / "results").mkdir()
+    monkeypatch.setattr("td3.training.train_run", interrupted)
+    words = ["--results", str(tmp_path / "results"), "--out", str(tmp_path / "again")]
+    assert main(["reproduce", "pendulum", *words]) == 130
+    assert capsys.readouterr().out.endswith("Stopped; the same command continues it.\n")
+
+
+def test_without_a_folder_of_results_nothing_is_listed(tmp_path, capsys):
+    assert main(["reproduce", "--results", str(tmp_path / "none")]) == 2
+    assert "use `td3 reproduce` in a checkout of td3, or give --results" in capsys.readouterr().err
 
 
 def test_the_command_line_lists_reruns_and_compares(row, tmp_path, monkeypatch, capsys):

@@ -49,6 +49,11 @@ class StackedMLP:
         """A network of the same kind with other parameters."""
         return StackedMLP(self.sizes, parameters, self.activation, backend or self.backend, self.layer_norm)
 
+    @property
+    def memory(self) -> object:
+        """The buffers of the latest call: who records it keeps them, as a call with another batch size drops them."""
+        return self._buffers
+
     def share_workspace(self, workspace: "Workspace") -> None:
         """Put there what need not be kept; networks that share it must not run at the same time."""
         self._buffers, self._workspace = None, workspace

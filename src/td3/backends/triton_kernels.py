@@ -86,7 +86,7 @@ def _product_kernel(
     if has_bias:
         total += tl.load(bias + network * bias_stack + column, column < columns, 0.0)
     if has_relu:
-        total = tl.maximum(total, 0.0)
+        total = tl.where(total < 0, 0.0, total)  # NaN stays NaN, as in PyTorch
     if has_active:
         place = active + network * active_stack + row * active_row + column * active_column
         total = tl.where(tl.load(place, inside, 0.0) > 0, total, 0.0)
@@ -201,7 +201,7 @@ def _normalize_kernel(values, normalized, inverse, units, epsilon, keep: tl.cons
     value = tl.where(inside, value - tl.sum(value, 0) / units, 0.0)
     deviation = tl.rsqrt(tl.sum(value * value, 0) / units + epsilon)
     value *= deviation
-    tl.store(values + place, tl.maximum(value, 0.0), inside)
+    tl.store(values + place, tl.where(value < 0, 0.0, value), inside)
     if keep:
         tl.store(normalized + place, value, inside)
         tl.store(inverse + row, deviation)

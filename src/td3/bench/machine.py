@@ -73,7 +73,7 @@ def sgemm_case(device: torch.device, threads: int, stack: int = 1) -> Case:
                 torch.bmm(left, right, out=out)
         multiply = graph.replay
 
-    def work() -> float:
+    def work(kept: object = (left, right, out)) -> float:  # a graph does not keep alive what it reads and writes
         multiply()
         return REPEATS * stack * 2.0 * CUBE**3
 

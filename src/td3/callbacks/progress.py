@@ -63,7 +63,7 @@ class ProgressDisplay(Callback):
         config = trainer.config
         self.path, self._steps = trainer.path, config.steps
         seeds = f"seed {config.seed}" if config.seeds == 1 else f"seeds {config.seed}..{config.seed + config.seeds - 1}"
-        self._unit, self._pace = config.unit, f"{config.unit.split()[-1]}/s"
+        self._unit, self._pace = config.unit, f"{config.unit.split()[-1]}/s" + " per seed" * (config.seeds > 1)
         length = f"{config.steps:,} {self._unit}{', offline' if config.dataset else ''}"
         variant = f", variant {', '.join(config.variant)}" if config.variant else ""
         task = f"Training {config.env} for {length}, {seeds}, preset {config.preset}{variant}"
@@ -93,7 +93,7 @@ class ProgressDisplay(Callback):
         self._refreshed = now
         self._marks = [*self._marks[-40:], (now, env_steps)]
         if self._bar:
-            done = f"{env_steps:,} {self._pace.removesuffix('/s')}"
+            done = f"{env_steps:,} {self._pace.partition('/')[0]}"
             self._bar.update(self._task, completed=env_steps, steps=done, facts=self._facts())
             self._bar.refresh()
 

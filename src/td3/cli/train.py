@@ -208,9 +208,10 @@ def _trained(
             again = resume_command(display.path, run.config)
             say(f"To continue:     {again}    (from {step} {checkpoint.env_steps:,})")
     begun = int(run.evaluations(run.seeds[0])[0][0])  # later in a run that evaluated nothing before it was resumed
+    ended = int(run.evaluations(run.active_seeds[0])[0][-1])
     say(f"{f'At {step} {begun:,}:' if begun else 'Before training:'} return {describe(first)}")
-    moment = f"At {step} {int(run.evaluations(run.active_seeds[0])[0][-1]):,}:" if interrupted else "After training: "
-    say(f"{moment} return {describe(last)}")
+    if ended > begun or not interrupted:
+        say(f"{f'At {step} {ended:,}:' if interrupted else 'After training: '} return {describe(last)}")
     for seed, facts in run.frozen.items():
         say(f"Seed {seed} was frozen at {step} {facts['env_steps']:,} and is not in these means: {facts['reason']}")
     say(f"The run is in    {display.path}")

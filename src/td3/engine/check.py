@@ -165,6 +165,7 @@ class ScheduledCheck:
     ) -> None:
         self._agent, self._buffer, self._seeds, self._settings = agent, buffer, seeds, settings
         self._allowed, self._not_before = allowed, 0.0
+        self._copied_at, self._left = 0, 0
         self.start_after(0)
 
     def start_after(self, updates: int) -> None:
@@ -174,6 +175,8 @@ class ScheduledCheck:
 
     def before_update(self, done: int) -> None:
         """Update the copy eagerly where a comparison is due; `done` updates were made before this one."""
+        if self._copy is not None and done != self._copied_at + UPDATES - self._left:  # others came in between
+            self.start_after(done)
         if self._copy is None:
             if done < self._next or (done + UPDATES) % self._settings.policy_delay:
                 return
@@ -181,7 +184,7 @@ class ScheduledCheck:
                 return
             self._began = time.monotonic()
             weights = self._agent.actor.parameters
-            self._copy, self._left = self._agent.copied(weights.device), UPDATES
+            self._copy, self._left, self._copied_at = self._agent.copied(weights.device), UPDATES, done
             self._copy.share_learning_rates(self._agent)
             self._copy.updates[:] = done
             self._streams = MemberStreams(self._seeds, weights.device, weights.dtype, position=done)

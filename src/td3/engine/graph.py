@@ -79,7 +79,6 @@ class GraphEngine(EngineBase):
         self._acting = Actor(actor.network.with_parameters(actor.parameters.detach()), actor.action_range)
         shape = (members, envs_per_member, action_size)
         self._actions, self._device_actions = shared_zeros(*shape, dtype=torch.float32, device=self.device)
-        self._stream = torch.cuda.current_stream(self.device) if self.device.type == "cuda" else None
         self._actions_ready = torch.cuda.Event() if self.device.type == "cuda" else None  # type: ignore[no-untyped-call]  # torch leaves it untyped
         self._first_rows = np.arange(members)[:, None] * buffer.capacity
         self._rows_wait = False
@@ -149,7 +148,7 @@ class GraphEngine(EngineBase):
         """Never update this member again."""
         super().freeze(member, reason)
         self._updated = np.array([index for index in range(self.agent.members) if index not in self.frozen], np.int64)
-        self._level = self._is_level()
+        self.seek()  # a comparison with eager execution that has begun knows nothing of it
 
     def act(self, states: Array | Tensor) -> Array | Tensor:
         """The actors' actions; waits for the GPU to have done all that was asked of it before."""
@@ -171,7 +170,7 @@ class GraphEngine(EngineBase):
         (self._store_and_act if self._rows_wait else self._act).replay()
         self._rows_wait = False
         if self._actions_ready:
-            self._actions_ready.record(self._stream)
+            self._actions_ready.record(torch.cuda.current_stream(self.device))
 
     def act_wait(self) -> Array | Tensor:
         """The actions asked for; waits for them, and not for updates that were begun since."""
@@ -224,8 +223,10 @@ class GraphEngine(EngineBase):
         """Nothing: the GPU does the work."""
 
     def close(self) -> None:
-        """Upload rows that are still staged."""
+        """Upload rows that are still staged, and wait for the GPU: it reads memory of the host."""
         self.flush()
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
 
     def _send_rows(self) -> None:
         self._store.replay()
@@ -267,5 +268,6 @@ class GraphEngine(EngineBase):
         self._act = Recording(self._do_upload_and_act, self.device)
         self._store = Recording(self._do_store, self.device)
         self._store_and_act = Recording(self._do_store_and_act, self.device)
+        self._memory = self._acting.network.memory  # a graph keeps nothing alive
         for tensor, before in zip(changed, saved, strict=True):
             tensor.copy_(before)

@@ -46,8 +46,8 @@ class Recording:
         self, work: Callable[[], None], device: torch.device, prepare: Callable[[], object] | None = None
     ) -> None:
         self._graph: torch.cuda.CUDAGraph | None = None
-        self._work = work
         if device.type != "cuda":
+            self._work = work
             return
         self._graph = torch.cuda.CUDAGraph()
         side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch leaves it untyped
@@ -190,3 +190,6 @@ class GraphUpdates:
         }
         for tensor, before in zip(changed, saved, strict=True):
             tensor.copy_(before)  # the members that are active too: a step may divide by 0 in rows that are all alike
+        actors, both = (self._agent.actor, self._agent.actor_target), (self._agent.critics, self._agent.critics_target)
+        networks = [actor.network for actor in actors] + [network for critics in both for network in critics.networks]
+        self._memory = [network.memory for network in networks]  # a graph keeps nothing alive

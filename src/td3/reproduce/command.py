@@ -1,6 +1,8 @@
 """`td3 reproduce`: list the stored rows, or run rows again and compare them with what is stored."""
 
+import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ MARGIN = 0.1
 
 def listing(results: Path) -> list[str]:
     """A line for each row: its figures, or that it was not run."""
+    _require_folder(results)
     lines = []
     for table, title in TABLES.items():
         lines.append(f"{table}: {title}")
@@ -25,6 +28,11 @@ def listing(results: Path) -> list[str]:
             curve = read_curve(results / row.name)
             lines.append(f"  {row.name:<32} {described(figures(curve)) if curve else 'not run'}")
     return lines
+
+
+def _require_folder(results: Path) -> None:
+    if not results.is_dir():
+        raise RunError(f"{results} is not a folder: use `td3 reproduce` in a checkout of td3, or give --results.")
 
 
 def described(found: Figures) -> str:
@@ -46,14 +54,15 @@ def reproduce(
 ) -> list[dict[str, Any]]:
     """Run these rows, or continue them in `out`; say how each compares with the stored one, or store it."""
     rows = selected(tuple(names))
-    if not results.is_dir():
-        raise RunError(f"{results} is not a folder: use `td3 reproduce` in a checkout of td3, or give --results.")
+    _require_folder(results)
     if hardware is not None and seeds is not None:
         raise RunError("a stored row has its own number of seeds: leave out --seeds, or --store.")
     found = []
     for row in rows:
         stored = read_curve(results / row.name)
-        say(f"{row.name}: {row.command}")
+        say(f"{row.name}: {(row if seeds is None else replace(row, seeds=seeds)).command}")
+        if stored is not None and (seconds := stored.made.get("seconds")):
+            say(f"{row.name}: the stored run trained for {seconds:,.0f} s on {stored.made['hardware']}")
         if row.dataset:
             train(selected((row.dataset,))[0].config(), out / row.dataset)
         data = any(other.dataset == row.name for other in ROWS)  # with more seeds, it would be another dataset
@@ -62,7 +71,8 @@ def reproduce(
         if stored is not None:
             comparison = against(run, stored)
             say(f"{row.name}: {verdict_line(comparison)}")
-            facts |= comparison._asdict()
+            # What so few seeds do not give has no number in JSON either.
+            facts |= {name: None if value != value else value for name, value in comparison._asdict().items()}
         if hardware is not None:
             say(f"{row.name}: stored in {store(run, row, results, hardware)}; `make results` writes the tables.")
         elif stored is None:
@@ -94,10 +104,11 @@ def verdict_line(comparison: Comparison) -> str:
         "better": "better than the stored result",
         "worse": "worse than the stored result",
         "undecided": "no verdict: the interval is too wide",
-        "too_few_seeds": f"no verdict from {min(ours, theirs)} seeds",
+        "too_few_seeds": f"no verdict from {min(ours, theirs)} seed{'s' * (min(ours, theirs) > 1)}",
     }
-    interval = f"95 % interval {comparison.low:+,.1f} to {comparison.high:+,.1f}"
+    low, high = comparison.low, comparison.high
+    interval = "" if math.isnan(low) else f" (95 % interval {low:+,.1f} to {high:+,.1f})"
     return (
-        f"{verdicts[comparison.verdict]}; difference {comparison.difference:+,.1f} ({interval}), "
+        f"{verdicts[comparison.verdict]}; last ten evaluations differ by {comparison.difference:+,.1f}{interval}, "
         f"margin {comparison.margin:,.1f}, {ours} against {theirs} seeds"
     )

@@ -8,14 +8,18 @@ from typing import Any
 
 import numpy as np
 
+from td3.policy import Array
 from td3.report.paper import published
+from td3.reproduce.command import MARGIN
 from td3.reproduce.figures import LAST, Curve, figures, last_evaluations, overestimation, read_curve, read_values
-from td3.reproduce.rows import BULLET_TASKS, PUBLISHED, PUBLISHED_BULLET, ROWS, TABLES, Row
+from td3.reproduce.rows import BULLET_TASKS, PUBLISHED, PUBLISHED_BULLET, ROWS, TABLES, TIANSHOU_EARLY, Row
 from td3.statistics import compare, mean_interval
 
 BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
 README_BEGIN, README_END = "<!-- results: begin -->", "<!-- results: end -->"
 OURS, PAPER = "#0072B2", "#E69F00"
+FEWEST_FOR_IQM = 4
+"""Seeds below which the interquartile mean is the mean."""
 
 
 def tables(results: Path) -> str:
@@ -31,6 +35,9 @@ def tables(results: Path) -> str:
             body = _task_table(rows, PUBLISHED_BULLET, ["SB3 to 300,000, 1 seed", "SB3 at 1M, 3 seeds"])
         parts.append(f"### {title}\n\n{body}\n\n{_provenance(rows)}")
     parts.append(f"### Overestimation\n\n{_overestimation_table(results)}")
+    parts.append(f"### Every seed of the paper's tasks\n\n{_seeds_table(results)}")
+    parts.append(f"### Earlier runs of the same seeds\n\n{_earlier_table(results)}")
+    parts += _early_part(results)
     return "\n\n".join(parts)
 
 
@@ -73,7 +80,9 @@ def _task_table(
                 str(found.seeds),
                 f"{_number(found.highest)} +- {_number(found.highest_std)}",
                 f"{_number(found.last)} ({_number(found.last_low)} to {_number(found.last_high)})",
-                f"{_number(found.iqm)} ({_number(found.iqm_low)} to {_number(found.iqm_high)})",
+                f"{_number(found.iqm)} ({_number(found.iqm_low)} to {_number(found.iqm_high)})"
+                if found.seeds >= FEWEST_FOR_IQM
+                else "-",
                 _number(found.area),
                 "-" if found.early is None else _number(found.early),
                 *others,
@@ -85,26 +94,73 @@ def _task_table(
 def _settings_table(rows: list[tuple[Row, Curve | None]], results: Path) -> str:
     """A line for each row, with its difference to the row that it is compared with."""
     head = ["task", "change", "seeds", "env steps", "last ten evaluations"]
-    head += ["difference to TD3 (95 % interval)", "verdict"]
+    head += ["compared with (seeds)", "difference (95 % interval)", "margin", "verdict"]
     rates = any(curve is not None and curve.success is not None for _, curve in rows)
     lines = [[*head, "success rate"] if rates else head]
     lines.append(["---"] * len(lines[0]))
     for row, curve in rows:
-        cells = [row.env, row.change, str(row.seeds), f"{row.steps:,}", "not run", "", ""]
+        cells = [row.env, row.change, str(row.seeds), f"{row.steps:,}", "not run", "", "", "", ""]
         if curve is not None:
             ours, baseline = last_evaluations(curve), read_curve(results / _baseline(row))
             cells[4] = _number(float(ours.mean()))
             if baseline is not None and _baseline(row) != row.name:
                 theirs = last_evaluations(until(baseline, int(curve.steps[-1])))
-                found = compare(ours, theirs, 0.1 * abs(float(theirs.mean())))
-                digits = 0 if abs(theirs.mean()) >= 100 else 1
-                three = (f"{value:+,.{digits}f}" for value in (found.difference, found.low, found.high))
-                cells[5] = "{} ({} to {})".format(*three)
-                cells[6] = found.verdict.replace("_", " ")
+                cells[5:] = [f"{_number(float(theirs.mean()))} ({len(theirs)})", *_compared(ours, theirs)]
         if rates:
             cells.append("" if curve is None or curve.success is None else f"{curve.success:.0%}")
         lines.append(cells)
     return _markdown(lines)
+
+
+def _compared(ours: Array, theirs: Array) -> tuple[str, str, str]:
+    """The difference with its interval, the margin, and the verdict."""
+    found = compare(ours, theirs, MARGIN * abs(float(theirs.mean())))
+    digits = 0 if abs(theirs.mean()) >= 100 else 1
+    three = (f"{value:+,.{digits}f}" for value in (found.difference, found.low, found.high))
+    return "{} ({} to {})".format(*three), f"{found.margin:,.{digits}f}", found.verdict.replace("_", " ")
+
+
+def _seeds_table(results: Path) -> str:
+    """The last ten evaluations of each seed, sorted."""
+    lines = [["task", "last ten evaluations of each seed, sorted"], ["---"] * 2]
+    curves = [(row.env, read_curve(results / row.name)) for row in ROWS if row.table == "table1"]
+    lines += [[env, ", ".join(map(_number, sorted(last_evaluations(curve))))] for env, curve in curves if curve]
+    return _markdown(lines)
+
+
+def _earlier_table(results: Path) -> str:
+    """Runs of stored rows by older code: how far the stored run is from each."""
+    head = ["row", "commit", "seeds", "last ten evaluations (95 % interval)"]
+    lines = [[*head, "stored row, difference (95 % interval)", "margin", "verdict"], ["---"] * 7]
+    for folder in sorted((results / "earlier").glob("*")):
+        name, _, commit = folder.name.rpartition("_")
+        earlier, stored = read_curve(folder), read_curve(results / name)
+        assert earlier is not None
+        assert stored is not None
+        theirs = last_evaluations(earlier)
+        low, high = mean_interval(theirs)
+        last = f"{_number(float(theirs.mean()))} ({_number(float(low))} to {_number(float(high))})"
+        lines.append([name, commit, str(len(theirs)), last, *_compared(last_evaluations(stored), theirs)])
+    return _markdown(lines)
+
+
+def _early_part(results: Path) -> list[str]:
+    """The beginning of a run, beside one with eight environments, and beside Tianshou after as many updates."""
+    one, eight = (read_curve(results / f"halfcheetah_v5{name}") for name in ("", "_eight_envs"))
+    if one is None or eight is None:
+        return []
+    head = ["env steps", "updates", f"preset `author`, {len(one.returns)} seeds (95 % interval)"]
+    head += [f"the same with eight environments, {len(eight.returns)} seeds", "Tianshou, as many updates"]
+    lines = [head, ["---"] * len(head)]
+    for step in (40_000, 45_000, 50_000, 75_000, 100_000, 125_000):
+        updates = step - 25_000  # the random steps
+        cells = [f"{step:,}", f"{updates:,}"]
+        for curve in (one, eight):
+            at = curve.returns[:, curve.steps == step].ravel()
+            low, high = mean_interval(at) if len(at) else (0, 0)
+            cells.append(f"{at.mean():,.0f} ({low:,.0f} to {high:,.0f})" if len(at) else "-")
+        lines.append([*cells, TIANSHOU_EARLY.get(updates, "-")])
+    return [f"### The first 125,000 env steps of HalfCheetah-v5\n\n{_markdown(lines)}"]
 
 
 def _baseline(row: Row) -> str:
@@ -165,7 +221,7 @@ def until(curve: Curve, step: int) -> Curve:
 
 def _provenance(rows: list[tuple[Row, Curve | None]]) -> str:
     """The command, commit, hardware and time of every row that was run."""
-    lines = [["row", "command", "commit", "hardware", "seconds"], ["---"] * 5]
+    lines = [["row", "command", "commit", "hardware", "training seconds"], ["---"] * 5]
     for row, curve in rows:
         if curve is not None:
             made = curve.made

@@ -188,6 +188,8 @@ PUBLISHED = {
     "InvertedDoublePendulum": ("9,337 +- 15", "9,349 +- 14", "-"),
 }
 """Highest mean over seeds: the paper (Gym v1, 10 seeds), Tianshou (v3, 10), the author's code run again (v4, 10)."""
+TIANSHOU_EARLY = {15_000: "939", 20_000: "1,252", 25_000: "2,023", 100_000: "5,336 +- 376"}
+"""HalfCheetah-v3 in Tianshou's published benchmark, by its updates: it does not count its 25,000 random steps."""
 PUBLISHED_BULLET = {
     "HalfCheetahBulletEnv": ("958", "2,774 +- 35"),
     "Walker2DBulletEnv": ("1,413", "2,063 +- 185"),
