@@ -115,10 +115,10 @@ def test_changes_that_cannot_be_measured_are_refused(capsys, small, without, tmp
 def test_updates_in_words(capsys, small):
     assert main(["bench", "update", *TINY, *SMALL[:-1]]) == 0
     output, errors = capsys.readouterr()
-    assert " updates/s with 1 thread (recorded updates, batch 8, width 16, members 1, " in output
+    assert " updates/s with 1 thread (recorded updates, batch 8, width 16, seeds 1, " in output
     assert "| threads |" in output
     assert "ratio to Stable-Baselines3" in output
-    assert errors == "Measuring 3 cases side by side for 0.2 s.\n"
+    assert errors == "Measuring td3, matrix products, Stable-Baselines3 side by side for 0.2 s.\n"
 
 
 @pytest.mark.gpu
@@ -127,6 +127,15 @@ def test_updates_in_words(capsys, small):
 def test_on_a_gpu_updates_are_graphs_still_when_they_were_compared_with_eager_ones(capsys, precision):
     words = ["--device", "cuda", "--members", "2", "--seconds", "2", "--precision", precision, "--json"]
     assert figures_of(capsys, "bench", "update", *words)["engine"] == "CUDA graphs"
+
+
+def test_the_loop_is_measured_with_evaluations_too(capsys, small):
+    words = ["bench", "loop", "Pendulum-v1", "--eval-every", "50", *SMALL]
+    figures = figures_of(capsys, *words)
+    assert (figures["eval_every"], figures["mean_steps_per_s"] > 0) == (50, True)
+    assert main(words[:-1]) == 0
+    assert capsys.readouterr().out.startswith("With an evaluation every 50 env steps, on average ")
+    assert "--eval-every must be a whole number of at least 0" in refused(capsys, *words[:3], "--eval-every", "-1")
 
 
 def test_the_loop_tells_its_parts_apart(capsys, small):

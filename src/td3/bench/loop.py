@@ -109,8 +109,7 @@ def measure(options: LoopBench) -> tuple[dict[str, Any], str]:
             device=options.device,
             precision=options.precision,
             out=Path(folder),
-            eval_every=0,
-            eval_episodes=1,
+            eval_every=options.eval_every,
             threads=options.threads,
             td3=TD3Config(learning_starts=learners.WARM_UP_STEPS),
         )
@@ -124,9 +123,11 @@ def measure(options: LoopBench) -> tuple[dict[str, Any], str]:
         "env": options.env,
         "steps_per_s": found["steps_per_s"]["median"],
         "steps_per_s_spread": found["steps_per_s"],
+        "mean_steps_per_s": sum(window["steps_per_s"] for window in stopwatch.windows) / len(stopwatch.windows),
         "threads": trainer.agent.backend.get_threads(),
         "members": options.members,
         "envs": options.envs,
+        "eval_every": options.eval_every,
         "device": options.device,
         "share_around_updates": found["around"]["median"],
         "shares": {part: found[part]["median"] for part in PARTS},
@@ -142,6 +143,9 @@ def _text(figures: Mapping[str, Any]) -> str:
     rows = [[PARTS[part], _percent(spreads[part])] for part in PARTS]
     rows.append(["actions, environments and storing together", _percent(spreads["around"])])
     steps = timing.spread(figures["steps_per_s_spread"])
+    if figures["eval_every"]:
+        mean, every = figures["mean_steps_per_s"], figures["eval_every"]
+        steps = f"With an evaluation every {every:,} env steps, on average {mean:,.0f}; median {steps}"
     return "\n".join(
         [
             f"{steps} env steps/s on {figures['env']}, one update for each, threads: {figures['threads']}",

@@ -67,6 +67,8 @@ class LoopBench:
     """Device of the updates."""
     precision: Precision = "float32"
     """Of products of matrices on a GPU."""
+    eval_every: int = 0
+    """Env steps between evaluations of ten episodes; 0: no evaluation."""
     seconds: float = 20.0
     """Seconds to measure, after the warm-up."""
     json: bool = False
@@ -189,6 +191,7 @@ _RULES: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
     ("width", "a whole number of at least 1", _at_least(1)),
     ("members", "a whole number of at least 1", _at_least(1)),
     ("envs", "a whole number of at least 1", _at_least(1)),
+    ("eval_every", "a whole number of at least 0", _at_least(0)),
     ("step_ms", "a number of at least 0", lambda given: 0 <= given < float("inf")),
     ("seconds", "a positive number", lambda given: 0 < given < float("inf")),
     ("collectors", "whole numbers of at least 1", lambda given: len(given) > 0 and min(given) >= 1),

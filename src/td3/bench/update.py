@@ -13,6 +13,7 @@ from td3.config import TD3Config
 from td3.training import backend_flags, choose_device
 
 BASELINES = {"author": "the author's code", "sb3": "Stable-Baselines3", "compiled": "torch.compile"}
+NAMES = {"td3": "td3", "sgemm": "matrix products", "changed": "td3 with the changes", **BASELINES}
 Rates = Mapping[tuple[str, int], Sequence[float]]
 
 
@@ -23,7 +24,8 @@ def measure(options: UpdateBench) -> tuple[dict[str, Any], str]:
     threads = machine.thread_counts(options.threads, device)
     with backend_flags(options.precision):
         cases = _cases(options, device, threads)
-        machine.announce(f"Measuring {len(cases)} cases side by side for {options.seconds:g} s.")
+        names = [NAMES[name] for name in dict.fromkeys(name for name, _ in cases)]
+        machine.announce(f"Measuring {', '.join(names)} side by side for {options.seconds:g} s.")
         rates = timing.interleave(cases, options.seconds)
     flops = machine.update_flops(
         learners.STATE_SIZE,
@@ -120,7 +122,7 @@ def _text(figures: Mapping[str, Any]) -> str:
         for row in figures["by_threads"]
     ]
     setting = (
-        f"{figures['engine']}, batch {figures['batch_size']}, width {figures['width']}, members {figures['members']}, "
+        f"{figures['engine']}, batch {figures['batch_size']}, width {figures['width']}, seeds {figures['members']}, "
         f"{figures['mflop_per_update']:,.0f} MFLOP an update"
     )
     return "\n".join(
@@ -128,6 +130,7 @@ def _text(figures: Mapping[str, Any]) -> str:
             f"{figures['updates_per_s']:,.0f} updates/s with {_threads(figures['threads'])} ({setting})",
             machine.machine_line(figures["machine"]),
             f"Medians over {figures['rounds']} interleaved rounds, quartiles in brackets.",
+            "Ceiling: updates/s if only the matrix products took time, at this machine's rate for 256 x 256 matrices.",
             "",
             timing.table(headings, rows),
         ]

@@ -62,7 +62,7 @@ def summarize(records: RunRecords) -> Summary:
     last_tenth = records.last_tenth
     low, high = iqm_interval(last_tenth)
     best = int(returns.mean(0).argmax())
-    spread = float(returns[:, best].std(ddof=1)) if len(returns) > 1 else 0.0
+    spread = float(returns[:, best].std())  # divided by n, as in the paper
     return Summary(
         float(records.final.mean()),
         float(final_low),
