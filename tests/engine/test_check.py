@@ -55,7 +55,9 @@ def test_a_branch_on_the_update_count_is_caught_and_the_rest_is_executed_eagerly
     plant(monkeypatch, at)
     agent, buffer = learners()
     engine = EagerEngine(agent, buffer, [5], SETTINGS, 1)
-    assert engine.description.startswith("Updates are recorded, replayed, and compared with eager execution every 10,0")
+    assert engine.description.startswith(
+        "Updates are recorded, replayed, and compared with eager execution now, after "
+    )
     said = []
     engine.on_warning = said.append
     engine.update([every + 1])

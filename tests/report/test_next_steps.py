@@ -15,12 +15,18 @@ RUN = Path("runs/x")
 @pytest.mark.parametrize(
     ("settings", "interrupted", "before", "after", "expected"),
     [
-        ({}, True, LOW, HIGH, ["td3 resume runs/x", "td3 report runs/x"]),
+        ({}, True, LOW, HIGH, ["td3 report runs/x"]),
         ({}, False, HIGH, LOW, ["td3 doctor runs/x", "td3 watch runs/x"]),
         ({"steps": 20_000}, False, LOW, HIGH, ["td3 watch runs/x", "td3 resume runs/x --steps 80000"]),
         ({}, False, LOW, HIGH, ["td3 watch runs/x", "td3 train Pendulum-v1 --steps 1000000 --seeds 5"]),
         ({"seeds": 3}, False, LOW, HIGH, ["td3 watch runs/x", "td3 export runs/x"]),
-        ({"replace_steps": ("a.py:b",)}, True, LOW, HIGH, ["td3 resume runs/x --trust", "td3 report runs/x"]),
+        (
+            {"replace_steps": ("a.py:b",), "steps": 20_000},
+            False,
+            LOW,
+            HIGH,
+            ["td3 watch runs/x", "td3 resume runs/x --trust --steps 80000"],
+        ),
     ],
 )
 def test_the_suggestion_fits_the_run(settings, interrupted, before, after, expected):

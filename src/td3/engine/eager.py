@@ -21,7 +21,7 @@ from td3.algorithm.step_02_actor import ActionRange, Actor
 from td3.algorithm.update import Settings, moves_actor, steps_of
 from td3.backends.thread_tuner import ThreadTuner
 from td3.engine.base import EngineBase
-from td3.engine.check import EVERY, ScheduledCheck
+from td3.engine.check import EVERY, FIRST, ScheduledCheck
 from td3.engine.losses import LossSums
 from td3.engine.recording import FixedStreams, Recording
 from td3.pixels.layout import Layout, NumpyEncoder
@@ -129,8 +129,8 @@ class EagerEngine(EngineBase):
         if not self._checks:
             return "Updates are executed eagerly."
         return (
-            f"Updates are recorded, replayed, and compared with eager execution every {EVERY:,} updates; "
-            "--engine eager turns that off."
+            f"Updates are recorded, replayed, and compared with eager execution now, after {FIRST:,} and every "
+            f"{EVERY:,} updates; --engine eager turns that off."
         )
 
     def act(self, states: Array | Tensor) -> Array | Tensor:

@@ -14,7 +14,7 @@ from td3.algorithm.step_02_actor import Actor
 from td3.algorithm.update import Settings
 from td3.backends.pinned import shared_zeros
 from td3.engine.base import EngineBase
-from td3.engine.check import EVERY, TOLERANCE
+from td3.engine.check import EVERY, FIRST, TOLERANCE
 from td3.engine.graph_updates import GraphUpdates, Recording
 from td3.engine.losses import LossSums
 from td3.policy import Array
@@ -140,8 +140,8 @@ class GraphEngine(EngineBase):
         if self._together.eager:
             return "Updates are executed eagerly."
         return (
-            f"Updates are recorded as CUDA graphs and compared with eager execution every {EVERY:,} updates; "
-            "--engine eager turns that off."
+            f"Updates are recorded as CUDA graphs and compared with eager execution now, after {FIRST:,} and every "
+            f"{EVERY:,} updates; --engine eager turns that off."
         )
 
     def freeze(self, member: int, reason: str) -> None:

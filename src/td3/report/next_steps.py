@@ -18,8 +18,8 @@ def next_steps(path: Path, config: TrainConfig, interrupted: bool, before: Array
     """Two or three commands that fit this run: continue, diagnose, watch, extend, repeat with seeds, or export it."""
     trust = " --trust" if ":" in config.env else ""  # its module is imported again
     resume = resume_command(path, config)
-    if interrupted:
-        return [resume, f"td3 report {path}"]
+    if interrupted:  # how to continue was said before, with the env step
+        return [f"td3 report {path}"]
     lines = [f"td3 watch {path}{trust}"] if renders(config) else []
     if float(np.nanmean(after)) <= float(np.nanmean(before)):  # frozen seeds are NaN
         return [f"td3 doctor {path}", *lines]
