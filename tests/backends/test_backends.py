@@ -6,6 +6,7 @@ from torch import nn
 
 from td3.algorithm import Agent, AgentSpec
 from td3.algorithm.networks import StackedMLP, parameter_count
+from td3.algorithm.optimizer import OPTIMIZERS
 from td3.backends import cpu
 from td3.backends.base import Backend, Moments, NonFinite
 from td3.backends.choose import choose_backend
@@ -85,6 +86,18 @@ def test_adam_at_a_rate_that_changes(device):
         results.append((parameters, *moments))
     for one, other in zip(*results, strict=True):
         close(one, other)
+
+
+@pytest.mark.parametrize("device", HERE)
+@pytest.mark.parametrize("kind", [choose_backend, lambda device: TORCH], ids=["kernels", "pytorch"])
+def test_a_backward_pass_after_a_step_of_adam_is_refused(device, kind):
+    sizes, backend = (4, 8, 2), kind(device)
+    parameters = normal(2, parameter_count(sizes), device=device).requires_grad_()
+    outputs = StackedMLP(sizes, parameters, backend=backend)(normal(2, 5, 4, device=device))
+    adam = OPTIMIZERS["adam"](parameters, 1e-3, backend)
+    adam.step_(normal(*parameters.shape, seed=1, device=device))
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        outputs.sum().backward()
 
 
 @pytest.mark.parametrize("device", HERE)

@@ -82,6 +82,7 @@ class Adam(_WithLearningRate):
     def step_(self, gradient: Float[Tensor, "*stack parameter"]) -> None:
         """One step downhill."""
         self.backend.adam_(self.parameters, gradient, self._moments, self.rate, self.active)
+        torch.autograd.graph.increment_version(self.parameters)  # a backward pass from before would mix old and new
 
     def state(self) -> dict[str, Tensor]:
         """The tensors that must be saved to go on exactly."""
