@@ -39,7 +39,7 @@ def interleave(
     """Work per second of each case in each round; at least one round, then as many as fit into the time.
 
     Each round starts with another case: none always follows the same one. A round before them is not counted: libraries
-    are loaded and clocks rise, which on a GPU takes seconds.
+    are loaded and clocks rise.
     """
     names = list(cases)
     for case in cases.values():

@@ -27,6 +27,9 @@ def measure(options: UpdateBench) -> tuple[dict[str, Any], str]:
         names = [NAMES[name] for name in dict.fromkeys(name for name, _ in cases)]
         machine.announce(f"Measuring {', '.join(names)} side by side for {options.seconds:g} s.")
         rates = timing.interleave(cases, options.seconds)
+        both = {name: case for name, case in cases.items() if name[0] in ("td3", "changed")}
+        changed = bool(options.variant or options.replace_steps)
+        by_cpu = timing.interleave(both, options.seconds / 2, clock=time.process_time) if changed else {}
     flops = machine.update_flops(
         learners.STATE_SIZE,
         learners.ACTION_SIZE,
@@ -35,9 +38,7 @@ def measure(options: UpdateBench) -> tuple[dict[str, Any], str]:
         TD3Config().policy_delay,
     )
     rows = [_row(rates, count, flops) for count in threads]
-    if options.variant or options.replace_steps:
-        both = {name: case for name, case in cases.items() if name[0] in ("td3", "changed")}
-        by_cpu = timing.interleave(both, options.seconds / 2, clock=time.process_time)
+    if changed:
         for row, count in zip(rows, threads, strict=True):
             row["changed_updates_per_s"] = timing.summary(rates["changed", count])["median"]
             row["ratio_of_changed"] = timing.ratio(rates["changed", count], rates["td3", count])

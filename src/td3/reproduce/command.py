@@ -60,13 +60,14 @@ def reproduce(
     found = []
     for row in rows:
         stored = read_curve(results / row.name)
-        say(f"{row.name}: {(row if seeds is None else replace(row, seeds=seeds)).command}")
+        data = any(other.dataset == row.name for other in ROWS)  # with more seeds, it would be another dataset
+        given = None if data else seeds
+        say(f"{row.name}: {(row if given is None else replace(row, seeds=given)).command}")
         if stored is not None and (seconds := stored.made.get("seconds")):
             say(f"{row.name}: the stored run trained for {seconds:,.0f} s on {stored.made['hardware']}")
         if row.dataset:
             train(selected((row.dataset,))[0].config(), out / row.dataset)
-        data = any(other.dataset == row.name for other in ROWS)  # with more seeds, it would be another dataset
-        run = train(row.config(None if data else seeds, out), out / row.name)
+        run = train(row.config(given, out), out / row.name)
         facts: dict[str, Any] = {"row": row.name, "run": str(run.path)}
         if stored is not None:
             comparison = against(run, stored)
