@@ -176,13 +176,13 @@ VALUED = [
 
 
 def _overestimation_table(results: Path) -> str:
-    head = ["task", "algorithm", "seeds", "critics' value", "discounted return", "overestimation (95 % interval)"]
+    head = ["task", "algorithm", "seeds", "critic 1's value", "discounted return", "overestimation (95 % interval)"]
     lines = [head, ["---"] * len(head)]
     for row in VALUED:
         found, excess = read_values(results / row.name), overestimation(results / row.name)
         named = [row.env, "DDPG" if row.variant else "TD3", str(row.seeds)]
         if found is None or excess is None:
-            lines.append([*named, "not run", "", ""])
+            lines.append([*named, "not recorded" if read_curve(results / row.name) else "not run", "", ""])
             continue
         low, high = mean_interval(excess)
         means = [_number(float(each[:, -LAST:].mean())) for each in found[1:]]
@@ -191,7 +191,7 @@ def _overestimation_table(results: Path) -> str:
 
 
 def plot_values(results: Path, out: Path) -> None:
-    """The critics' value and the discounted return over training, mean and standard error over seeds."""
+    """Critic 1's value and the discounted return over training, mean and standard error over seeds."""
     import matplotlib.pyplot as plt
 
     run = [(row, found) for row in VALUED if (found := read_values(results / row.name))]
@@ -201,7 +201,7 @@ def plot_values(results: Path, out: Path) -> None:
         1, len(run), figsize=(4 * len(run), 2.9), dpi=140, layout="constrained", squeeze=False, sharex=True
     )
     for panel, (row, (steps, values, returns)) in zip(axes.flat, run, strict=True):
-        for each, color, label in ((values, OURS, "critics' value"), (returns, PAPER, "discounted return")):
+        for each, color, label in ((values, OURS, "critic 1's value"), (returns, PAPER, "discounted return")):
             mean, error = each.mean(0), each.std(0, ddof=1) / len(each) ** 0.5
             panel.fill_between(steps / 1e6, mean - error, mean + error, color=color, alpha=0.25, linewidth=0)
             panel.plot(steps / 1e6, mean, color=color, linewidth=1.8, label=label)
