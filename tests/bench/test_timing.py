@@ -35,23 +35,10 @@ def test_every_case_gets_its_own_rate():
     assert rates["slow"] == pytest.approx([50.0] * len(rates["slow"]))
 
 
-def test_cases_take_turns_and_each_round_after_an_uncounted_one_starts_with_another():
+def test_cases_take_turns_and_each_round_starts_with_another():
     world = World()
     interleave({name: world.case(name, 0.125) for name in "abc"}, 4.5, 0.25, world.clock)
-    assert "".join(world.diary) == "abc" + "abcbcacababc"
-
-
-def test_the_first_round_is_not_counted():
-    slow = iter([1.0] * 2)
-    world = World()
-    case = world.case("a", 0.01)
-
-    def work():
-        world.now += next(slow, 0.0)
-        return case.work()
-
-    rates = interleave({"a": Case(work)}, 1.0, 0.1, world.clock)["a"]
-    assert rates == pytest.approx([100.0] * len(rates))
+    assert "".join(world.diary) == "abcbcacababc"
 
 
 def test_getting_ready_and_the_first_call_are_not_counted():
@@ -70,7 +57,7 @@ def test_a_round_is_never_begun_that_would_not_fit():
     world = World()
     cases = {name: world.case(name, 0.1) for name in "ab"}
     rates = interleave(cases, 10.0, 0.1, world.clock)
-    assert world.now <= 10.0 + 0.5, "the uncounted round, of two cases with a call that is not measured"
+    assert world.now <= 10.0
     assert len(rates["a"]) == len(rates["b"]) > 10
 
 

@@ -57,6 +57,12 @@ def trained_on(console: Console, clock, seeds: int = 1, path: str = "runs/x", **
     return display
 
 
+def test_the_rate_of_several_seeds_is_that_of_each(clock):
+    console = Console(file=io.StringIO(), width=80)
+    trained_on(console, clock, seeds=3, learning_starts=1_000)
+    assert shown(console).count("   100 steps/s per seed  ETA 0:") == 3
+
+
 def test_without_a_terminal_there_is_one_unbroken_line_per_event(clock):
     console = Console(file=io.StringIO(), width=80)
     trained_on(console, clock, learning_starts=1_000)

@@ -176,6 +176,12 @@ class Agent:
             self.changes and self.changes.copied(device),
         )
 
+    @property
+    def networks(self) -> tuple[StackedMLP, ...]:
+        """All that an update calls: actors, critics, critic 1 alone, and their targets."""
+        actors = self.actor.network, self.actor_target.network
+        return *actors, *self.critics.networks, *self.critics_target.networks
+
     def share_learning_rates(self, other: "Agent") -> None:
         """Learn at the rates of another agent, also when they change."""
         self.actor_optimizer.rate = other.actor_optimizer.rate

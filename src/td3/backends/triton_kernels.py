@@ -154,7 +154,7 @@ def _tiles(
     Small tiles where there are too few large ones to fill the chip. TF32 only where PyTorch may use it too: there the
     long side of a tile lies along the rows, but along the columns where the result is masked. Otherwise large products
     are sums of three in TF32 (of the factors' leading bits, and of those with the bits that remain) where that is
-    faster: their error is half of what rounding every product to float32 gives.
+    faster: their error is smaller than that of float32 products (docs/performance.md, "Precision").
     """
     tf32, tiles = torch.backends.cuda.matmul.allow_tf32, stack * triton.cdiv(rows, 64) * triton.cdiv(columns, 64)
     precision, stages = "tf32" if tf32 else "ieee", 3

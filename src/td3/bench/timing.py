@@ -38,12 +38,9 @@ def interleave(
 ) -> dict[Name, list[float]]:
     """Work per second of each case in each round; at least one round, then as many as fit into the time.
 
-    Each round starts with another case: none always follows the same one. A round before them is not counted: libraries
-    are loaded and clocks rise.
+    Each round starts with another case: none always follows the same one.
     """
     names = list(cases)
-    for case in cases.values():
-        _rate(case, slice_seconds, clock)
     rates: dict[Name, list[float]] = {name: [] for name in names}
     start, longest = clock(), 0.0
     while True:

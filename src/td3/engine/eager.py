@@ -205,8 +205,7 @@ class MemberUpdate:
         )
         self._recordings: dict[bool, Recording] = {}
         workspace = Workspace()  # the networks of an update run one after another
-        actors = agent.actor.network, agent.actor_target.network
-        for network in (*actors, *agent.critics.networks, *agent.critics_target.networks):
+        for network in agent.networks:
             network.share_workspace(workspace)
 
     def __call__(self) -> None:

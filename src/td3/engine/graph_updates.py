@@ -190,6 +190,4 @@ class GraphUpdates:
         }
         for tensor, before in zip(changed, saved, strict=True):
             tensor.copy_(before)  # the members that are active too: a step may divide by 0 in rows that are all alike
-        actors, both = (self._agent.actor, self._agent.actor_target), (self._agent.critics, self._agent.critics_target)
-        networks = [actor.network for actor in actors] + [network for critics in both for network in critics.networks]
-        self._memory = [network.memory for network in networks]  # a graph keeps nothing alive
+        self._memory = [network.memory for network in self._agent.networks]  # a graph keeps nothing alive

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from td3.config import TrainConfig, resolve
+from td3.config import TD3Config, TrainConfig, resolve
 from td3.errors import ConfigError
 
 OUT = Path("runs/reproduce")
@@ -24,7 +24,7 @@ class Row:
     preset: str = "author"
     env_kwargs: dict[str, Any] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
-    """Fields of TD3Config that differ from the preset, and perhaps the `precision`."""
+    """Fields of TD3Config, or others of TrainConfig, that differ from the preset."""
     variant: str = ""
     """The variants of TD3, as `--variant` takes them; empty for TD3 as it is."""
     eval_every: int = 5_000
@@ -54,7 +54,7 @@ class Row:
         if self.env_kwargs:
             words.append("--env-kwargs " + " ".join(f"{k}={json.dumps(v)}" for k, v in self.env_kwargs.items()))
         for name, value in self.settings.items():
-            words.append(f"--{'' if name == 'precision' else 'td3.'}{name.replace('_', '-')} {value}")
+            words.append(f"--{'td3.' * (name in TD3Config.__dataclass_fields__)}{name.replace('_', '-')} {value}")
         return " ".join(words)
 
     def config(self, seeds: int | None = None, out: Path = OUT) -> TrainConfig:
