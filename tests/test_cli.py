@@ -497,6 +497,8 @@ def test_ctrl_c_ends_with_130_and_what_was_learned(capsys, monkeypatch, tmp_path
     assert main(words) == 130
     output, errors = capsys.readouterr()
     assert "Stopped at 30 env steps; the agents are saved." in output
+    assert output.count("td3 resume") == 1
+    assert ("Before training: return" in output, "At env step 0: return" in output) == (True, False)
     assert errors == ""
     assert td3.load(tmp_path / "run", which="last").facts["env_steps"] == 30
 
