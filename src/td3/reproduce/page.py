@@ -51,7 +51,7 @@ def readme_table(results: Path) -> str:
             interval = f"{_number(found.last_low)} to {_number(found.last_high)}"
             lines.append(
                 [
-                    *(row.env, f"{row.steps:,}", str(found.seeds), f"{_number(found.last)} ({interval})"),
+                    *(row.env, _steps(row, curve), str(found.seeds), f"{_number(found.last)} ({interval})"),
                     *(_number(found.iqm), _number(found.highest), PUBLISHED[row.env.partition("-v")[0]][0]),
                     *(str(curve.made.get("engine", "-")), curve.made.get("commit") or "-"),
                 ]
@@ -70,13 +70,13 @@ def _task_table(
         others = published.get(row.env.partition("-v")[0], ("-",) * len(by))
         name = row.env + (" (27 observations)" if row.env_kwargs else "")
         if curve is None:
-            lines.append([name, f"{row.steps:,}", str(row.seeds), "not run", *[""] * 4, *others])
+            lines.append([name, _steps(row, curve), str(row.seeds), "not run", *[""] * 4, *others])
             continue
         found = figures(curve)
         lines.append(
             [
                 name,
-                f"{row.steps:,}",
+                _steps(row, curve),
                 str(found.seeds),
                 f"{_number(found.highest)} +- {_number(found.highest_std)}",
                 f"{_number(found.last)} ({_number(found.last_low)} to {_number(found.last_high)})",
@@ -99,7 +99,7 @@ def _settings_table(rows: list[tuple[Row, Curve | None]], results: Path) -> str:
     lines = [[*head, "success rate"] if rates else head]
     lines.append(["---"] * len(lines[0]))
     for row, curve in rows:
-        cells = [row.env, row.change, str(row.seeds), f"{row.steps:,}", "not run", "", "", "", ""]
+        cells = [row.env, row.change, str(row.seeds), _steps(row, curve), "not run", "", "", "", ""]
         if curve is not None:
             ours, baseline = last_evaluations(curve), read_curve(results / _baseline(row))
             cells[4] = _number(float(ours.mean()))
@@ -228,6 +228,12 @@ def _provenance(rows: list[tuple[Row, Curve | None]]) -> str:
             seconds = "-" if made.get("seconds") is None else f"{made['seconds']:,.0f}"
             lines.append([row.name, f"`{made['command']}`", made.get("commit") or "-", made["hardware"], seconds])
     return _markdown(lines) if len(lines) > 2 else "No row of this table has been run."
+
+
+def _steps(row: Row, curve: Curve | None) -> str:
+    """The env steps of a row, and how many there are where its run was interrupted."""
+    reached = row.steps if curve is None else int(curve.steps[-1])
+    return f"{row.steps:,}" if reached == row.steps else f"{reached:,} of {row.steps:,}"
 
 
 def _markdown(lines: list[list[str]]) -> str:
