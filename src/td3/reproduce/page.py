@@ -51,7 +51,7 @@ def readme_table(results: Path) -> str:
             interval = f"{_number(found.last_low)} to {_number(found.last_high)}"
             lines.append(
                 [
-                    *(row.env, _steps(row, curve), str(found.seeds), f"{_number(found.last)} ({interval})"),
+                    *(row.task, _steps(row, curve), str(found.seeds), f"{_number(found.last)} ({interval})"),
                     *(_number(found.iqm), _number(found.highest), PUBLISHED[row.env.partition("-v")[0]][0]),
                     *(str(curve.made.get("engine", "-")), curve.made.get("commit") or "-"),
                 ]
@@ -68,14 +68,13 @@ def _task_table(
     lines = [head, ["---"] * len(head)]
     for row, curve in rows:
         others = published.get(row.env.partition("-v")[0], ("-",) * len(by))
-        name = row.env + (" (27 observations)" if row.env_kwargs else "")
         if curve is None:
-            lines.append([name, _steps(row, curve), str(row.seeds), "not run", *[""] * 4, *others])
+            lines.append([row.task, _steps(row, curve), str(row.seeds), "not run", *[""] * 4, *others])
             continue
         found = figures(curve)
         lines.append(
             [
-                name,
+                row.task,
                 _steps(row, curve),
                 str(found.seeds),
                 f"{_number(found.highest)} +- {_number(found.highest_std)}",
@@ -123,8 +122,8 @@ def _compared(ours: Array, theirs: Array) -> tuple[str, str, str]:
 def _seeds_table(results: Path) -> str:
     """The last ten evaluations of each seed, sorted."""
     lines = [["task", "last ten evaluations of each seed, sorted"], ["---"] * 2]
-    curves = [(row.env, read_curve(results / row.name)) for row in ROWS if row.table == "table1"]
-    lines += [[env, ", ".join(map(_number, sorted(last_evaluations(curve))))] for env, curve in curves if curve]
+    curves = [(row.task, read_curve(results / row.name)) for row in ROWS if row.table == "table1"]
+    lines += [[task, ", ".join(map(_number, sorted(last_evaluations(curve))))] for task, curve in curves if curve]
     return _markdown(lines)
 
 
@@ -288,7 +287,7 @@ def plot(results: Path, out: Path) -> None:
             )
             panel.axhline(known.highest, color=PAPER, linestyle="--", linewidth=1, label="paper, highest mean (Gym v1)")
         bottom = float(np.quantile(curve.returns, 0.02))
-        panel.set(title=row.env, xlim=(0, curve.steps[-1] / 1e6), xlabel="env steps (millions)", ylabel="return")
+        panel.set(title=row.task, xlim=(0, curve.steps[-1] / 1e6), xlabel="env steps (millions)", ylabel="return")
         panel.set_ylim(bottom=bottom - 0.05 * abs(bottom))
         panel.spines[["top", "right"]].set_visible(False)
         panel.grid(alpha=0.25)

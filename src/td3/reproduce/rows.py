@@ -39,6 +39,11 @@ class Row:
     """The row that it is compared with, itself if it is the first; empty for the row of table 1 with the same task."""
 
     @property
+    def task(self) -> str:
+        """The environment, with what its options change."""
+        return self.env + " (27 observations)" * ("include_cfrc_ext_in_observation" in self.env_kwargs)
+
+    @property
     def command(self) -> str:
         """The command line that trains it."""
         words = [f"td3 offline {OUT}/{self.dataset}" if self.dataset else f"td3 train {self.env}"]
