@@ -58,8 +58,7 @@ def test_every_stored_row_has_the_settings_of_its_command():
             assert (config | config["td3"])[name] == value, (row.name, name)
         curve = read_curve(folder)
         assert curve is not None
-        end = curve.made.get("interrupted_at", row.steps)
-        assert (len(curve.returns), curve.steps[-1]) == (row.seeds, end - end % row.eval_every)
+        assert (len(curve.returns), curve.steps[-1]) == (row.seeds, curve.made.get("env_steps", row.steps))
         assert curve.made["command"] == row.command
 
 
