@@ -105,6 +105,7 @@ ABLATIONS = {
 }
 VARIANTS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "layer_norm": ("LayerNorm in the critics", "layer-norm", {}),
+    "utd_4": ("4 updates per env step", "", {"utd_ratio": 4.0}),
     "layer_norm_utd_4": ("LayerNorm, 4 updates per env step", "layer-norm", {"utd_ratio": 4.0}),
     "n_step": ("n-step returns, n = 3", "n-step", {}),
     "prioritized": ("prioritized replay (LAP)", "prioritized", {}),
