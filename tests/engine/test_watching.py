@@ -1,5 +1,8 @@
 """A replaced step that does more than tensor operations is found out before the run, and executed eagerly."""
 
+import itertools
+import random as python_random
+
 import numpy as np
 import pytest
 import torch
@@ -11,6 +14,8 @@ from td3.engine.watching import watched
 from td3.errors import ConfigError
 
 COUNT, LIST = 0, []
+MEAN, SUMS, CALLS = torch.zeros(1), np.zeros(1), itertools.count()
+GENERATOR, NUMBERS = torch.Generator().manual_seed(0), np.random.default_rng(0)
 
 
 class Counter:
@@ -43,6 +48,34 @@ def counts_in_an_object(q_values):
     return q_values
 
 
+@torch.no_grad()
+def counts_under_a_decorator(q_values):
+    return counts(q_values)
+
+
+def counts_in_a_class(q_values):
+    Counter.count += 1
+    return q_values
+
+
+def averages(q_values):
+    MEAN.mul_(0.9).add_(q_values.mean())
+    return q_values - MEAN
+
+
+def sums(q_values):
+    SUMS[0] += 1
+    return q_values * SUMS[0]
+
+
+def masks(q_values):
+    return q_values - q_values[q_values < 8].mean()
+
+
+def looks_up(q_values):
+    return q_values[torch.tensor([1, 0])]
+
+
 def multiplies(q_values):
     return torch.where(q_values > COUNT, q_values, 0.5 * q_values) * Counter.count
 
@@ -65,6 +98,18 @@ def within():
         (counts, "changes COUNT, which is not in step_state"),
         (appends, "changes LIST, which is not in step_state"),
         (counts_in_an_object, "changes COUNTER, which is not in step_state"),
+        (looks_up, None),
+        (counts_under_a_decorator, "changes COUNT, which"),
+        (counts_in_a_class, "changes Counter, which"),
+        (averages, "changes MEAN, which"),
+        (sums, "changes SUMS, which"),
+        (lambda q_values: q_values * next(CALLS), "changes CALLS, which"),
+        (lambda q_values: q_values * python_random.random(), "changes the state of the module random"),
+        (lambda q_values: q_values * torch.rand(1, generator=GENERATOR), "changes GENERATOR, which"),
+        (lambda q_values: q_values * NUMBERS.random(), "changes NUMBERS, which"),
+        (lambda q_values: q_values * float(q_values.numpy().max()), "reads numbers out of a tensor (`.numpy()`"),
+        (lambda q_values: q_values * max(q_values.flatten().tolist()), "reads numbers out of a tensor (`.numpy()`"),
+        (masks, "has a tensor whose size depends on numbers"),
         (within(), "changes calls, which is not in step_state"),
         (asks, "reads a number out of a tensor"),
         (lambda q_values: q_values * q_values.mean().item(), "reads a number out of a tensor"),

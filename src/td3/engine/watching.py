@@ -1,6 +1,8 @@
 """What a replaced step does that a repetition of its tensor operations would leave out."""
 
 import contextlib
+import inspect
+import random
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,20 +12,25 @@ from typing import Any
 import jaxtyping
 import numpy as np
 import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from td3.algorithm.replacing import outer_variables
 
 PACKAGE = str(Path(__file__).parents[1])
-LIBRARIES = (str(Path(torch.__file__).parent), str(Path(jaxtyping.__file__).parent), "<@beartype")
-"""PyTorch, and the shape checks of the tests."""
+LIBRARIES = (contextlib.__file__, str(Path(torch.__file__).parent), str(Path(jaxtyping.__file__).parent), "<@beartype")
+"""Decorators, PyTorch, and the shape checks of the tests."""
+
+SIMPLE = (bool, int, float, complex, str, bytes, type(None))
+TENSORS = (Tensor, np.ndarray)
 
 
 @contextlib.contextmanager
 def watched(function: Callable[..., Any], found: set[str]) -> Iterator[None]:
     """Add what a call of the function does, in words that follow its name."""
     variables, generators = _variables(function), _generators()
-    with _Numbers(found):
+    with _Arrays(found), _Numbers(found):
         yield
     now = _variables(function)
     found |= {f"changes {name}, which is not in step_state" for name in now if now[name] != variables.get(name)}
@@ -31,8 +38,21 @@ def watched(function: Callable[..., Any], found: set[str]) -> Iterator[None]:
         found.add("draws random numbers that do not come from `random`, so the run cannot be repeated")
 
 
+class _Arrays(TorchFunctionMode):
+    """Notes that a tensor became an array or a list, which is no operation on tensors."""
+
+    def __init__(self, found: set[str]) -> None:
+        super().__init__()
+        self._found = found
+
+    def __torch_function__(self, function: Any, types: Any, arguments: Any = (), keywords: Any = None) -> Any:
+        if getattr(function, "__name__", "") in ("numpy", "tolist", "__array__") and not _asked_by_package():
+            self._found.add("reads numbers out of a tensor (`.numpy()` or `.tolist()`)")
+        return function(*arguments, **(keywords or {}))
+
+
 class _Numbers(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
-    """Notes that a number was read out of a tensor, except by the steps of the package themselves."""
+    """Notes that a number was read out of a tensor, or a size, except by the steps of the package themselves."""
 
     def __init__(self, found: set[str]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # as above
@@ -41,7 +61,16 @@ class _Numbers(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
     def __torch_dispatch__(self, operation: Any, types: Any, arguments: Any = (), keywords: Any = None) -> Any:
         if operation is torch.ops.aten._local_scalar_dense.default and not _asked_by_package():
             self._found.add("reads a number out of a tensor (`.item()`, or an `if` on a tensor)")
+        if _has_a_size_of_its_own(operation, arguments) and not _asked_by_package():
+            self._found.add("has a tensor whose size depends on numbers (a mask as an index: use torch.where)")
         return operation(*arguments, **(keywords or {}))
+
+
+def _has_a_size_of_its_own(operation: Any, arguments: Any) -> bool:
+    """Whether the size of the result depends on the numbers in the arguments, as with masks and `nonzero`."""
+    if operation.overloadpacket is torch.ops.aten.index:
+        return any(one is not None and one.dtype in (torch.bool, torch.uint8) for one in arguments[1])
+    return torch.Tag.dynamic_output_shape in operation.tags
 
 
 def _asked_by_package() -> bool:
@@ -53,22 +82,42 @@ def _asked_by_package() -> bool:
 
 
 def _variables(function: Callable[..., Any]) -> dict[str, Any]:
-    """What the function knows beside its arguments, as it is now: global variables, enclosing ones, attributes."""
-    if not isinstance(function, FunctionType):
-        return {}
-    known = outer_variables(function)
-    known |= {f"{function.__name__}.{name}": value for name, value in vars(function).items()}
-    return {name: _seen(value) for name, value in known.items() if not isinstance(value, (ModuleType, type))}
+    """What the function, and those of its file that it calls, know beside their arguments, as it is now.
+
+    These are global variables, enclosing ones, and attributes of functions.
+    """
+    found: dict[str, Any] = {}
+    functions = [inspect.unwrap(function)]
+    for one in functions:
+        if not isinstance(one, FunctionType):
+            continue
+        for name, value in (outer_variables(one) | {f"{one.__name__}.{k}": v for k, v in vars(one).items()}).items():
+            inner = inspect.unwrap(value) if callable(value) else None
+            if isinstance(inner, FunctionType) and inner.__code__.co_filename == one.__code__.co_filename:
+                functions += [inner] * (inner not in functions)
+            if value is random:
+                found["the state of the module random"] = random.getstate()
+            elif not isinstance(value, ModuleType):
+                found[name] = _seen(value)
+    return found
 
 
 def _seen(value: Any) -> Any:
     """Something that is equal as long as the value is the same."""
-    if isinstance(value, (bool, int, float, complex, str, bytes, type(None))):
+    if isinstance(value, SIMPLE):
         return value
-    if isinstance(value, (list, tuple, set, dict)):
-        return type(value), len(value), repr(value)[:1000]
-    simple = (bool, int, float, str, type(None))
-    return id(value), [item for item in getattr(value, "__dict__", {}).items() if isinstance(item[1], simple)]
+    if isinstance(value, TENSORS):
+        return id(value), value._version if isinstance(value, Tensor) else value.tobytes()
+    if isinstance(value, torch.Generator):
+        return value.get_state().numpy().tobytes()
+    if isinstance(value, np.random.Generator):
+        return repr(value.bit_generator.state)
+    if isinstance(value, random.Random):
+        return value.getstate()
+    held = getattr(value, "__dict__", None)
+    if held is None:  # lists, dictionaries, itertools.count, ...: what they show
+        return id(value), repr(value)
+    return id(value), [(name, _seen(one)) for name, one in held.items() if isinstance(one, (*SIMPLE, *TENSORS))]
 
 
 def _generators() -> list[bytes]:
