@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 from td3.errors import ConfigError
 from td3.presets import WARM_UP_PART, preset_fields
 from td3.rules import Rule, are_kwargs, are_sizes, check_fields, is_a, one_of, optional, up_to, whole, within
-from td3.variant_settings import VARIANTS, are_names, check_variants, listed, variant_names, with_variant
+from td3.variant_settings import VARIANTS, are_names, check_variants, function_names, variant_names, with_variant
 
 Preset = Literal["author", "paper", "course", "bullet"]
 Device = Literal["auto", "cpu", "cuda"]
@@ -201,7 +201,7 @@ class TrainConfig:
         if isinstance(self.init_from, Path):
             object.__setattr__(self, "init_from", str(self.init_from))
         object.__setattr__(self, "variant", variant_names(self.variant))
-        object.__setattr__(self, "replace_steps", listed(self.replace_steps))
+        object.__setattr__(self, "replace_steps", function_names(self.replace_steps))
         check_fields(self, _TRAIN_RULES)
         check_variants(self.variant, self.td3)
         if self.workers == "ray" and self.td3.train_freq == "episode":
@@ -221,6 +221,8 @@ class TrainConfig:
                     f"engine {engine} needs {needs}, but device is {device}: use --engine auto or eager, or another "
                     "--device."
                 )
+        if self.dataset is not None:
+            _require_offline(self)
         if self.workers != "ray" and self.ray_address is not None:
             raise ConfigError(f"ray_address {self.ray_address!r} is given, but workers is not ray: add --workers ray.")
 
@@ -301,6 +303,17 @@ def preset_config(name: str, env: str, steps: int) -> TD3Config:
     """The numbers of a preset; the paper's depend on the task, and the warm-up of all on the length of the run."""
     preset = TD3Config(**preset_fields(name, env, steps))
     return replace(preset, learning_starts=min(preset.learning_starts, steps // WARM_UP_PART))
+
+
+def _require_offline(config: TrainConfig) -> None:
+    """Refuse settings that change what is collected, or when it is updated, in a run that collects nothing."""
+    if "hindsight" in config.variant:
+        raise ConfigError("hindsight changes what is collected, and offline nothing is: leave it out.", "variant")
+    settings = config.td3
+    if (config.envs, settings.learning_starts, settings.train_freq, settings.utd_ratio) != (1, 0, "step", 1.0):
+        raise ConfigError(
+            "an offline run makes one update per step: leave out envs, learning_starts, train_freq and utd_ratio."
+        )
 
 
 def resolve(env: str, preset: str = "author", **given: Any) -> TrainConfig:

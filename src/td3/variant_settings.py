@@ -69,6 +69,23 @@ def listed(names: Any) -> Any:
     return tuple(name.strip() for word in words for name in word.split(","))
 
 
+def function_names(given: Any) -> Any:
+    """Names FILE.py:NAME, from "a.py:f,b.py:g" or several of them; the path of a file may have commas."""
+    names: list[str] = []
+    unfinished = ""
+    pieces = listed(given)
+    if not are_names(pieces):
+        return pieces
+    for piece in pieces:
+        unfinished += piece
+        if ":" in piece.rpartition("/")[2]:
+            names.append(unfinished)
+            unfinished = ""
+        else:
+            unfinished += ","
+    return (*names, *[unfinished.removesuffix(",")] * bool(unfinished))
+
+
 def variant_names(given: Any) -> Any:
     """Names of variants, each once; refuses one that is nearly a name, as `TrainConfig` does all others."""
     names = listed(given)

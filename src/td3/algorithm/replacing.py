@@ -114,10 +114,12 @@ def _require_fitting(mark: Replacement) -> None:
         )
     if mark.number == FIRST and "batch" in _names(mark.function):
         raise ValueError(f"{name} takes `batch`, which step {FIRST} itself samples: take it in a later step.")
+    if not isinstance(mark.state, Mapping):
+        raise ValueError(f'{name} declares state {mark.state!r}: give names and sizes, as in state={{"scale": 1}}.')
     if mark.state and "step_state" not in _names(mark.function):
         raise ValueError(f"{name} declares state, but takes no argument `step_state`: add it.")
     for key, size in mark.state.items():
-        if not key.isidentifier() or _size(size, 1) < 1:
+        if not isinstance(key, str) or not key.isidentifier() or _size(size, 1) < 1:
             raise ValueError(
                 f"{name} declares state {key!r} of size {size!r}: give a name, and a whole number of at least 1, "
                 "capacity, capacity/N or capacity/N*M."
@@ -149,6 +151,11 @@ class StepState(dict[str, Tensor]):
         """Accept the result of `step_state["x"] += 1`, which is the same tensor; refuse another one."""
         if value is not self.get(name):
             raise TypeError(f"step_state[{name!r}] is another tensor now: change it in place, by .copy_() or .add_()")
+
+    def _refuse(self, *_: Any, **__: Any) -> Any:
+        raise TypeError("step_state keeps its tensors: change them in place, by .copy_() or .add_()")
+
+    update = __ior__ = __delitem__ = pop = popitem = clear = setdefault = _refuse
 
 
 class StepChanges:

@@ -52,6 +52,11 @@ class MemberStreams:
         """Stand before the numbers of this update."""
         self._next = {"sampling": position, "smoothing": position, "shifting": position}
 
+    @property
+    def positions(self) -> dict[str, int]:
+        """The update whose numbers come next, by purpose."""
+        return dict(self._next)
+
     def rows(self, filled: Int[Tensor, ""], count: int) -> Int[Tensor, "member {count}"]:
         """Row numbers, uniform in [0, filled), with replacement (63 random bits: the remainder's bias is nil)."""
         return self._take("sampling", torch.int64, count).remainder(filled)

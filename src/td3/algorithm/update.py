@@ -80,7 +80,8 @@ def steps_of(agent: Agent, settings: "Settings") -> Steps:
 
     def update_on(agent: Agent, batch: Batch, *others: Any) -> Losses:
         changes.batch = batch
-        return changed(agent, batch, *others)  # type: ignore[no-any-return]  # the result of `update`
+        losses: Losses = changed(agent, batch, *others)
+        return losses if losses.actor is None else losses._replace(actor=losses.actor.detach())
 
     return Steps(functions.get("sample_batch", sample_batch), update_on)
 

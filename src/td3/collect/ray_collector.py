@@ -188,7 +188,7 @@ class RayCollector(BaseCollector):
         for number in range(self.envs_per_member):
             if number in busy:
                 continue
-            left = self.config.td3.learning_starts - self._requested
+            left = 0 if self.config.init_from else self.config.td3.learning_starts - self._requested
             steps = min(self._lengths[number], left) if left > 0 else self._lengths[number]
             weights = None if left > 0 else self._broadcast(updates, policy)
             reference = self.actors[number].collect.remote(weights, steps)

@@ -14,7 +14,7 @@ from td3.algorithm.optimizer import NonFinite
 from td3.algorithm.update import Settings
 from td3.engine.checked_steps import CheckedSteps
 from td3.engine.once import update_once
-from td3.engine.watching import watched
+from td3.engine.watching import noting_reads, watched
 from td3.errors import ConfigError
 
 TOLERANCE, TOLERANCE_TF32 = 1e-5, 1e-3
@@ -121,7 +121,8 @@ def _watched(function: Callable[..., Any], does: set[str]) -> Callable[..., Any]
     @functools.wraps(function)
     def called(*arguments: Any, **keywords: Any) -> Any:
         with watched(function, does):
-            return function(*arguments, **keywords)
+            given = (noting_reads(one, does) if isinstance(one, ReplayBuffer) else one for one in arguments)
+            return function(*given, **keywords)
 
     return called
 
@@ -152,6 +153,12 @@ def _update_eagerly(agent: Agent, buffer: ReplayBuffer, seeds: Sequence[int], se
                     learner.updates[:] = first
                     streams.seek(first)
                 update_once(learner, rows, streams, settings)
+                for purpose, call in (("sampling", "rows"), ("smoothing", "normal")):
+                    if streams.positions[purpose] > first + number % EACH + 1:  # a resumed run could not find its place
+                        raise ConfigError(
+                            f"the replaced steps call random.{call} more than once in an update: call it once, for "
+                            "all numbers that are needed, and split the result."
+                        )
 
 
 class ScheduledCheck:

@@ -127,4 +127,9 @@ def _reason(replacement: Replacement, error: Exception) -> str:
                 f"{place}: its step_state has no {key!r}; declare it: "
                 f"@td3.replace_step({replacement.number}, state={{{declared}}})."
             )
+    if "modified by an inplace operation" in str(error):
+        return (
+            f"{place}: something that the gradient needs was overwritten, by an operation in place or by a second call "
+            "of the same network. Call a network once, for all inputs: actor(torch.cat([a, b], 1)).chunk(2, 1)."
+        )
     return f"{place} ({type(error).__name__}: {error})."

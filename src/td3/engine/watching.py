@@ -1,6 +1,7 @@
 """What a replaced step does that a repetition of its tensor operations would leave out."""
 
 import contextlib
+import copy
 import inspect
 import random
 import sys
@@ -17,6 +18,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from td3.algorithm.replacing import outer_variables
+from td3.algorithm.step_01_replay_buffer import ReplayBuffer
 
 PACKAGE = str(Path(__file__).parents[1])
 LIBRARIES = (contextlib.__file__, str(Path(torch.__file__).parent), str(Path(jaxtyping.__file__).parent), "<@beartype")
@@ -36,6 +38,23 @@ def watched(function: Callable[..., Any], found: set[str]) -> Iterator[None]:
     found |= {f"changes {name}, which is not in step_state" for name in now if now[name] != variables.get(name)}
     if _generators() != generators:
         found.add("draws random numbers that do not come from `random`, so the run cannot be repeated")
+
+
+def noting_reads(buffer: ReplayBuffer, found: set[str]) -> ReplayBuffer:
+    """The same replay buffer, which notes that a Python number was read: a recording keeps it as it was."""
+    kind, same = type(buffer), copy.copy(buffer)
+
+    def noting(name: str, read: Callable[[Any], int]) -> Callable[[Any], int]:
+        def noted(self: Any) -> int:
+            if not _asked_by_package():
+                found.add(f"reads {name}, a Python number (buffer.filled and buffer.total are tensors)")
+            return read(self)
+
+        return noted
+
+    reads = {name: property(noting(f"buffer.{name}", getattr(kind, name).fget)) for name in ("added", "oldest")}
+    same.__class__ = type(kind.__name__, (kind,), {**reads, "__len__": noting("len(buffer)", kind.__len__)})
+    return same
 
 
 class _Arrays(TorchFunctionMode):

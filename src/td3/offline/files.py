@@ -1,6 +1,8 @@
 """Columns of transitions from .npz and HDF5 files: nothing is unpickled, and sizes are checked before reading."""
 
+import lzma
 import math
+import tokenize
 import zipfile
 import zlib
 from pathlib import Path
@@ -14,6 +16,12 @@ from td3.offline.transitions import DatasetError, wanted
 from td3.policy import Array
 from td3.resources import available_memory, gigabytes
 
+DAMAGED = (
+    *(OSError, EOFError, ValueError, RuntimeError, MemoryError, zipfile.BadZipFile, zlib.error, lzma.LZMAError),
+    *(SyntaxError, tokenize.TokenError),
+)
+"""What reading a damaged .npz file raises."""
+
 
 def read_npz(path: Path) -> dict[str, Array]:
     """The columns that are wanted, by name."""
@@ -23,7 +31,7 @@ def read_npz(path: Path) -> dict[str, Array]:
             names = [name for name in archive.namelist() if name.endswith(".npy") and wanted(name[:-4])]
             _require_memory(path, sum(archive.getinfo(name).file_size for name in names))
             return {name[:-4]: _read_array(archive, name) for name in names}
-    except (OSError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+    except DAMAGED as error:
         raise DatasetError(f"{path} cannot be read as .npz ({error}).") from None
 
 

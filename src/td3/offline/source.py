@@ -31,6 +31,8 @@ class Dataset(NamedTuple):
     """Columns by name; None where `buffers` has whole rows."""
     buffers: tuple[Array, ...] = ()
     """Replay buffers `[count, row]` of a run's seeds."""
+    action_repeat: int = 1
+    """Env steps for which the run repeated each action: its transitions span as many."""
 
     def rows(self, spaces: TaskSpaces) -> Array:
         """Rows `[count, row]` of a replay buffer of this task; raises `DatasetError` if they do not fit it."""
@@ -80,4 +82,4 @@ def _of_run(path: Path, absolute: str) -> Dataset:
         buffers = tuple(rows[member, order] for member in members)
     except (ValueError, IndexError) as error:
         raise RunError(f"the replay buffer of {path} is damaged ({error}).") from None
-    return Dataset(absolute, run.config.env, dict(run.config.env_kwargs), None, buffers)
+    return Dataset(absolute, run.config.env, dict(run.config.env_kwargs), None, buffers, run.config.action_repeat)

@@ -99,7 +99,8 @@ def _require_usable(folder: Path, views: Mapping[str, "Tensor"], tensors: Mappin
     if ("observation.mean" in tensors) != ("observation.mean" in views):
         does, advice = ("reads", "add") if "observation.mean" in tensors else ("does not read", "leave out")
         raise AgentFileError(f"{folder} {does} normalized observations: {advice} --normalize-observations.")
-    if not all(np.isfinite(array).all() for array in tensors.values()) or tensors.get("observation.count", ONE) < 1:
+    count = tensors.get("observation.count", ONE)
+    if not all(np.isfinite(array).all() for array in tensors.values()) or count.shape != (1,) or count[0] < 1:
         raise AgentFileError(
             f"{folder} has weights that are not finite, or a count below 1: it cannot be started from."
         )

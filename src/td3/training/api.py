@@ -44,6 +44,7 @@ from td3.training.resuming import (
     with_capacity_of,
 )
 from td3.training.setup import arguments_of_env, buffer_capacity, choose_device, probe_environment, require_room
+from td3.training.state import require_step_state
 from td3.training.trainer import Trainer
 from td3.variants import (
     RECORD,
@@ -184,6 +185,8 @@ def resume_run(
         require_trust(config, path, trust or env is not None or factory is not None, f"td3 resume {path}")
         require_trusted_steps(config, path, trust or bool(functions), f"td3 resume {path}")
         replacements = find_replacements(config.variant, config.replace_steps, functions)
+        if functions:
+            config = replace(config, replace_steps=tuple(name_of(function) for function in functions))
         checkpoint, refused = newest_usable(path, config)
         config = with_capacity_of(config, checkpoint)
         require_unfinished(path, config, checkpoint, refused)
@@ -191,6 +194,7 @@ def resume_run(
         notices = [f"{sentence}; continuing from {place}." for sentence in refused]
         record, changed = record_after(path, replacements, checkpoint.env_steps if checkpoint else 0)
         if checkpoint is not None:
+            require_step_state(path, replacements, config.seeds, checkpoint)
             notices += changed_versions(checkpoint.facts.get("versions", {})) + changed
         with environment_maker(arguments_of_env(config, factory)) as make:
             spaces = probe_environment(config, make, checkpoint.env_steps if checkpoint else 0)

@@ -63,5 +63,6 @@ def offline_config(dataset: Dataset, env: str | None, **given: Any) -> TrainConf
         )
     kwargs = dataset.env_kwargs if env in (None, dataset.env) else {}
     usual = {"variant": ("behavior-cloning",), "normalize_observations": True}
-    settings = {**usual, **given, **FIXED, "env_kwargs": {**kwargs, **given.get("env_kwargs", {})}}
+    settings = {**usual, **given, **FIXED, "action_repeat": dataset.action_repeat}
+    settings["env_kwargs"] = {**kwargs, **given.get("env_kwargs", {})}
     return resolve(env or dataset.env or "", dataset=dataset.name, **settings)

@@ -1,12 +1,14 @@
 """Everything that a run is, for a checkpoint, and back."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from td3.algorithm.replacing import Replacement, StepChanges
 from td3.callbacks.base import RunCallback
 from td3.collect import RayCollector
 from td3.errors import RunError
@@ -69,6 +71,21 @@ def restore(trainer: "Trainer", checkpoint: Checkpoint) -> None:
         raise RunError(
             f"{trainer.path} has a checkpoint that does not fit its run ({error}): {advice}, or train anew."
         ) from error
+
+
+def require_step_state(path: Path, replacements: Sequence[Replacement], members: int, checkpoint: Checkpoint) -> None:
+    """Refuse functions that declare other state than the checkpoint has, before anything of the run is written."""
+    changes = StepChanges.create(replacements, members, 1, "meta", torch.float32)
+    try:
+        for name, wanted in changes.tensors().items():
+            shape = _saved(checkpoint, f"agent.{name}").shape
+            if name not in changes.growing() and shape != tuple(wanted.shape):
+                what = _described(f"agent.{name}")
+                raise ValueError(f"{what} has the shape {shape} instead of {tuple(wanted.shape)}")
+    except ValueError as error:
+        raise RunError(
+            f"{path} has a checkpoint that does not fit its run ({error}): give the function as it was, or train anew."
+        ) from None
 
 
 def _with_room(trainer: "Trainer", checkpoint: Checkpoint) -> Checkpoint:

@@ -11,8 +11,11 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import FunctionType, NoneType
+from types import FunctionType, ModuleType
 from typing import Any
+
+import numpy as np
+from torch import Tensor
 
 from td3.algorithm.registry import STEPS
 from td3.algorithm.replacing import Replacement, outer_variables, replacements_of
@@ -38,8 +41,8 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], ...]] = {
 RECORD = "steps.json"
 """File of a run that holds the source of every replaced step."""
 LARGEST_RECORD = 1 << 22
-CONSTANTS = (bool, int, float, complex, str, bytes, NoneType, tuple, list, dict)
-"""Kinds of variables outside a replaced step whose values a run records, as far as they are short."""
+LONGEST_CONSTANT = 1000
+"""Characters of a variable outside a replaced step that a run records; of a longer one, a hash follows."""
 _importing: list[str] = []
 """Files of steps whose import is under way."""
 
@@ -95,10 +98,11 @@ def _module(path: str) -> Any:
     if not Path(path).exists():
         folder = "" if Path(path).is_absolute() else f" (in {Path.cwd()})"
         raise ConfigError(f"{path} does not exist{folder}: write path/to/file.py:NAME.", "replace_steps")
-    spec = importlib.util.spec_from_file_location(f"td3_steps_{Path(path).stem}", path)
+    digest = hashlib.sha256(str(Path(path).absolute()).encode()).hexdigest()[:8]
+    spec = importlib.util.spec_from_file_location(f"td3_steps_{Path(path).stem}_{digest}", path)
     if spec is None or spec.loader is None:
         raise ConfigError(f"{path} is not a file of Python: write path/to/file.py:NAME.", "replace_steps")
-    module = importlib.util.module_from_spec(spec)
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)  # dataclasses look it up there
     try:
         with _import_of(path):
             spec.loader.exec_module(module)
@@ -182,11 +186,25 @@ def used_by(function: Callable[..., Any]) -> str:
                 if name not in found and inner.__code__.co_filename == one.__code__.co_filename:
                     found[name] = source_of(inner)
                     visit(inner)
-            elif isinstance(value, CONSTANTS) and " at 0x" not in repr(value):  # an address differs each time
-                found[name] = f"{name} = {value!r}"[:1000] + "\n"
+            elif not callable(value) and not isinstance(value, ModuleType) and (text := _text(value)):
+                found[name] = f"{name} = {text}\n"
 
     visit(inspect.unwrap(function))
     return "\n".join(text for name, text in sorted(found.items()) if name != function.__name__)
+
+
+def _text(value: Any) -> str:
+    """A value for people, with a hash where it is cut off; empty where it differs each time, as an address does."""
+    text = repr(sorted(value, key=repr)) if isinstance(value, (set, frozenset)) else repr(value)
+    if " at 0x" in text:
+        return ""
+    if isinstance(value, (Tensor, np.ndarray)):
+        whole = np.asarray(value.detach().cpu() if isinstance(value, Tensor) else value).tobytes()
+    elif len(text) > LONGEST_CONSTANT:
+        whole = text.encode()
+    else:
+        return text
+    return f"{text[:LONGEST_CONSTANT]}  # sha256 {hashlib.sha256(whole).hexdigest()[:16]}"
 
 
 def read_record(run: Path) -> list[dict[str, Any]]:
@@ -219,14 +237,16 @@ def record_after(
     What was recorded at this env step or later belongs to training that is lost.
     """
     before = [one for one in read_record(run) if one["from_env_step"] < env_step]
-    if not before:
-        return record_of(replacements), []
-    latest = [one for one in before if one["from_env_step"] == before[-1]["from_env_step"]]
     now = record_of(replacements, env_step)
+    if not before:
+        late = bool(now and env_step)
+        return now, ["steps are replaced from here on: the run continues, but not as it would have."] * late
+    latest = [one for one in before if one["from_env_step"] == before[-1]["from_env_step"]]
     known = [(one["number"], one["sha256"]) for one in latest]
     if known == [(one["number"], one["sha256"]) for one in now]:
         return before, []
     names = [f"step {one['number']} ({one['function']})" for one in now if (one["number"], one["sha256"]) not in known]
     changed = ", ".join(names) or "a replaced step"
     since = f"env step {before[-1]['from_env_step']:,}" if before[-1]["from_env_step"] else "the run began"
-    return before + now, [f"{changed} has changed since {since}: the run continues, but not as it would have."]
+    have = "have" if len(names) > 1 else "has"
+    return before + now, [f"{changed} {have} changed since {since}: the run continues, but not as it would have."]

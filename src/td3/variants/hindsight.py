@@ -79,7 +79,10 @@ class HindsightWindow:
         achieved, desired = (part.reshape(-1, goals.shape[2]) for part in (rows[..., self._parts.next_achieved], goals))
         rows[..., -2] = self._task.rewards(achieved, desired).reshape(rows.shape[:2])
         if (terminated := self._task.terminated(achieved, desired)) is not None:
-            rows[..., -1] = terminated.reshape(rows.shape[:2])
+            own = self._task.terminated(real[:, 0, self._parts.next_achieved], real[:, 0, self._parts.next_desired])
+            assert own is not None
+            other = real[..., -1] * (own.reshape(-1, 1) == 0)  # an end that the goal does not explain, as a time-out
+            rows[..., -1] = np.maximum(terminated.reshape(rows.shape[:2]), other)
         return rows
 
     def state(self) -> dict[str, Array]:
