@@ -169,3 +169,26 @@ def test_a_step_that_asks_runs_eagerly_and_says_so(tmp_path):
     with pytest.warns(UserWarning, match="reads a number out of a tensor .* this run uses eager execution"):
         run = td3.train("Rail-v0", out=tmp_path / "run", **fields)
     assert '"eager updates' in (run.path / "status.json").read_text()
+
+
+@replace_step(9)
+def counted(reward, terminated, next_q, gamma, original):
+    counts(reward)
+    return original(reward, terminated, next_q, gamma)
+
+
+@replace_step(4)
+def newest_half(buffer, random, batch_size):
+    ages = random.rows(buffer.filled, batch_size) % (len(buffer) // 2)
+    return buffer.gather((buffer.total - 1 - ages) % buffer.capacity)
+
+
+def test_a_number_of_the_replay_buffer_is_noticed(tmp_path):
+    with pytest.warns(UserWarning, match=r"newest_half, reads len\(buffer\), a Python number .* eager execution"):
+        td3.train("Rail-v0", out=tmp_path / "run", steps=60, replace_steps=[newest_half], **SMALL)
+
+
+@pytest.mark.parametrize("engine", ["auto", "eager"])
+def test_what_no_checkpoint_has_is_named_for_every_engine(tmp_path, engine):
+    with pytest.warns(UserWarning, match="changes COUNT, which is not in step_state; a resumed run will differ"):
+        td3.train("Rail-v0", out=tmp_path / "run", steps=60, replace_steps=[counted], engine=engine, **SMALL)

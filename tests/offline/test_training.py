@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import zipfile
 
 import numpy as np
 import pytest
@@ -214,3 +215,39 @@ def test_a_dataset_of_a_run_whose_module_is_not_trusted_is_refused(tmp_path, cap
         td3.train_offline(run.path, steps=10, **FIELDS)
     again = td3.train_offline(run.path, "mine:Mine", steps=10, out=tmp_path / "again", **FIELDS)
     assert again.config.env_kwargs == {"max_episode_steps": 10}
+
+
+def test_a_dataset_of_repeated_actions_is_evaluated_with_them(tmp_path):
+    run = td3.train("Rail-v0", out=tmp_path / "run", steps=80, action_repeat=4, **SMALL)
+    offline = td3.train_offline(run.path, out=tmp_path / "offline", steps=20, **FIELDS)
+    assert offline.config.action_repeat == 4
+
+
+def test_settings_of_collecting_are_refused_in_configurations_too(tmp_path, npz, capsys):
+    with pytest.raises(ConfigError, match="hindsight changes what is collected, and offline nothing is"):
+        td3.train_offline(npz, "RailGoal-v0", variant="hindsight", out=tmp_path / "goal", steps=20, **FIELDS)
+    run = td3.train_offline(npz, "Rail-v0", out=tmp_path / "run", steps=20, **FIELDS)
+    given = ["train", "--config", str(run.path / "config.json"), "--out", str(tmp_path / "again")]
+    for option in (("--td3.train-freq", "episode"), ("--td3.utd-ratio", "0.5"), ("--envs", "2")):
+        assert main([*given, *option]) != 0
+        assert "an offline run makes one update per step: leave out envs" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("damage", ["header", "lzma", "empty"])
+def test_a_damaged_or_empty_file_gets_one_sentence(tmp_path, npz, damage):
+    path = tmp_path / "damaged.npz"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_LZMA if damage == "lzma" else zipfile.ZIP_STORED) as archive:
+        if damage == "header":
+            header = b"{'descr': ('<f4', \n"
+            archive.writestr("rewards.npy", b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header)
+        elif damage == "lzma":
+            archive.writestr("rewards.npy", bytes(2000))
+    if damage == "lzma":
+        whole = bytearray(path.read_bytes())
+        whole[55:75] = bytes(20)
+        path.write_bytes(whole)
+    if damage == "empty":
+        with np.load(npz) as arrays:
+            np.savez(path, **{name: arrays[name][:0] for name in arrays})
+    with pytest.raises(UserError, match=r"cannot be read as .npz|has no transitions"):
+        td3.train_offline(path, "Rail-v0", out=tmp_path / "run", steps=20, **FIELDS)

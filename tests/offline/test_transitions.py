@@ -73,7 +73,7 @@ def with_value(name, value):
         ({"next_observations": None, "timeouts": None}, "neither next_observations nor timeouts"),
         ({"rewards": np.zeros(5)}, r"observations of shape \(6, 2\) beside 5 rewards"),
         ({"rewards": np.zeros(())}, "beside 0 rewards"),
-        ({name: np.zeros((0, 1)) for name in columns()}, "beside 0 rewards"),
+        ({name: np.zeros((0, 1)) for name in columns()}, "has no transitions: give a dataset that has some"),
         ({"observations": np.zeros((6, 3))}, r"observations of shape \(6, 3\), and the environment has 2 numbers"),
         ({"actions": np.zeros((6, 2))}, r"actions of shape \(6, 2\), and the environment has 1 number there"),
         ({"rewards": np.array(["a"] * 6)}, "rewards of type <U1"),

@@ -35,10 +35,10 @@ def limited(kind, **arguments):
     return make_environment(kind, {"max_episode_steps": LONGEST, **arguments})
 
 
-def collector(kind=Walk, seeds=(0,), envs=1, goals=GOALS):
+def collector(kind=Walk, seeds=(0,), envs=1, goals=GOALS, timeouts="bootstrap"):
     make = partial(limited, kind)
     environments = InProcessVectorEnv([make() for _ in range(len(seeds) * envs)], make)
-    return HindsightCollector(environments, seeds, [-1.0], [1.0], 0.1, "bootstrap", GoalTask(make(), "Walk"), goals)
+    return HindsightCollector(environments, seeds, [-1.0], [1.0], 0.1, timeouts, GoalTask(make(), "Walk"), goals)
 
 
 def rounds(collecting, count):
@@ -119,6 +119,14 @@ def test_terminations_are_the_environments_where_it_says_so():
     real, copies = relabelled(WalkToTheEnd)
     assert (real["terminated"] == 0).all()
     assert (copies["terminated"] == (copies["reward"] == 0)).all()
+
+
+def test_time_outs_that_count_as_terminations_do_so_in_copies_too():
+    rows = np.concatenate(rounds(collector(WalkToTheEnd, timeouts="terminate"), 60), 1)[0]
+    real, *copies = (rows[place :: 1 + GOALS] for place in range(1 + GOALS))
+    assert 0.1 < real[:, -1].mean() < 0.9
+    for copy in copies:
+        assert (copy[:, -1] == np.maximum(real[:, -1], copy[:, -2] == 0)).all()
 
 
 def test_goals_stay_in_their_episode_where_an_environment_fails_in_the_middle_of_one():

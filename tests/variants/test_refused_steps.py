@@ -6,12 +6,14 @@ import json
 import re
 
 import pytest
+import torch
 from scripted import SMALL
 
 import td3
 from td3.algorithm.replacing import replace_step, replacements_of
 from td3.cli import main
 from td3.errors import ConfigError, Diverged
+from td3.variant_settings import function_names
 from td3.variants import RECORD, find_replacements, load_functions, read_record, record_after, record_of
 from td3.variants.listing import differences
 
@@ -240,3 +242,71 @@ def test_a_run_keeps_every_source_that_it_was_trained_with_and_from_which_env_st
     assert text.index("+    return 2") < text.index("mine, from env step 100 on") < text.index("+    return 3")
     # From an older checkpoint: what was trained after it is lost.
     assert resumed(80, 1) == ([(0, ["1"])], [])
+
+
+@replace_step(4)
+def tournament(buffer, random, batch_size):
+    """Of two rows the newer one."""
+    return buffer.gather(torch.maximum(*(random.rows(buffer.filled, batch_size) for _ in range(2))))
+
+
+@replace_step(6)
+def mean_of_two(next_action, random, noise, noise_clip, action_range, original):
+    one, other = (original(next_action, random, noise, noise_clip, action_range) for _ in range(2))
+    return (one + other) / 2
+
+
+@replace_step(13)
+def smooth_(actor, critics, optimizer, state, batch):
+    action, following = actor(state), actor(batch.next_state)
+    loss = (action - following).square().sum(-1).mean(-1) - critics.first_frozen(state, action).mean(-1)
+    optimizer.step_(torch.autograd.grad(loss.sum(), actor.parameters)[0])
+    return loss.detach()
+
+
+@replace_step(9, state={"n": 1})
+def updates_its_state(reward, terminated, next_q, gamma, original, step_state):
+    step_state.update(n=step_state["n"] + 1)
+    return original(reward, terminated, next_q, gamma)
+
+
+@replace_step(11)
+def state_without_sizes(q_values, target_q, step_state):
+    return (q_values - target_q).square().mean(-1).sum(0)
+
+
+state_without_sizes.__td3_replacement__ = state_without_sizes.__td3_replacement__._replace(state={"scale"})
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (tournament, "call random.rows more than once in an update: call it once, and split the result"),
+        (mean_of_two, "call random.normal more than once in an update"),
+        (smooth_, r"overwritten, .* a second call of the same network. Call a network once, for all inputs"),
+        (updates_its_state, "step_state keeps its tensors: change them in place"),
+        (state_without_sizes, r"declares state {'scale'}: give names and sizes, as in state={\"scale\": 1}"),
+    ],
+)
+def test_what_could_not_be_resumed_or_has_no_gradient_is_refused(tmp_path, function, said):
+    refused(tmp_path, [function], said)
+
+
+def test_a_path_may_have_commas_and_its_file_dataclasses(tmp_path):
+    folder = tmp_path / "a,b"
+    folder.mkdir()
+    (folder / "steps.py").write_text(
+        "from __future__ import annotations\nfrom dataclasses import dataclass\nimport td3\n\n\n"
+        "@dataclass\nclass Sizes:\n    half: float = 0.5\n\n\n"
+        "@td3.replace_step(11)\ndef loss(q_values, target_q):\n"
+        "    return Sizes().half * (q_values - target_q).square().mean(-1).sum(0)\n"
+    )
+    run = trained(tmp_path, [f"{folder / 'steps.py'}:loss"])
+    assert run.config.replace_steps == (f"{folder / 'steps.py'}:loss",)
+    assert function_names(f"{folder}/x.py:f,y.py:g") == (f"{folder}/x.py:f", "y.py:g")
+    assert td3.resume(run.path, steps=90, trust=True).config.steps == 90
+
+
+def test_a_file_that_has_moved_can_be_given_from_python(tmp_path):
+    with pytest.raises(ConfigError, match=r"gone.py does not exist: .* put it back, or give the functions from Python"):
+        load_functions([f"{tmp_path / 'gone.py'}:loss"])

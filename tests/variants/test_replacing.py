@@ -1,6 +1,8 @@
 """A function in the place of a step: checked when the run starts, executed by every engine, saved and resumed."""
 
+import copy
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from td3.algorithm.replacing import REPLACEABLE, replace_step
 from td3.cli import main
 from td3.errors import ConfigError, RunError
 from td3.run.checkpoints import Checkpoints
+from td3.variants import read_record, used_by
 
 FIELDS = {**SMALL, "steps": 80, "device": "cpu"}
 
@@ -282,3 +285,57 @@ def test_the_steps_are_listed(capsys):
     assert main(["steps", "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)) == 15
     assert main(["steps", "what"]) == 2
+
+
+@replace_step(13)
+def with_its_gradient_(actor, critics, optimizer, state):
+    loss = -critics.first_frozen(state, actor(state)).mean(-1)
+    optimizer.step_(torch.autograd.grad(loss.sum(), actor.parameters, retain_graph=True)[0])
+    return loss
+
+
+def test_an_actor_loss_may_keep_its_gradient(tmp_path):
+    attached, plain = trained(tmp_path, "attached", replace_steps=[with_its_gradient_]), trained(tmp_path, "plain")
+    require_equal(attached, plain)
+    assert '"recorded updates' in (attached.path / "status.json").read_text()
+
+
+def test_steps_that_are_replaced_later_are_recorded_from_there_on(tmp_path):
+    run = trained(tmp_path, "run")
+    with pytest.warns(UserWarning, match="steps are replaced from here on: the run continues, but not as it would"):
+        run = td3.resume(run.path, steps=120, replace_steps=[absolute_error])
+    assert run.config.replace_steps == (f"{__file__}:absolute_error",)
+    (recorded,) = read_record(run.path)
+    assert (recorded["function"], recorded["from_env_step"]) == ("absolute_error", 80)
+
+
+@replace_step(9, state={"largest": 2, "calls": 2})
+def remembers_more(reward, terminated, next_q, gamma, original, step_state):
+    return original(reward, terminated, next_q, gamma)
+
+
+def test_a_resume_with_other_state_is_refused_and_changes_nothing(tmp_path):
+    run = trained(tmp_path, "run", replace_steps=[remembered])
+    before = {path.name: path.read_bytes() for path in run.path.glob("*.json")}
+    with pytest.raises(RunError, match=r"state largest of replaced step 9 .* give the function as it was"):
+        td3.resume(run.path, steps=120, replace_steps=[remembers_more])
+    assert {path.name: path.read_bytes() for path in run.path.glob("*.json")} == before
+
+
+def test_changed_variables_of_every_kind_change_the_record():
+    kinds = (
+        *((torch.ones(1), torch.zeros(1)), (np.float32(1), np.float32(2)), (frozenset("a"), frozenset("b"))),
+        *((SimpleNamespace(x=1), SimpleNamespace(x=2)), ([*range(500), 1], [*range(500), 2])),
+        *((np.zeros(5000), np.eye(1, 5000, 2500)[0]), ({"a", "b", "c"}, {"a", "b"})),
+    )
+
+    def using(value):
+        def loss(q_values, target_q):
+            return value
+
+        return loss
+
+    for one, other in kinds:
+        assert used_by(using(one)) != used_by(using(other)), one
+        assert used_by(using(one)) == used_by(using(copy.deepcopy(one))), one
+        assert len(used_by(using(one))) < 1100

@@ -88,7 +88,9 @@ def try_changes(agent: Agent, seeds: Sequence[int], settings: Settings) -> list[
     Returns warnings: what is not finite of made-up transitions may be so of the run's own.
     """
     if agent.critics.encoder is not None:
-        raise ConfigError("steps cannot be replaced where observations are images: leave out --replace-steps.")
+        raise ConfigError(
+            "steps cannot be replaced where observations are images: leave out --replace-steps, and variants that do."
+        )
     learner, buffer = _trial(agent, seeds)
     assert learner.changes is not None
     members = 1 if learner.actor.parameters.device.type == "cpu" else len(seeds)  # as in `_update_eagerly`
@@ -156,8 +158,8 @@ def _update_eagerly(agent: Agent, buffer: ReplayBuffer, seeds: Sequence[int], se
                 for purpose, call in (("sampling", "rows"), ("smoothing", "normal")):
                     if streams.positions[purpose] > first + number % EACH + 1:  # a resumed run could not find its place
                         raise ConfigError(
-                            f"the replaced steps call random.{call} more than once in an update: call it once, for "
-                            "all numbers that are needed, and split the result."
+                            f"the replaced steps call random.{call} more than once in an update: call it once, and "
+                            "split the result."
                         )
 
 

@@ -9,8 +9,6 @@ from td3.engine.eager import EagerEngine
 from td3.engine.graph import GraphEngine
 from td3.errors import ConfigError
 
-LOST = "it is not saved, so a resumed run will differ"
-
 
 def make_engine(agent: Agent, buffer: ReplayBuffer, config: TrainConfig, threads: int) -> GraphEngine | EagerEngine:
     """The engine that a configuration asks for. For `auto`: CUDA graphs on a GPU, recorded updates on a CPU.
@@ -22,8 +20,11 @@ def make_engine(agent: Agent, buffer: ReplayBuffer, config: TrainConfig, threads
     unrepeated = [] if agent.changes is None else find_unrepeated(agent, seeds, settings)
     way = _way(agent, buffer, config, unrepeated)
     slower = "this run uses eager execution, which is slower."
-    notices = [f"{sentence}; {_effect(sentence, slower)}" for sentence in unrepeated]
-    notices = [notice for notice in notices if config.engine == "auto" or LOST in notice]
+    lost = {one for one in unrepeated if any(word in one for word in (", changes ", ", draws "))}
+    if config.engine == "auto":
+        notices = [f"{one}; {'a resumed run will differ, and ' * (one in lost)}{slower}" for one in unrepeated]
+    else:
+        notices = [f"{one}; a resumed run will differ." for one in sorted(lost)]
     allowed = 0.0 if way != "graph" else TOLERANCE_TF32 if config.precision == "tf32" else TOLERANCE
 
     def engine(agent: Agent, buffer: ReplayBuffer) -> GraphEngine | EagerEngine:
@@ -52,11 +53,6 @@ def make_engine(agent: Agent, buffer: ReplayBuffer, config: TrainConfig, threads
     made = engine(agent, buffer)
     made.notices += notices
     return made
-
-
-def _effect(sentence: str, slower: str) -> str:
-    """What follows from it: a step that changes or draws what no checkpoint has cannot be resumed exactly either."""
-    return f"{LOST}, and {slower}" if any(word in sentence for word in (", changes ", ", draws ")) else slower
 
 
 def _way(agent: Agent, buffer: ReplayBuffer, config: TrainConfig, unrepeated: Sequence[str]) -> str:

@@ -81,7 +81,9 @@ def _check_shapes(found: Mapping[str, Array], spaces: TaskSpaces, source: str) -
         size = sizes.get(name, 1)
         if array.dtype.kind not in "biuf":
             raise DatasetError(f"{source} has {name} of type {array.dtype}: give arrays of numbers.")
-        if array.ndim == 0 or len(array) != count or count == 0:
+        if found["rewards"].shape[:1] == (0,):
+            raise DatasetError(f"{source} has no transitions: give a dataset that has some.")
+        if array.ndim == 0 or len(array) != count:
             raise DatasetError(
                 f"{source} has {name} of shape {array.shape} beside {count} rewards: give one row for each transition."
             )

@@ -81,7 +81,8 @@ def require_same_run(config: TrainConfig, saved: TrainConfig) -> None:
     """Raise ValueError if a checkpoint was written with other settings than config.json has; a run may grow longer."""
     same_size = config.preset == "paper" or config.td3.buffer_size == buffer_capacity(saved)
     grown = replace(saved.td3, buffer_size=config.td3.buffer_size) if same_size else saved.td3
-    saved = replace(saved, out=config.out, steps=config.steps, td3=grown)
+    # A change of replaced steps is said, and recorded in steps.json.
+    saved = replace(saved, out=config.out, steps=config.steps, replace_steps=config.replace_steps, td3=grown)
     differing = [f.name for f in fields(saved) if getattr(saved, f.name) != getattr(config, f.name)]
     if differing:
         raise ValueError(f"it was written with another {', '.join(differing)} than config.json has")

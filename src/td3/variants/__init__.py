@@ -96,8 +96,14 @@ def absolute(named: Sequence[str]) -> tuple[str, ...]:
 
 def _module(path: str) -> Any:
     if not Path(path).exists():
-        folder = "" if Path(path).is_absolute() else f" (in {Path.cwd()})"
-        raise ConfigError(f"{path} does not exist{folder}: write path/to/file.py:NAME.", "replace_steps")
+        if Path(path).is_absolute():
+            again = "td3.resume(RUN, replace_steps=[...])"
+            raise ConfigError(
+                f"{path} does not exist: correct the path; where the file of a run has moved, put it back, or give the "
+                f"functions from Python, {again}.",
+                "replace_steps",
+            )
+        raise ConfigError(f"{path} does not exist (in {Path.cwd()}): write path/to/file.py:NAME.", "replace_steps")
     digest = hashlib.sha256(str(Path(path).absolute()).encode()).hexdigest()[:8]
     spec = importlib.util.spec_from_file_location(f"td3_steps_{Path(path).stem}_{digest}", path)
     if spec is None or spec.loader is None:
