@@ -192,3 +192,13 @@ def test_a_number_of_the_replay_buffer_is_noticed(tmp_path):
 def test_what_no_checkpoint_has_is_named_for_every_engine(tmp_path, engine):
     with pytest.warns(UserWarning, match="changes COUNT, which is not in step_state; a resumed run will differ"):
         td3.train("Rail-v0", out=tmp_path / "run", steps=60, replace_steps=[counted], engine=engine, **SMALL)
+
+
+@replace_step(9)
+def centered(reward, terminated, next_q, gamma, original):
+    return original(reward - reward.mean(), terminated, next_q, gamma)
+
+
+def test_a_step_that_mixes_the_seeds_is_named(tmp_path):
+    with pytest.warns(UserWarning, match=r"replaced by centered mixes the seeds .*: reduce over the last axis"):
+        td3.train("Rail-v0", out=tmp_path / "run", steps=60, seeds=2, replace_steps=[centered], **SMALL)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from td3.algorithm import Agent, MemberStreams, NormalizedReplayBuffer, ReplayBuffer
 from td3.algorithm.optimizer import NonFinite
-from td3.algorithm.update import Settings
+from td3.algorithm.update import Settings, steps_of
 from td3.engine.checked_steps import CheckedSteps
 from td3.engine.once import update_once
 from td3.engine.watching import noting_reads, watched
@@ -102,7 +102,30 @@ def try_changes(agent: Agent, seeds: Sequence[int], settings: Settings) -> list[
         raise
     except Exception as error:
         raise ConfigError(f"an update with {checked} failed ({type(error).__name__}: {error}).") from error
+    if len(seeds) > 1 and _mixes_seeds(agent, seeds, settings):
+        mixing = (
+            f"{checked} mixes the seeds where they are updated together: reduce over the last axis, as in `mean(-1)`"
+        )
+        if agent.actor.parameters.is_cuda:
+            raise ConfigError(f"{mixing}.")
+        checked.warnings.append(f"{mixing}; this run updates them one after another, but a GPU would not.")
     return checked.warnings
+
+
+def _mixes_seeds(agent: Agent, seeds: Sequence[int], settings: Settings) -> bool:
+    """Whether the losses of the first member depend on whether others are updated with it."""
+    losses = []
+    for alone in (False, True):
+        learner, buffer = _trial(agent, seeds)
+        buffer.rows[1:, :, -2] += 100  # so that rewards of others show
+        if alone:
+            learner, buffer, seeds = learner.member(0), buffer.member(0), seeds[:1]
+        sample_batch, update = steps_of(learner, settings)
+        streams = MemberStreams(seeds, learner.actor.parameters.device)
+        found = update(learner, sample_batch(buffer, streams, settings.batch_size), streams, settings, True)
+        losses.append(torch.stack([loss[0] for loss in (found.critic, found.actor) if loss is not None]))
+    together, by_itself = losses
+    return not torch.allclose(together, by_itself, rtol=0.02, atol=1e-6, equal_nan=True)
 
 
 def find_unrepeated(agent: Agent, seeds: Sequence[int], settings: Settings) -> list[str]:

@@ -71,7 +71,7 @@ def try_replaced_steps(config: TrainConfig, spaces: TaskSpaces, replacements: Se
     device = choose_device(config.device)
     capacity = buffer_capacity(config)
     require_state_memory(4 * config.seeds * state_numbers(replacements, capacity), config.seeds, device)
-    tried = replace(config, seeds=1) if device.type == "cpu" else config  # on a GPU, all members at once
+    tried = replace(config, seeds=min(2, config.seeds)) if device.type == "cpu" else config  # on a GPU, all at once
     with backend_flags(config.precision):
         return try_changes(make_agent(tried, spaces, device, replacements), tried.member_seeds, config.td3)
 
