@@ -23,5 +23,5 @@ def test_a_setting_of_a_variant_that_is_not_used_is_refused(monkeypatch):
     monkeypatch.setattr(variant_settings, "OWN_SETTINGS", {"tau": "no-twin"})
     resolve("Rail-v0")
     resolve("Rail-v0", variant="no-twin", tau=0.5)
-    with pytest.raises(ConfigError, match=r"tau.* is 0.5, but only the variant no-twin reads it: add --variant"):
+    with pytest.raises(ConfigError, match=r"tau.* is 0.5, but only the variant no-twin reads it: give --variant"):
         resolve("Rail-v0", variant="no-delay", tau=0.5)

@@ -58,7 +58,8 @@ def check_variants(names: tuple[str, ...], settings: Any) -> None:
     for name, variant in OWN_SETTINGS.items():
         given = getattr(settings, name)
         if given != defaults[name] and variant not in names:
-            raise ConfigError(f"is {given}, but only the variant {variant} reads it: add --variant {variant}.", name)
+            wanted = ",".join((*names, variant))
+            raise ConfigError(f"is {given}, but only the variant {variant} reads it: give --variant {wanted}.", name)
 
 
 def listed(names: Any) -> Any:

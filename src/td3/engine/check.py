@@ -115,15 +115,18 @@ def try_changes(agent: Agent, seeds: Sequence[int], settings: Settings) -> list[
 def _mixes_seeds(agent: Agent, seeds: Sequence[int], settings: Settings) -> bool:
     """Whether the losses of the first member depend on whether others are updated with it."""
     losses = []
-    for alone in (False, True):
-        learner, buffer = _trial(agent, seeds)
-        buffer.rows[1:, :, -2] += 100  # so that rewards of others show
-        if alone:
-            learner, buffer, seeds = learner.member(0), buffer.member(0), seeds[:1]
-        sample_batch, update = steps_of(learner, settings)
-        streams = MemberStreams(seeds, learner.actor.parameters.device)
-        found = update(learner, sample_batch(buffer, streams, settings.batch_size), streams, settings, True)
-        losses.append(torch.stack([loss[0] for loss in (found.critic, found.actor) if loss is not None]))
+    with contextlib.suppress(NonFinite):
+        for alone in (False, True):
+            learner, buffer = _trial(agent, seeds)
+            buffer.rows[1:, :, -2] += 100  # so that rewards of others show
+            if alone:
+                learner, buffer, seeds = learner.member(0), buffer.member(0), seeds[:1]
+            sample_batch, update = steps_of(learner, settings)
+            streams = MemberStreams(seeds, learner.actor.parameters.device)
+            found = update(learner, sample_batch(buffer, streams, settings.batch_size), streams, settings, True)
+            losses.append(torch.stack([loss[0] for loss in (found.critic, found.actor) if loss is not None]))
+    if len(losses) < 2:  # numbers that are not finite: another check names them
+        return False
     together, by_itself = losses
     return not torch.allclose(together, by_itself, rtol=0.02, atol=1e-6, equal_nan=True)
 

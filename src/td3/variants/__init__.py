@@ -75,7 +75,11 @@ def load_functions(given: Sequence[Callable[..., Any] | str]) -> list[Callable[.
         if path not in modules:
             modules[path] = _module(path)
         if not hasattr(modules[path], function):
-            raise ConfigError(f"{path} has no function {function!r}.", "replace_steps")
+            raise ConfigError(
+                f"{path} has no function {function!r}: correct the name; one that is made inside another function can "
+                "only be given from Python, replace_steps=[...].",
+                "replace_steps",
+            )
         found.append(getattr(modules[path], function))
     return found
 
