@@ -6,6 +6,7 @@ import pytest
 
 from faults.fingerprint import fingerprint
 from faults.killing import killed_often, preload, terminated_often, train_until_killed
+from td3.variant_settings import VARIANTS
 
 FIELDS = {
     "env": "Rail-v0",
@@ -57,8 +58,8 @@ def scaled_target(reward, terminated, next_q, gamma, original, step_state):
     largest.copy_(torch.maximum(largest, reward.abs().amax(-1, keepdim=True)))
     return original(reward / largest.clamp(min=1e-6), terminated, next_q, gamma)
 """
-CHANGES = ["replaced step", "layer-norm,n-step,prioritized"]
-CHANGES += [pytest.param(variant, marks=pytest.mark.long) for variant in ("n-step", "layer-norm", "prioritized")]
+CHANGES = ["replaced step", "layer-norm,n-step,prioritized", "hindsight"]
+CHANGES += [pytest.param(variant, marks=pytest.mark.long) for variant in VARIANTS if variant not in CHANGES]
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -67,6 +68,8 @@ def test_a_killed_run_with_changed_steps_ends_as_if_nothing_had_happened(tmp_pat
     (tmp_path / "mine.py").write_text(STEP_FILE)
     step = {"replace_steps": (f"{tmp_path / 'mine.py'}:scaled_target",)}
     changed = step if change == "replaced step" else {"variant": change}
+    if change == "hindsight":
+        changed["env"] = "RailGoal-v0"
     fields = {**FIELDS, "steps": 400, "buffer_size": 200, "eval_every": 200, "save_every": 60, **changed}
     total = kill_until(4, fields, tmp_path, seed=4)
     assert total["in a save"] >= 2
