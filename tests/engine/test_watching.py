@@ -202,3 +202,13 @@ def centered(reward, terminated, next_q, gamma, original):
 def test_a_step_that_mixes_the_seeds_is_named(tmp_path):
     with pytest.warns(UserWarning, match=r"replaced by centered mixes the seeds .*: reduce over the last axis"):
         td3.train("Rail-v0", out=tmp_path / "run", steps=60, seeds=2, replace_steps=[centered], **SMALL)
+
+
+@replace_step(11)
+def for_one_seed(q_values, target_q):
+    return (q_values - target_q).square().mean().reshape(1)
+
+
+def test_a_step_for_one_seed_alone_is_named_and_trains_on_a_cpu(tmp_path):
+    with pytest.warns(UserWarning, match="replaced by for_one_seed mixes the seeds"):
+        td3.train("Rail-v0", out=tmp_path / "run", steps=60, seeds=2, replace_steps=[for_one_seed], **SMALL)

@@ -76,13 +76,13 @@ def rows_of_run(rows: Array, spaces: TaskSpaces, source: str) -> Array:
 
 def _check_shapes(found: Mapping[str, Array], spaces: TaskSpaces, source: str) -> None:
     count = len(found["rewards"]) if found["rewards"].ndim else 0
+    if found["rewards"].shape[:1] == (0,):
+        raise DatasetError(f"{source} has no transitions: give a dataset that has some.")
     sizes = {"observations": spaces.state_size, "next_observations": spaces.state_size, "actions": spaces.action_size}
     for name, array in found.items():
         size = sizes.get(name, 1)
         if array.dtype.kind not in "biuf":
             raise DatasetError(f"{source} has {name} of type {array.dtype}: give arrays of numbers.")
-        if found["rewards"].shape[:1] == (0,):
-            raise DatasetError(f"{source} has no transitions: give a dataset that has some.")
         if array.ndim == 0 or len(array) != count:
             raise DatasetError(
                 f"{source} has {name} of shape {array.shape} beside {count} rewards: give one row for each transition."
