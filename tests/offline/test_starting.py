@@ -10,6 +10,7 @@ import td3
 from td3.cli import main
 from td3.environments.rail import Rail
 from td3.errors import AgentFileError, UserError
+from td3.run import starting
 from td3.run.checkpoints import Checkpoints
 from td3.training import Trainer
 
@@ -187,3 +188,9 @@ def test_offline_then_online_on_the_command_line(first, tmp_path, capsys):
     before = td3.load(f"{offline}/seed_0/last").act(np.ones(2))
     first_actor = td3.load(f"{online}/seed_0/snapshots/000000000").act(np.ones(2))
     assert first_actor == pytest.approx(before)
+
+
+@pytest.mark.parametrize("count", [np.ones(3), np.array(1.0), np.zeros(1)])
+def test_a_count_of_another_shape_or_below_1_gets_one_sentence(tmp_path, count):
+    with pytest.raises(AgentFileError, match="a count below 1: it cannot be started from"):
+        starting._require_usable(tmp_path, {}, {"observation.count": count})
