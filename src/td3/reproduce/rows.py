@@ -127,7 +127,7 @@ ROWS = (
     Row("inverted_pendulum_v5", "table1", "InvertedPendulum-v5", SHORT),
     Row("inverted_double_pendulum_v5", "table1", "InvertedDoublePendulum-v5", SHORT),
     *(
-        Row(f"{task}_v5_{name}", "table2", env, 500_000, variant=variant, change=change)
+        Row(f"{task}_v5_{name}", "table2", env, 500_000, variant=variant, eval_every=10_000, change=change)
         for task, env in (
             *(("halfcheetah", "HalfCheetah-v5"), ("walker2d", "Walker2d-v5")),
             *(("hopper", "Hopper-v5"), ("ant", "Ant-v5")),
