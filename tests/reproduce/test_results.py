@@ -10,8 +10,8 @@ import pytest
 from td3.cli import main
 from td3.errors import ConfigError, RunError
 from td3.reproduce.command import against, listing, reproduce, verdict_line
-from td3.reproduce.figures import Curve, figures, overestimation, read_curve, read_values
-from td3.reproduce.page import BEGIN, END, README_BEGIN, README_END, readme_table, tables, until
+from td3.reproduce.figures import Curve, at_steps, figures, read_curve, read_values
+from td3.reproduce.page import BEGIN, END, README_BEGIN, README_END, readme_table, tables
 from td3.reproduce.rows import ROWS, TABLES, Row, selected
 from td3.reproduce.store import store
 from td3.run.directory import Run
@@ -31,9 +31,24 @@ def test_the_figures_of_a_curve_are_those_worked_out_by_hand():
     assert (found.last_low, found.last_high) == pytest.approx((8.5 - half, 8.5 + half), abs=1e-2)
 
 
-def test_a_shorter_curve_ends_at_the_step():
-    curve = Curve(np.array([0, 10, 20]), np.array([[1.0, 2.0, 3.0]]), {})
-    assert until(curve, 10).returns.tolist() == [[1.0, 2.0]]
+def test_curves_are_compared_at_env_steps_that_both_have():
+    curve = Curve(np.array([0, 10, 20, 30]), np.array([[1.0, 2.0, 3.0, 4.0]]), {})
+    assert at_steps(curve, np.array([0, 20, 40])).returns.tolist() == [[1.0, 3.0]]
+
+
+def test_a_row_evaluated_less_often_is_compared_over_the_same_env_steps(monkeypatch, tmp_path):
+    rows = [Row("plain", "table1", "Hopper-v5", 40_000), Row("half", "table2", "Hopper-v5", 40_000, variant="no-twin")]
+    monkeypatch.setattr("td3.reproduce.page.ROWS", tuple(rows))
+    for name, spacing, seeds in (("plain", 1, 6), ("half", 2, 5)):
+        (tmp_path / name).mkdir()
+        lines = [f"{seed},{step}000,{step + seed}" for seed in range(seeds) for step in range(0, 41, spacing)]
+        (tmp_path / name / "evaluations.csv").write_text("\n".join(["seed,env_steps,mean_return", *lines]))
+        (tmp_path / name / "run.json").write_text('{"command": "", "hardware": ""}')
+    # The last ten evaluations of the second are at 22, 24 ... 40; the paper's means are 1,837 and 3,305.
+    line = next(
+        line for line in tables(tmp_path).splitlines() if line.startswith("| Hopper-v5 |  | 10 | 40,000 | 33.00")
+    )
+    assert line.endswith("| -1,467 |")
 
 
 def test_the_page_prints_what_the_stored_curves_give():
@@ -227,10 +242,18 @@ def test_success_rates_are_stored_and_shown(monkeypatch, tmp_path):
     assert "| RailGoal-v0 |  | 2 | 120 |" in goals
 
 
-def test_overestimation_is_the_mean_of_values_less_returns(tmp_path):
-    lines = [f"{seed},{step},{10 + seed},{8 - seed}" for seed in (0, 1) for step in (0, 5, 10)]
-    (tmp_path / "values.csv").write_text("seed,env_steps,q_value,discounted_return\n" + "\n".join(lines) + "\n")
-    assert overestimation(tmp_path).tolist() == [2.0, 4.0]
+def test_overestimation_is_the_mean_of_values_less_returns_up_to_the_end_of_the_ablations(monkeypatch, tmp_path):
+    monkeypatch.setattr("td3.reproduce.page.ROWS", (Row("hopper", "table1", "Hopper-v5"),))
+    (tmp_path / "hopper").mkdir()
+    (tmp_path / "hopper" / "evaluations.csv").write_text("seed,env_steps,mean_return\n0,0,1\n0,5,1\n1,0,1\n1,5,1\n")
+    (tmp_path / "hopper" / "run.json").write_text('{"command": "", "hardware": ""}')
+    assert "| Hopper-v5 | TD3 | 10 | not recorded |" in tables(tmp_path)
+    late = [f"{seed},{step},1000,0" for seed in (0, 1) for step in (400_000, 495_000, 510_000)]
+    lines = [f"{seed},{step},{10 + seed},{8 - seed}" for seed in (0, 1) for step in range(410_000, 500_001, 10_000)]
+    (tmp_path / "hopper" / "values.csv").write_text(
+        "\n".join(["seed,env_steps,q_value,discounted_return", *lines, *late])
+    )
+    assert "| 10.50 | 7.50 | +3.0 (-9.7 to +15.7) |" in tables(tmp_path)
 
 
 def test_a_folder_without_results_gets_a_sentence(row, tmp_path):

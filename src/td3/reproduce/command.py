@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from td3.errors import RunError
-from td3.policy import Array
-from td3.reproduce.figures import Curve, Figures, figures, last_evaluations, read_curve
+from td3.reproduce.figures import Curve, Figures, at_steps, figures, last_evaluations, read_curve
 from td3.reproduce.rows import ROWS, TABLES, selected
 from td3.reproduce.store import store
 from td3.run.directory import Run
@@ -86,15 +85,11 @@ def against(run: Run, stored: Curve) -> Comparison:
     """The last ten evaluations of a new run against those of the stored one, at shared env steps."""
     steps, returns = run.learning_curve()
     new = Curve(steps, returns, {})
-    shared = [step for step in steps.tolist() if step in set(stored.steps.tolist())]
-    if not shared:
+    ours, theirs = at_steps(new, stored.steps), at_steps(stored, steps)
+    if not len(ours.steps):
         raise RunError(f"{run.path} has no evaluation at an env step of the stored run.")
-    return compare(_at(new, shared), _at(stored, shared), MARGIN * abs(float(_at(stored, shared).mean())))
-
-
-def _at(curve: Curve, shared: Sequence[int]) -> Array:
-    columns = [place for place, step in enumerate(curve.steps.tolist()) if step in set(shared)]
-    return last_evaluations(curve._replace(steps=curve.steps[columns], returns=curve.returns[:, columns]))
+    before = last_evaluations(theirs)
+    return compare(last_evaluations(ours), before, MARGIN * abs(float(before.mean())))
 
 
 def verdict_line(comparison: Comparison) -> str:

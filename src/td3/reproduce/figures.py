@@ -4,6 +4,7 @@ import csv
 import io
 import json
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +20,8 @@ LARGEST = 1 << 25
 LAST = 10
 """Evaluations that the paper averages at the end of a run."""
 EARLY = 300_000
+VALUED_STEPS = np.arange(10_000, 500_001, 10_000)
+"""Env steps at which the critics' values of TD3 and of its ablations are compared."""
 
 
 class Curve(NamedTuple):
@@ -69,7 +72,7 @@ def read_curve(folder: Path) -> Curve | None:
 
 
 def read_values(folder: Path) -> tuple[Array, Array, Array] | None:
-    """Env steps, and `[seed, time]` the critics' values and the discounted returns that followed; None: not stored."""
+    """Env steps, and `[seed, time]` critic 1's values and the discounted returns that followed; None: not stored."""
     if not (folder / "values.csv").exists():
         return None
     try:
@@ -84,12 +87,10 @@ def read_values(folder: Path) -> tuple[Array, Array, Array] | None:
     return np.array(shared), both[..., 0], both[..., 1]
 
 
-def overestimation(folder: Path) -> Array | None:
-    """Each seed's mean of the critics' value less the discounted return that followed, over the last ten measures."""
-    if (found := read_values(folder)) is None:
-        return None
-    _, values, returns = found
-    return np.asarray((values - returns)[:, -LAST:].mean(1))
+def at_steps(curve: Curve, steps: Sequence[int] | Array) -> Curve:
+    """The evaluations of a curve at those of these env steps that it has."""
+    kept = np.isin(curve.steps, steps)
+    return curve._replace(steps=curve.steps[kept], returns=curve.returns[:, kept])
 
 
 def last_evaluations(curve: Curve) -> Array:

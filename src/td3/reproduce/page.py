@@ -1,23 +1,31 @@
-"""Write the tables and the plot of docs/results.md and the README's table: `python -m td3.reproduce.page`."""
+"""Write the tables and plots of docs/results.md and the README's table: `python -m td3.reproduce.page`."""
 
 import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from td3.policy import Array
-from td3.report.paper import published
+from td3.report.paper import ABLATIONS, published
+from td3.reproduce import plots
 from td3.reproduce.command import MARGIN
-from td3.reproduce.figures import LAST, Curve, figures, last_evaluations, overestimation, read_curve, read_values
-from td3.reproduce.rows import BULLET_TASKS, PUBLISHED, PUBLISHED_BULLET, ROWS, TABLES, TIANSHOU_EARLY, Row
+from td3.reproduce.figures import (
+    LAST,
+    VALUED_STEPS,
+    Curve,
+    at_steps,
+    figures,
+    last_evaluations,
+    read_curve,
+    read_values,
+)
+from td3.reproduce.rows import ABLATED, PUBLISHED, PUBLISHED_BULLET, ROWS, TABLES, TIANSHOU_EARLY, Row
 from td3.statistics import compare, mean_interval
 
 BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
 README_BEGIN, README_END = "<!-- results: begin -->", "<!-- results: end -->"
-OURS, PAPER = "#0072B2", "#E69F00"
 FEWEST_FOR_IQM = 4
 """Seeds below which the interquartile mean is the mean."""
 
@@ -95,7 +103,8 @@ def _settings_table(rows: list[tuple[Row, Curve | None]], results: Path) -> str:
     head = ["task", "change", "seeds", "env steps", "last ten evaluations"]
     head += ["compared with (seeds)", "difference (95 % interval)", "margin", "verdict"]
     rates = any(curve is not None and curve.success is not None for _, curve in rows)
-    lines = [[*head, "success rate"] if rates else head]
+    ablations = any(row.variant in ABLATIONS for row, _ in rows)
+    lines = [[*head, *["success rate"] * rates, *["the paper's difference"] * ablations]]
     lines.append(["---"] * len(lines[0]))
     for row, curve in rows:
         cells = [row.env, row.change, str(row.seeds), _steps(row, curve), "not run", "", "", "", ""]
@@ -103,10 +112,13 @@ def _settings_table(rows: list[tuple[Row, Curve | None]], results: Path) -> str:
             ours, baseline = last_evaluations(curve), read_curve(results / _baseline(row))
             cells[4] = _number(float(ours.mean()))
             if baseline is not None and _baseline(row) != row.name:
-                theirs = last_evaluations(until(baseline, int(curve.steps[-1])))
+                theirs = last_evaluations(at_steps(baseline, curve.steps))
                 cells[5:] = [f"{_number(float(theirs.mean()))} ({len(theirs)})", *_compared(ours, theirs)]
         if rates:
             cells.append("" if curve is None or curve.success is None else f"{curve.success:.0%}")
+        if ablations:
+            task, paper = row.env.partition("-v")[0], published(row.env)
+            cells.append(f"{ABLATIONS[row.variant][task] - paper.last_ten:+,.0f}" if paper and paper.last_ten else "-")
         lines.append(cells)
     return _markdown(lines)
 
@@ -168,54 +180,23 @@ def _baseline(row: Row) -> str:
     return row.baseline or next(plain)
 
 
-VALUED = [
-    row for row in ROWS if row.env in ("Hopper-v5", "Walker2d-v5") and (row.table == "table1" or "ddpg" in row.name)
-]
-"""Rows whose critics' values are compared with returns, as in figure 1 of the paper."""
-
-
 def _overestimation_table(results: Path) -> str:
+    """Critic 1's values and discounted returns of TD3 and its ablations, at env steps that all of them have."""
     head = ["task", "algorithm", "seeds", "critic 1's value", "discounted return", "overestimation (95 % interval)"]
     lines = [head, ["---"] * len(head)]
-    for row in VALUED:
-        found, excess = read_values(results / row.name), overestimation(results / row.name)
-        named = [row.env, "DDPG" if row.variant else "TD3", str(row.seeds)]
-        if found is None or excess is None:
-            lines.append([*named, "not recorded" if read_curve(results / row.name) else "not run", "", ""])
+    rows = [row for row in ROWS if row.table in ("table1", "table2") and not row.env_kwargs]
+    for row in (row for env in ABLATED for row in rows if row.env == env):
+        if read_curve(results / row.name) is None:
             continue
-        low, high = mean_interval(excess)
-        means = [_number(float(each[:, -LAST:].mean())) for each in found[1:]]
-        lines.append([*named, *means, f"{excess.mean():+,.1f} ({low:+,.1f} to {high:+,.1f})"])
+        cells = [row.env, row.change or "TD3", str(row.seeds), "not recorded", "", ""]
+        if (found := read_values(results / row.name)) is not None:
+            last = np.flatnonzero(np.isin(found[0], VALUED_STEPS))[-LAST:]
+            values, returns = (each[:, last].mean(1) for each in found[1:])
+            low, high = mean_interval(values - returns)
+            interval = f"{(values - returns).mean():+,.1f} ({low:+,.1f} to {high:+,.1f})"
+            cells[3:] = [_number(float(values.mean())), _number(float(returns.mean())), interval]
+        lines.append(cells)
     return _markdown(lines)
-
-
-def plot_values(results: Path, out: Path) -> None:
-    """Critic 1's value and the discounted return over training, mean and standard error over seeds."""
-    import matplotlib.pyplot as plt
-
-    run = [(row, found) for row in VALUED if (found := read_values(results / row.name))]
-    if not run:
-        return
-    figure, axes = plt.subplots(
-        1, len(run), figsize=(4 * len(run), 2.9), dpi=140, layout="constrained", squeeze=False, sharex=True
-    )
-    for panel, (row, (steps, values, returns)) in zip(axes.flat, run, strict=True):
-        for each, color, label in ((values, OURS, "critic 1's value"), (returns, PAPER, "discounted return")):
-            mean, error = each.mean(0), each.std(0, ddof=1) / len(each) ** 0.5
-            panel.fill_between(steps / 1e6, mean - error, mean + error, color=color, alpha=0.25, linewidth=0)
-            panel.plot(steps / 1e6, mean, color=color, linewidth=1.8, label=label)
-        title = f"{row.env}, {'DDPG' if row.variant else 'TD3'}, {len(values)} seeds"
-        panel.set(title=title, xlabel="env steps (millions)", ylabel="value at the start of an episode")
-        panel.spines[["top", "right"]].set_visible(False)
-        panel.grid(alpha=0.25)
-    axes.flat[0].legend(frameon=False, loc="lower right", fontsize=8)
-    figure.savefig(out)
-
-
-def until(curve: Curve, step: int) -> Curve:
-    """The curve up to an env step: the same run, had it been shorter."""
-    kept = curve.steps <= step
-    return curve._replace(steps=curve.steps[kept], returns=curve.returns[:, kept])
 
 
 def _provenance(rows: list[tuple[Row, Curve | None]]) -> str:
@@ -243,65 +224,12 @@ def _number(value: float) -> str:
     return f"{value:,.2f}" if abs(value) < 100 else f"{value:,.0f}"
 
 
-def _draw(panel: Any, curve: Curve, color: str, label: str) -> None:
-    """The mean of a curve with its interval, and every seed thin."""
-    steps, (low, high) = curve.steps / 1e6, mean_interval(curve.returns)
-    panel.plot(steps, curve.returns.T, color=color, linewidth=0.5, alpha=0.4)
-    panel.fill_between(steps, low, high, color=color, alpha=0.2, linewidth=0)
-    panel.plot(steps, curve.returns.mean(0), color=color, linewidth=1.8, label=label)
-
-
-def plot_bullet(results: Path, out: Path) -> None:
-    """The PyBullet tasks, presets `bullet` and `course` in one panel for each task."""
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(1, len(BULLET_TASKS), figsize=(12, 2.9), dpi=140, layout="constrained")
-    for panel, (task, env) in zip(axes.flat, BULLET_TASKS.items(), strict=True):
-        for preset, color in (("bullet", OURS), ("course", PAPER)):
-            if (curve := read_curve(results / f"{preset}_{task}")) is not None:
-                _draw(panel, curve, color, f"preset {preset}, mean of {len(curve.returns)} seeds")
-        panel.set(title=env, xlim=(0, 0.3), xlabel="env steps (millions)", ylabel="return")
-        panel.spines[["top", "right"]].set_visible(False)
-        panel.grid(alpha=0.25)
-    axes.flat[0].legend(frameon=False, loc="lower right", fontsize=8)
-    figure.savefig(out)
-
-
-def plot(results: Path, out: Path) -> None:
-    """Every task of table 1 that was run: the mean with its interval, each seed, and the paper's band."""
-    import matplotlib.pyplot as plt
-
-    run = [(row, curve) for row in ROWS if row.table == "table1" and (curve := read_curve(results / row.name))]
-    columns = min(3, len(run))
-    lines = -(-len(run) // columns)
-    figure, axes = plt.subplots(
-        lines, columns, figsize=(4 * columns, 2.9 * lines), dpi=140, layout="constrained", squeeze=False
-    )
-    for panel in axes.flat[len(run) :]:
-        panel.axis("off")
-    for panel, (row, curve) in zip(axes.flat, run, strict=False):
-        _draw(panel, curve, OURS, f"td3, mean of {len(curve.returns)} seeds")
-        if known := published(row.env):
-            panel.axhspan(
-                known.highest - known.spread, known.highest + known.spread, color=PAPER, alpha=0.15, linewidth=0
-            )
-            panel.axhline(known.highest, color=PAPER, linestyle="--", linewidth=1, label="paper, highest mean (Gym v1)")
-        bottom = float(np.quantile(curve.returns, 0.02))
-        panel.set(title=row.task, xlim=(0, curve.steps[-1] / 1e6), xlabel="env steps (millions)", ylabel="return")
-        panel.set_ylim(bottom=bottom - 0.05 * abs(bottom))
-        panel.spines[["top", "right"]].set_visible(False)
-        panel.grid(alpha=0.25)
-    axes.flat[0].legend(frameon=False, loc="lower right", fontsize=8)
-    figure.savefig(out)
-
-
 def write(root: Path) -> None:
     """Put the tables into the page and the README, and draw the plot."""
     _fill(root / "docs" / "results.md", BEGIN, tables(root / "results"), END)
     _fill(root / "README.md", README_BEGIN, readme_table(root / "results"), README_END)
-    plot(root / "results", root / "docs" / "images" / "results.png")
-    plot_bullet(root / "results", root / "docs" / "images" / "bullet.png")
-    plot_values(root / "results", root / "docs" / "images" / "overestimation.png")
+    for name, draw in plots.PLOTS.items():
+        draw(root / "results", root / "docs" / "images" / f"{name}.png")
 
 
 def _fill(page: Path, begin: str, text: str, end: str) -> None:

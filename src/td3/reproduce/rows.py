@@ -103,6 +103,8 @@ ABLATIONS = {
     "no_twin": ("no minimum of two critics", "no-twin"),
     "ddpg": ("none of the three (DDPG)", "ddpg"),
 }
+ABLATED = {"HalfCheetah-v5": "halfcheetah", "Walker2d-v5": "walker2d", "Hopper-v5": "hopper", "Ant-v5": "ant"}
+"""The tasks of the ablations, and how their rows are named."""
 VARIANTS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "layer_norm": ("LayerNorm in the critics", "layer-norm", {}),
     "utd_4": ("4 updates per env step", "", {"utd_ratio": 4.0}),
@@ -128,10 +130,7 @@ ROWS = (
     Row("inverted_double_pendulum_v5", "table1", "InvertedDoublePendulum-v5", SHORT),
     *(
         Row(f"{task}_v5_{name}", "table2", env, 500_000, variant=variant, eval_every=10_000, change=change)
-        for task, env in (
-            *(("halfcheetah", "HalfCheetah-v5"), ("walker2d", "Walker2d-v5")),
-            *(("hopper", "Hopper-v5"), ("ant", "Ant-v5")),
-        )
+        for env, task in ABLATED.items()
         for name, (change, variant) in ABLATIONS.items()
     ),
     *(

@@ -1,0 +1,124 @@
+"""The plots of docs/results.md, drawn from the stored curves."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from td3.report.paper import published
+from td3.reproduce.figures import VALUED_STEPS, Curve, at_steps, read_curve, read_values
+from td3.reproduce.rows import ABLATED, ABLATIONS, BULLET_TASKS, ROWS
+from td3.statistics import mean_interval
+
+OURS, PAPER = "#0072B2", "#E69F00"
+COLORS = {"": OURS, "no_delay": "#56B4E9", "no_smoothing": "#009E73", "no_twin": "#D55E00", "ddpg": "#555555"}
+"""TD3 and its ablations."""
+LABELS = "critic 1's value", "discounted return"
+
+
+def _panels(lines: int, columns: int, sharey: Any = False) -> tuple[Any, Any]:
+    """A figure and its panels, `[line, column]`."""
+    import matplotlib.pyplot as plt
+
+    size = (4 * columns, 2.9 * lines)
+    figure, axes = plt.subplots(
+        lines, columns, figsize=size, dpi=140, layout="constrained", squeeze=False, sharey=sharey
+    )
+    for panel in axes.flat:
+        panel.spines[["top", "right"]].set_visible(False)
+        panel.grid(alpha=0.25)
+    return figure, axes
+
+
+def _draw(panel: Any, curve: Curve, color: str, label: str, seeds: bool = True) -> None:
+    """The mean of a curve with its interval, and every seed thin."""
+    steps, (low, high) = curve.steps / 1e6, mean_interval(curve.returns)
+    if seeds:
+        panel.plot(steps, curve.returns.T, color=color, linewidth=0.5, alpha=0.4)
+    panel.fill_between(steps, low, high, color=color, alpha=0.2, linewidth=0)
+    panel.plot(steps, curve.returns.mean(0), color=color, linewidth=1.8, label=label)
+
+
+def _folder(results: Path, env: str, ablation: str) -> Path:
+    """Where TD3's run on a task is stored, or that of an ablation."""
+    return results / (f"{ABLATED[env]}_v5_{ablation}" if ablation else f"{ABLATED[env]}_v5")
+
+
+def plot_tasks(results: Path, out: Path) -> None:
+    """Every task of table 1 that was run: the mean with its interval, each seed, and the paper's band."""
+    run = [(row, curve) for row in ROWS if row.table == "table1" and (curve := read_curve(results / row.name))]
+    columns = min(3, len(run))
+    figure, axes = _panels(-(-len(run) // columns), columns)
+    for panel in axes.flat[len(run) :]:
+        panel.axis("off")
+    for panel, (row, curve) in zip(axes.flat, run, strict=False):
+        _draw(panel, curve, OURS, f"td3, mean of {len(curve.returns)} seeds")
+        if known := published(row.env):
+            low, high = known.highest - known.spread, known.highest + known.spread
+            panel.axhspan(low, high, color=PAPER, alpha=0.15, linewidth=0)
+            panel.axhline(known.highest, color=PAPER, linestyle="--", linewidth=1, label="paper, highest mean (Gym v1)")
+        bottom = float(np.quantile(curve.returns, 0.02))
+        panel.set(title=row.task, xlim=(0, curve.steps[-1] / 1e6), xlabel="env steps (millions)", ylabel="return")
+        panel.set_ylim(bottom=bottom - 0.05 * abs(bottom))
+    axes.flat[0].legend(frameon=False, loc="lower right", fontsize=8)
+    figure.savefig(out)
+
+
+def plot_ablations(results: Path, out: Path) -> None:
+    """TD3 and what is left of it without one idea, in one panel for each task of which an ablation was run."""
+    drawn: dict[str, dict[str, Curve]] = {}
+    for env in ABLATED:
+        stored = {name: read_curve(_folder(results, env, name)) for name in COLORS}
+        run = {name: curve for name, curve in stored.items() if curve is not None}
+        if steps := [curve.steps for name, curve in run.items() if name]:
+            drawn[env] = {name: at_steps(curve, steps[0]) for name, curve in run.items()}
+    if not drawn:
+        return
+    figure, axes = _panels(1, len(drawn))
+    for panel, (env, curves) in zip(axes.flat, drawn.items(), strict=True):
+        for name, curve in curves.items():
+            _draw(panel, curve, COLORS[name], ABLATIONS[name][0] if name else "TD3", seeds=False)
+        panel.set(title=f"{env}, {len(curve.returns)} seeds", xlabel="env steps (millions)", ylabel="return")
+        panel.legend(frameon=False, loc="upper left", fontsize=8)
+    figure.savefig(out)
+
+
+def plot_values(results: Path, out: Path) -> None:
+    """Critic 1's value and the discounted return over training: a line of panels for each task, mean and interval."""
+    shown = {"": "TD3", "no_twin": ABLATIONS["no_twin"][0], "ddpg": "DDPG"}
+    found = {env: {name: read_values(_folder(results, env, name)) for name in shown} for env in ABLATED}
+    found = {env: each for env, each in found.items() if any(values for name, values in each.items() if name)}
+    if not found:
+        return
+    figure, axes = _panels(len(found), len(shown), sharey="row")
+    for line, (env, recorded) in zip(axes, found.items(), strict=True):
+        for panel, (name, values) in zip(line, recorded.items(), strict=True):
+            panel.set(title=f"{env}, {shown[name]}", xlim=(0, 0.5), xlabel="env steps (millions)")
+            if values is None:
+                run = _folder(results, env, name).is_dir()
+                panel.text(
+                    0.5, 0.5, "not recorded" if run else "not run", transform=panel.transAxes, ha="center", color="0.4"
+                )
+                continue
+            for each, color, label in zip(values[1:], (OURS, PAPER), LABELS, strict=True):
+                curve = at_steps(Curve(values[0], each, {}), VALUED_STEPS)
+                _draw(panel, curve, color, label, seeds=False)
+        line[0].set_ylabel("value at an episode's start")
+    axes.flat[-1].legend(frameon=False, loc="upper right", fontsize=8)
+    figure.savefig(out)
+
+
+def plot_bullet(results: Path, out: Path) -> None:
+    """The PyBullet tasks, presets `bullet` and `course` in one panel for each task."""
+    figure, axes = _panels(1, len(BULLET_TASKS))
+    for panel, (task, env) in zip(axes.flat, BULLET_TASKS.items(), strict=True):
+        for preset, color in (("bullet", OURS), ("course", PAPER)):
+            if (curve := read_curve(results / f"{preset}_{task}")) is not None:
+                _draw(panel, curve, color, f"preset {preset}, mean of {len(curve.returns)} seeds")
+        panel.set(title=env, xlim=(0, 0.3), xlabel="env steps (millions)", ylabel="return")
+    axes.flat[0].legend(frameon=False, loc="lower right", fontsize=8)
+    figure.savefig(out)
+
+
+PLOTS = {"results": plot_tasks, "ablations": plot_ablations, "overestimation": plot_values, "bullet": plot_bullet}
+"""What is drawn into docs/images, by name."""
