@@ -18,6 +18,7 @@ from td3.callbacks.base import WarningsCallback
 from td3.cli import main
 from td3.collect import RayCollector, require_cluster
 from td3.collect.ray_collector import CHUNKS_WITHIN_BOUND, Collecting
+from td3.collect.recovery import MOST_FAULTS
 from td3.config import resolve
 from td3.engine import GraphEngine
 from td3.environments import check_environment, make_environment
@@ -158,6 +159,30 @@ def test_an_environment_that_goes_on_failing_ends_the_run_with_its_words(cluster
         collecting(config) as collector,
     ):
         collect_rounds(collector, 100)
+
+
+def test_only_faults_of_a_collector_end_a_run_not_the_loss_of_its_machines(cluster, monkeypatch):
+    from ray.core.generated.common_pb2 import ActorDiedErrorContext
+    from ray.exceptions import ActorDiedError
+
+    def died(because):
+        def get(reference, timeout):
+            raise ActorDiedError(ActorDiedErrorContext(actor_id=b"0" * 16, error_message=because))
+
+        monkeypatch.setattr(collector._ray, "get", get)
+        collector.send(0, zero_policy)
+        wait_for(lambda: arrived(collector), "the greeting")
+        collector.take(0)
+
+    with collecting(small(ray_address=cluster.address)) as collector:
+        for _ in range(MOST_FAULTS + 1):
+            died("The actor died because its node has died. Node Id: 1de1f8")
+        assert collector.said == ["collector 0 lost its machine and was replaced."] * (MOST_FAULTS + 1)
+        for _ in range(MOST_FAULTS - 1):
+            died("Worker unexpectedly exits with a connection error code 2.")
+        assert collector.said[-1] == "collector 0 died (ActorDiedError) and was replaced."
+        with pytest.raises(EnvironmentFault, match=r"died \(ActorDiedError\); this was time 3 in a row"):
+            died("Worker unexpectedly exits with a connection error code 2.")
 
 
 def test_a_collector_has_random_numbers_of_its_own():

@@ -40,6 +40,9 @@ START_SECONDS = 120.0
 LOOK_SECONDS = 0.25
 """How long the learner waits for a chunk before it looks around: for collectors that hang, for Ctrl-C."""
 
+LOST_MACHINE = "its node has died"
+"""What Ray says of an actor whose machine is gone, or that it placed there before it noticed the loss."""
+
 
 class Chunk(NamedTuple):
     """What a collector saw, in the order in which it happened."""
@@ -255,7 +258,8 @@ class RayCollector(BaseCollector):
                     raise error.cause from None
                 self._replace(asked, f"failed ({_one_line(error.cause)})")
             except self._exceptions.RayError as error:
-                self._replace(asked, f"died ({type(error).__name__})")
+                lost = LOST_MACHINE in str(error)
+                self._replace(asked, "lost its machine" if lost else f"died ({type(error).__name__})", not lost)
         now = time.monotonic()
         # While the learner evaluates or saves, it does not look: that time does not count as a collector's delay.
         away, self._looked = max(0.0, now - self._looked - patience - LOOK_SECONDS), now
@@ -287,10 +291,10 @@ class RayCollector(BaseCollector):
             longer = min(2 * self._lengths[number], self.chunk_steps) if 8 * age < bound else self._lengths[number]
             self._lengths[number] = max(1, self._lengths[number] // 2) if 2 * age > bound else longer
 
-    def _replace(self, asked: _Asked, what: str) -> None:
-        """A new collector, on whichever machine has room, for one that is no more."""
+    def _replace(self, asked: _Asked, what: str, fault: bool = True) -> None:
+        """A new collector, on whichever machine has room, for one that is no more, by a fault of its own or not."""
         number = asked.number
-        self._faults_in_a_row[number] += 1
+        self._faults_in_a_row[number] += fault
         self._requested -= asked.steps
         if self._faults_in_a_row[number] >= MOST_FAULTS:
             raise EnvironmentFault(
