@@ -6,6 +6,7 @@ import json
 import os
 import signal
 from collections import defaultdict
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -183,6 +184,17 @@ def test_only_faults_of_a_collector_end_a_run_not_the_loss_of_its_machines(clust
         assert collector.said[-1] == "collector 0 died (ActorDiedError) and was replaced."
         with pytest.raises(EnvironmentFault, match=r"died \(ActorDiedError\); this was time 3 in a row"):
             died("Worker unexpectedly exits with a connection error code 2.")
+
+
+@pytest.mark.parametrize("init_from", [None, "an/agent"])
+def test_only_runs_without_saved_weights_begin_with_random_actions(init_from, cluster):
+    config = small(ray_address=cluster.address, learning_starts=50)
+    with collecting(replace(config, init_from=init_from)) as collector:
+        collector.send(0, zero_policy)
+        wait_for(lambda: arrived(collector), "the greeting")
+        collector.take(0)
+        collector.send(0, zero_policy)
+        assert [asked.random for asked in collector._pending.values()] == [init_from is None]
 
 
 def test_a_collector_has_random_numbers_of_its_own():

@@ -244,6 +244,18 @@ def test_a_run_keeps_every_source_that_it_was_trained_with_and_from_which_env_st
     assert resumed(80, 1) == ([(0, ["1"])], [])
 
 
+def test_a_replaced_step_that_did_not_change_is_shown_once():
+    def entry(number, sha256, env_step):
+        name = {"number": number, "step": "a_step", "function": f"version_{sha256}", "from_env_step": env_step}
+        return {**name, "source": f"{sha256}\n", "uses": "", "sha256": sha256}
+
+    record = [
+        entry(*one) for one in [(8, "a", 0), (11, "x", 0), (8, "b", 90), (11, "x", 90), (8, "a", 95), (11, "x", 95)]
+    ]
+    shown = re.findall(r"^\+\+\+ (.*)$", differences(record), re.MULTILINE)
+    assert shown == ["version_a", "version_x", "version_b, from env step 90 on", "version_a, from env step 95 on"]
+
+
 @replace_step(4)
 def tournament(buffer, random, batch_size):
     """Of two rows the newer one."""

@@ -40,11 +40,15 @@ def overview() -> str:
 
 
 def differences(replaced: list[dict[str, Any]]) -> str:
-    """Each replaced step against the original, as a unified diff."""
+    """Each replaced step against the original, as a unified diff, and again from where it changed."""
     if not replaced:
         return "The run replaces no step."
-    parts = []
+    parts: list[str] = []
+    shown: dict[int, str] = {}
     for one in replaced:
+        if shown.get(one["number"]) == one["sha256"]:  # recorded again because another changed
+            continue
+        shown[one["number"]] = one["sha256"]
         original = source_of(STEPS[one["number"]].function)
         since = f", from env step {one['from_env_step']:,} on" if one["from_env_step"] else ""
         names = f"step {one['number']} {one['step']}", f"{one['function']}{since}"
