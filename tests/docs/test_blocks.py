@@ -40,6 +40,7 @@ NOT_RUN = {
     r"ray (start|stop|get-auth-token).*|export RAY_AUTH_MODE=token": "tests/collect starts one of its own",
     r"td3 .* --ray-address 10\.0\.0\.1:6379.*": "needs ten machines; tests/collect has two of its own",
     r"minari download .*|td3 offline D4RL/.*": "downloads; tests/offline reads a dataset that it makes",
+    r"td3 reproduce \w+.*": "trains for long; tests/reproduce runs a small row",
     r"td3 push .*": "uploads; tests/export runs it against a stand-in for the hub",
 }
 """What cannot run here (a whole command, as a pattern), and why. All else is run."""
@@ -70,6 +71,7 @@ SIZES = {
     "td3 sweep": {"--steps": "60"},
     "td3 ladder": {"--steps": "400"},
     "td3 bench": {"--seconds": "0.05"},
+    "td3 reproduce": {"--results": str(ROOT / "results")},
 }
 """Options that every such command gets, instead of its own or in addition."""
 WARM_UP = "6"

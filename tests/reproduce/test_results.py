@@ -9,9 +9,9 @@ import pytest
 
 from td3.cli import main
 from td3.errors import ConfigError, RunError
-from td3.reproduce.command import against, listing, reproduce, verdict_line
+from td3.reproduce.command import against, listing, reproduce, shared, verdict_line
 from td3.reproduce.figures import Curve, at_steps, figures, read_curve, read_values
-from td3.reproduce.page import BEGIN, END, README_BEGIN, README_END, readme_table, tables
+from td3.reproduce.page import filled, readme_table, tables
 from td3.reproduce.rows import ROWS, TABLES, Row, selected
 from td3.reproduce.store import store
 from td3.run.directory import Run
@@ -45,21 +45,20 @@ def test_a_row_evaluated_less_often_is_compared_over_the_same_env_steps(monkeypa
         (tmp_path / name / "evaluations.csv").write_text("\n".join(["seed,env_steps,mean_return", *lines]))
         (tmp_path / name / "run.json").write_text('{"command": "", "hardware": ""}')
     # The last ten evaluations of the second are at 22, 24 ... 40; the paper's means are 1,837 and 3,305.
-    line = next(
-        line for line in tables(tmp_path).splitlines() if line.startswith("| Hopper-v5 |  | 10 | 40,000 | 33.00")
-    )
+    line = tables(tmp_path)["table2"].splitlines()[-1]
+    assert line.startswith("| Hopper-v5 |  | 10 | 40,000 | 33.00 | 33.50 (6) | -0.5 (")
     assert line.endswith("| -1,467 |")
 
 
 def test_the_page_prints_what_the_stored_curves_give():
     text = (ROOT / "docs" / "results.md").read_text()
-    assert text[text.index(BEGIN) + len(BEGIN) : text.index(END)].strip() == tables(ROOT / "results")
+    for name, table in tables(ROOT / "results").items():
+        assert filled(text, name, table) == text, name
 
 
 def test_the_readme_prints_what_the_stored_curves_give():
     text = (ROOT / "README.md").read_text()
-    part = text[text.index(README_BEGIN) + len(README_BEGIN) : text.index(README_END)]
-    assert part.strip() == readme_table(ROOT / "results")
+    assert filled(text, "results", readme_table(ROOT / "results")) == text
 
 
 def test_every_stored_row_has_the_settings_of_its_command():
@@ -70,7 +69,8 @@ def test_every_stored_row_has_the_settings_of_its_command():
         config = json.loads((folder / "config.json").read_text())
         assert (config["env"], config["steps"], config["seeds"]) == (row.env, row.steps, row.seeds)
         for name, value in row.settings.items():
-            assert (config | config["td3"])[name] == value, (row.name, name)
+            stored_value = (config | config["td3"])[name]
+            assert (tuple(stored_value) if isinstance(stored_value, list) else stored_value) == value, (row.name, name)
         curve = read_curve(folder)
         assert curve is not None
         assert (len(curve.returns), curve.steps[-1]) == (row.seeds, curve.made.get("env_steps", row.steps))
@@ -114,13 +114,35 @@ def test_a_stored_run_is_reproduced_and_compared(row, tmp_path):
     assert stored is not None
     assert np.allclose(stored.returns, run.learning_curve()[1], atol=1e-3)
     said = []
-    (found,) = reproduce(["pendulum"], tmp_path / "results", tmp_path / "again", None, None, trained, said.append)
+    (found,) = reproduce(["pendulum"], tmp_path / "results", tmp_path / "again", {}, None, trained, said.append)
     assert abs(found["difference"]) < 1e-3  # the same seeds on the same machine
     assert found["verdict"] == "too_few_seeds"
     assert said[0] == f"pendulum: {row.command}"
     assert said[1] == "pendulum: the stored run trained for 1 s on two cores"
     assert "no verdict from 2 seeds; last ten evaluations differ by " in said[2]
-    assert "no verdict" in verdict_line(against(run, stored))
+    assert "no verdict" in verdict_line(against(*shared(run, stored)))
+    assert found["identical"]
+    assert said[2].startswith("pendulum: the same evaluations as in the stored run; ")
+
+
+def test_a_shorter_run_is_compared_as_far_as_it_goes_and_has_a_folder_of_its_own(row, tmp_path):
+    store(trained(row.config(), tmp_path / "run"), row, tmp_path / "results", "two cores")
+    said, shorter = [], {"seeds": 1, "steps": 40}
+    (found,) = reproduce(["pendulum"], tmp_path / "results", tmp_path, shorter, None, trained, said.append)
+    run = Run(tmp_path / "pendulum_1_seeds_40_steps")
+    assert found["run"] == str(run.path)
+    ours, theirs = shared(run, read_curve(tmp_path / "results" / "pendulum"))
+    assert (ours.steps.tolist(), theirs.steps.tolist()) == ([0, 20, 40], [0, 20, 40])
+    assert np.allclose(ours.returns, theirs.returns[:1], atol=1e-3)
+    assert not found["identical"]  # one seed of two
+    # A tenth of its own env steps would be fewer random ones.
+    long = replace(row, settings={}, steps=300_000)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("td3.reproduce.rows.ROWS", (long,))
+        reproduce(["pendulum"], tmp_path / "results", tmp_path, {"steps": 40}, None, lambda *_: run, said.append)
+    assert (
+        said[-3] == "pendulum: td3 train Pendulum-v1 --steps 40 --seeds 2 --eval-every 20 --td3.learning-starts 25000"
+    )
 
 
 def test_one_seed_has_no_interval_in_words_or_in_json(row, tmp_path, monkeypatch, capsys):
@@ -183,14 +205,14 @@ def test_a_row_that_was_never_run_is_trained_and_stored(row, tmp_path):
     said, results = [], tmp_path / "results"
     results.mkdir()
     for hardware, ending in ((None, "--store HARDWARE stores it."), ("two cores", "`make results` writes the tables.")):
-        reproduce(["pendulum"], results, tmp_path / "again" / str(hardware), None, hardware, trained, said.append)
+        reproduce(["pendulum"], results, tmp_path / "again" / str(hardware), {}, hardware, trained, said.append)
         assert said[-1].endswith(ending)
     assert read_curve(results / "pendulum").made["engine"] == "recorded updates on cpu"
     steps, q_values, returns = read_values(results / "pendulum")
     assert len(steps) > 0
     assert q_values.shape == returns.shape == (2, len(steps))
-    with pytest.raises(RunError, match="leave out --seeds"):
-        reproduce(["pendulum"], results, tmp_path / "third", 1, "two cores", trained, said.append)
+    with pytest.raises(RunError, match="leave out --seeds and --steps"):
+        reproduce(["pendulum"], results, tmp_path / "third", {"seeds": 1}, "two cores", trained, said.append)
 
 
 def test_an_offline_row_learns_from_a_run_that_is_trained_first(monkeypatch, tmp_path):
@@ -206,15 +228,20 @@ def test_an_offline_row_learns_from_a_run_that_is_trained_first(monkeypatch, tmp
         monkeypatch.setattr(f"td3.reproduce.{module}.ROWS", (data, offline))
     results, out = tmp_path / "results", tmp_path / "out"
     results.mkdir()
-    reproduce(["cloned"], results, out, None, "two cores", trained, print)
+    reproduce(["cloned"], results, out, {}, "two cores", trained, print)
     assert (out / "data" / "status.json").exists()
-    assert "| Pendulum-v1 |  | 1 | 60 | not run |" in tables(results)  # trained, and not stored
+    assert "| Pendulum-v1 |  | 1 | 60 | not run |" in tables(results)["offline"]  # trained, and not stored
     store(Run(out / "data"), data, results, "two cores")
     asked = []
+
+    def refuse(config, _):
+        asked.append(config)
+        raise StopIteration
+
     with pytest.raises(StopIteration):
-        reproduce(["data"], results, out, 3, None, lambda config, out: asked.append(config) or next(iter(())), print)
+        reproduce(["data"], results, out, {"seeds": 3, "steps": 9}, None, refuse, print)
     assert asked[0].seeds == 1  # with more, it would be another dataset
-    assert "not run" not in tables(results).split("### Offline training")[1].split("###")[0]
+    assert "not run" not in tables(results)["offline"]
 
 
 def test_a_frozen_seed_does_not_shorten_the_curve(row, tmp_path):
@@ -237,7 +264,7 @@ def test_success_rates_are_stored_and_shown(monkeypatch, tmp_path):
         store(trained(row.config(), tmp_path / row.name), row, tmp_path / "results", "two cores")
     curve = read_curve(tmp_path / "results" / "hindsight")
     assert 0 <= curve.success <= 1
-    goals = tables(tmp_path / "results").split("### Goals and hindsight")[1]
+    goals = tables(tmp_path / "results")["goals"]
     assert f"| {curve.success:.0%} |" in goals
     assert "| RailGoal-v0 |  | 2 | 120 |" in goals
 
@@ -247,15 +274,15 @@ def test_overestimation_is_the_mean_of_values_less_returns_up_to_the_end_of_the_
     (tmp_path / "hopper").mkdir()
     (tmp_path / "hopper" / "evaluations.csv").write_text("seed,env_steps,mean_return\n0,0,1\n0,5,1\n1,0,1\n1,5,1\n")
     (tmp_path / "hopper" / "run.json").write_text('{"command": "", "hardware": ""}')
-    assert "| Hopper-v5 | TD3 | 10 | not recorded |" in tables(tmp_path)
+    assert "| Hopper-v5 | TD3 | 10 | not recorded |" in tables(tmp_path)["overestimation"]
     late = [f"{seed},{step},1000,0" for seed in (0, 1) for step in (400_000, 495_000, 510_000)]
     lines = [f"{seed},{step},{10 + seed},{8 - seed}" for seed in (0, 1) for step in range(410_000, 500_001, 10_000)]
     (tmp_path / "hopper" / "values.csv").write_text(
         "\n".join(["seed,env_steps,q_value,discounted_return", *lines, *late])
     )
-    assert "| 10.50 | 7.50 | +3.0 (-9.7 to +15.7) |" in tables(tmp_path)
+    assert "| 10.50 | 7.50 | +3.0 (-9.7 to +15.7) |" in tables(tmp_path)["overestimation"]
 
 
 def test_a_folder_without_results_gets_a_sentence(row, tmp_path):
     with pytest.raises(RunError, match="is not a folder: use `td3 reproduce` in a checkout"):
-        reproduce(["pendulum"], tmp_path / "none", tmp_path / "again", None, None, trained, print)
+        reproduce(["pendulum"], tmp_path / "none", tmp_path / "again", {}, None, trained, print)

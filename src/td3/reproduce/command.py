@@ -6,8 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from td3.errors import RunError
-from td3.reproduce.figures import Curve, Figures, at_steps, figures, last_evaluations, read_curve
+from td3.reproduce.figures import Curve, as_text, at_steps, figures, last_evaluations, read_curve
 from td3.reproduce.rows import ROWS, TABLES, selected
 from td3.reproduce.store import store
 from td3.run.directory import Run
@@ -15,18 +17,20 @@ from td3.statistics import Comparison, compare
 
 MARGIN = 0.1
 """Share of the stored return within which a new run counts as equivalent."""
+STORED_DIGITS = 1e-3
+"""How exactly evaluations are stored."""
 
 
 def listing(results: Path) -> list[str]:
     """A line for each row: its figures, or that it was not run."""
     _require_folder(results)
-    lines = []
+    lines, width = [], max(len(row.name) for row in ROWS)
     for table, title in TABLES.items():
         lines.append(f"{table}: {title}")
         for row in (row for row in ROWS if row.table == table):
             curve = read_curve(results / row.name)
-            lines.append(f"  {row.name:<32} {described(figures(curve)) if curve else 'not run'}")
-    return lines
+            lines.append(f"  {row.name:<{width}}  {described(curve) if curve else 'not run'}")
+    return [*lines, "`td3 reproduce ROW` trains a row and compares it; --seeds and --steps make it shorter."]
 
 
 def _require_folder(results: Path) -> None:
@@ -34,43 +38,56 @@ def _require_folder(results: Path) -> None:
         raise RunError(f"{results} is not a folder: use `td3 reproduce` in a checkout of td3, or give --results.")
 
 
-def described(found: Figures) -> str:
-    """The mean over the last ten evaluations with its interval."""
-    return (
-        f"{found.last:,.1f} (95 % interval {found.last_low:,.1f} to {found.last_high:,.1f}, {found.seeds} seeds); "
-        f"highest mean {found.highest:,.1f}"
-    )
+def described(curve: Curve) -> str:
+    """The mean over the last ten evaluations with its interval, and what it took."""
+    found, made = figures(curve), curve.made
+    interval = "" if found.seeds < 2 else f" ({as_text(found.last_low)} to {as_text(found.last_high)})"
+    seeds = f"{found.seeds} seed{'s' * (found.seeds > 1)}, {curve.steps[-1]:,} env steps"
+    took = f", {made['seconds']:,.0f} s on {made['hardware']}" if made.get("seconds") else ""
+    return f"{as_text(found.last)}{interval}, {seeds}{took}"
 
 
 def reproduce(
     names: Sequence[str],
     results: Path,
     out: Path,
-    seeds: int | None,
+    shorter: dict[str, Any],
     hardware: str | None,
     train: Callable[[Any, Path], Run],
     say: Callable[[str], None],
 ) -> list[dict[str, Any]]:
-    """Run these rows, or continue them in `out`; say how each compares with the stored one, or store it."""
+    """Run these rows, or continue them in `out`; say how each compares with the stored one, or store it.
+
+    `shorter` has other numbers of `seeds` or `steps` than the rows' own; such runs have folders of their own.
+    """
     rows = selected(tuple(names))
     _require_folder(results)
-    if hardware is not None and seeds is not None:
-        raise RunError("a stored row has its own number of seeds: leave out --seeds, or --store.")
+    if hardware is not None and shorter:
+        raise RunError("a stored row has its own seeds and env steps: leave out --seeds and --steps, or --store.")
     found = []
     for row in rows:
         stored = read_curve(results / row.name)
-        data = any(other.dataset == row.name for other in ROWS)  # with more seeds, it would be another dataset
-        given = None if data else seeds
-        say(f"{row.name}: {(row if given is None else replace(row, seeds=given)).command}")
+        # Shorter data would be another dataset.
+        given = {} if any(other.dataset == row.name for other in ROWS) else shorter
+        trained = replace(row, **given)
+        if "steps" in given and not row.dataset:  # the random steps of the whole row, not a tenth of these
+            trained = replace(trained, settings={"learning_starts": row.config().td3.learning_starts, **row.settings})
+        say(f"{row.name}: {trained.command}")
         if stored is not None and (seconds := stored.made.get("seconds")):
             say(f"{row.name}: the stored run trained for {seconds:,.0f} s on {stored.made['hardware']}")
         if row.dataset:
             train(selected((row.dataset,))[0].config(), out / row.dataset)
-        run = train(row.config(given, out), out / row.name)
+        own = "".join(f"_{number}_{what}" for what, number in given.items())
+        run = train(trained.config(out), out / f"{row.name}{own}")
         facts: dict[str, Any] = {"row": row.name, "run": str(run.path)}
         if stored is not None:
-            comparison = against(run, stored)
-            say(f"{row.name}: {verdict_line(comparison)}")
+            ours, theirs = shared(run, stored)
+            comparison = against(ours, theirs)
+            facts["identical"] = ours.returns.shape == theirs.returns.shape and np.allclose(
+                ours.returns, theirs.returns, atol=STORED_DIGITS
+            )
+            same = "the same evaluations as in the stored run; " if facts["identical"] else ""
+            say(f"{row.name}: {same}{verdict_line(comparison)}")
             # What so few seeds do not give has no number in JSON either.
             facts |= {name: None if value != value else value for name, value in comparison._asdict().items()}
         if hardware is not None:
@@ -81,13 +98,17 @@ def reproduce(
     return found
 
 
-def against(run: Run, stored: Curve) -> Comparison:
-    """The last ten evaluations of a new run against those of the stored one, at shared env steps."""
+def shared(run: Run, stored: Curve) -> tuple[Curve, Curve]:
+    """The evaluations of a new run and of the stored one at env steps that both have."""
     steps, returns = run.learning_curve()
-    new = Curve(steps, returns, {})
-    ours, theirs = at_steps(new, stored.steps), at_steps(stored, steps)
+    ours, theirs = at_steps(Curve(steps, returns, {}), stored.steps), at_steps(stored, steps)
     if not len(ours.steps):
         raise RunError(f"{run.path} has no evaluation at an env step of the stored run.")
+    return ours, theirs
+
+
+def against(ours: Curve, theirs: Curve) -> Comparison:
+    """The last ten evaluations of a run against those of another at the same env steps."""
     before = last_evaluations(theirs)
     return compare(last_evaluations(ours), before, MARGIN * abs(float(before.mean())))
 
@@ -99,7 +120,7 @@ def verdict_line(comparison: Comparison) -> str:
         "equivalent": "equivalent to the stored result",
         "better": "better than the stored result",
         "worse": "worse than the stored result",
-        "undecided": "no verdict: the interval is too wide",
+        "undecided": "no difference shown, but too few seeds to call it equivalent",
         "too_few_seeds": f"no verdict from {min(ours, theirs)} seed{'s' * (min(ours, theirs) > 1)}",
     }
     low, high = comparison.low, comparison.high

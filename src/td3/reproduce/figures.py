@@ -98,6 +98,12 @@ def last_evaluations(curve: Curve) -> Array:
     return np.asarray(curve.returns[:, -LAST:].mean(1))
 
 
+def areas(curve: Curve) -> Array:
+    """Each seed's mean over env steps: the area under its curve, divided by the env steps."""
+    between = (curve.returns[:, 1:] + curve.returns[:, :-1]) / 2
+    return np.asarray(between @ np.diff(curve.steps) / (curve.steps[-1] - curve.steps[0]))
+
+
 def figures(curve: Curve) -> Figures:
     """Everything that the tables print of a curve."""
     means = curve.returns.mean(0)
@@ -116,6 +122,11 @@ def figures(curve: Curve) -> Figures:
         iqm=float(interquartile_mean(last)),
         iqm_low=float(iqm_low),
         iqm_high=float(iqm_high),
-        area=float((means[1:] + means[:-1]) / 2 @ np.diff(curve.steps) / (curve.steps[-1] - curve.steps[0])),
+        area=float(areas(curve).mean()),
         early=float(means[early[0]]) if len(early) else None,
     )
+
+
+def as_text(value: float) -> str:
+    """A number as the tables print it."""
+    return f"{value:,.2f}" if abs(value) < 100 else f"{value:,.0f}"

@@ -1,6 +1,5 @@
 """Write the tables and plots of docs/results.md and the README's table: `python -m td3.reproduce.page`."""
 
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -8,13 +7,15 @@ from pathlib import Path
 import numpy as np
 
 from td3.policy import Array
-from td3.report.paper import ABLATIONS, published
+from td3.report.paper import ABLATIONS, CURVES, SEEDS, published
 from td3.reproduce import plots
 from td3.reproduce.command import MARGIN
 from td3.reproduce.figures import (
     LAST,
     VALUED_STEPS,
     Curve,
+    areas,
+    as_text,
     at_steps,
     figures,
     last_evaluations,
@@ -24,46 +25,36 @@ from td3.reproduce.figures import (
 from td3.reproduce.rows import ABLATED, PUBLISHED, PUBLISHED_BULLET, ROWS, TABLES, TIANSHOU_EARLY, Row
 from td3.statistics import compare, mean_interval
 
-BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
-README_BEGIN, README_END = "<!-- results: begin -->", "<!-- results: end -->"
+TASK_TABLES: dict[str, tuple[Mapping[str, tuple[str, ...]], list[str]]] = {
+    "table1": (PUBLISHED, ["paper", "Tianshou", "author's re-run"]),
+    **dict.fromkeys(("bullet", "course"), (PUBLISHED_BULLET, ["SB3 to 300,000, 1 seed", "SB3 at 1M, 3 seeds"])),
+}
+"""Tables with a line for each task: what others published, and who."""
 FEWEST_FOR_IQM = 4
 """Seeds below which the interquartile mean is the mean."""
 
 
-def tables(results: Path) -> str:
-    """All tables as Markdown."""
-    parts = []
-    for table, title in TABLES.items():
-        rows = [(row, read_curve(results / row.name)) for row in ROWS if row.table == table]
-        if table in ("table2", "variants", "offline", "goals", "changes"):
-            body = _settings_table(rows, results)
-        elif table == "table1":
-            body = _task_table(rows, PUBLISHED, ["paper", "Tianshou", "author's re-run"])
-        else:
-            body = _task_table(rows, PUBLISHED_BULLET, ["SB3 to 300,000, 1 seed", "SB3 at 1M, 3 seeds"])
-        parts.append(f"### {title}\n\n{body}\n\n{_provenance(rows)}")
-    parts.append(f"### Overestimation\n\n{_overestimation_table(results)}")
-    parts.append(f"### Every seed of the paper's tasks\n\n{_seeds_table(results)}")
-    parts.append(f"### Earlier runs of the same seeds\n\n{_earlier_table(results)}")
-    parts += _early_part(results)
-    return "\n\n".join(parts)
+def tables(results: Path) -> dict[str, str]:
+    """All tables as Markdown, by name."""
+    rows = {table: [(row, read_curve(results / row.name)) for row in ROWS if row.table == table] for table in TABLES}
+    found = {table: _settings_table(rows[table], results) for table in TABLES if table not in TASK_TABLES}
+    found |= {table: _task_table(rows[table], *published) for table, published in TASK_TABLES.items()}
+    found |= {"paper": _paper_table(results), "overestimation": _overestimation_table(results)}
+    found |= {"seeds": _seeds_table(results), "earlier": _earlier_table(results), "early": _early_table(results)}
+    return {**found, "commands": _commands([each for table in rows.values() for each in table])}
 
 
 def readme_table(results: Path) -> str:
     """The rows of table 1 that were run, one line each."""
-    head = ["task", "env steps", "seeds", "return (95 % interval)", "IQM", "highest mean", "paper", "engine", "commit"]
+    head = ["task", "env steps", "seeds", "last ten evaluations (95 % interval)", "IQM", "highest mean +- std", "paper"]
     lines = [head, ["---"] * len(head)]
     for row in (row for row in ROWS if row.table == "table1"):
         if (curve := read_curve(results / row.name)) is not None:
             found = figures(curve)
-            interval = f"{_number(found.last_low)} to {_number(found.last_high)}"
-            lines.append(
-                [
-                    *(row.task, _steps(row, curve), str(found.seeds), f"{_number(found.last)} ({interval})"),
-                    *(_number(found.iqm), _number(found.highest), PUBLISHED[row.env.partition("-v")[0]][0]),
-                    *(str(curve.made.get("engine", "-")), curve.made.get("commit") or "-"),
-                ]
-            )
+            interval = f"{as_text(found.last_low)} to {as_text(found.last_high)}"
+            highest = f"{as_text(found.highest)} +- {as_text(found.highest_std)}"
+            cells = [row.task, _steps(row, curve), str(found.seeds), f"{as_text(found.last)} ({interval})"]
+            lines.append([*cells, as_text(found.iqm), highest, PUBLISHED[row.env.partition("-v")[0]][0]])
     return _markdown(lines)
 
 
@@ -72,7 +63,7 @@ def _task_table(
 ) -> str:
     """A line for each row, with the figures that these others published."""
     head = ["task", "env steps", "seeds", "highest mean +- std", "last ten evaluations (95 % interval)"]
-    head += ["IQM (interval)", "area", "at 300,000", *by]
+    head += ["IQM (interval)", "area", "single evaluation at 300,000", *by]
     lines = [head, ["---"] * len(head)]
     for row, curve in rows:
         others = published.get(row.env.partition("-v")[0], ("-",) * len(by))
@@ -85,16 +76,34 @@ def _task_table(
                 row.task,
                 _steps(row, curve),
                 str(found.seeds),
-                f"{_number(found.highest)} +- {_number(found.highest_std)}",
-                f"{_number(found.last)} ({_number(found.last_low)} to {_number(found.last_high)})",
-                f"{_number(found.iqm)} ({_number(found.iqm_low)} to {_number(found.iqm_high)})"
+                f"{as_text(found.highest)} +- {as_text(found.highest_std)}",
+                f"{as_text(found.last)} ({as_text(found.last_low)} to {as_text(found.last_high)})",
+                f"{as_text(found.iqm)} ({as_text(found.iqm_low)} to {as_text(found.iqm_high)})"
                 if found.seeds >= FEWEST_FOR_IQM
                 else "-",
-                _number(found.area),
-                "-" if found.early is None else _number(found.early),
+                as_text(found.area),
+                "-" if found.early is None else as_text(found.early),
                 *others,
             ]
         )
+    return _markdown(lines)
+
+
+def _paper_table(results: Path) -> str:
+    """Rows of table 1 against the seeds of the paper, at the same env steps."""
+    head = ["task", "measure, up to env step", "td3", "paper", "difference (95 % interval)", "margin", "verdict"]
+    lines = [head, ["---"] * len(head)]
+    alike = np.arange(SEEDS) - np.arange(SEEDS).mean()
+    alike /= alike.std(ddof=1)  # Welch's interval depends on the mean, the deviation and the number of seeds alone
+    for row in (row for row in ROWS if row.table == "table1"):
+        curve = read_curve(results / row.name)
+        if curve is None or (known := CURVES.get((row.env.partition("-v")[0], int(curve.steps[-1])))) is None:
+            continue
+        measures = zip(("last ten evaluations", "area"), (last_evaluations(curve), areas(curve)), known, strict=True)
+        for measure, ours, (mean, deviation) in measures:
+            both = as_text(float(ours.mean())), as_text(mean)
+            compared = _compared(ours, mean + deviation * alike)
+            lines.append([row.task, f"{measure}, {curve.steps[-1]:,}", *both, *compared])
     return _markdown(lines)
 
 
@@ -110,10 +119,10 @@ def _settings_table(rows: list[tuple[Row, Curve | None]], results: Path) -> str:
         cells = [row.env, row.change, str(row.seeds), _steps(row, curve), "not run", "", "", "", ""]
         if curve is not None:
             ours, baseline = last_evaluations(curve), read_curve(results / _baseline(row))
-            cells[4] = _number(float(ours.mean()))
+            cells[4] = as_text(float(ours.mean()))
             if baseline is not None and _baseline(row) != row.name:
                 theirs = last_evaluations(at_steps(baseline, curve.steps))
-                cells[5:] = [f"{_number(float(theirs.mean()))} ({len(theirs)})", *_compared(ours, theirs)]
+                cells[5:] = [f"{as_text(float(theirs.mean()))} ({len(theirs)})", *_compared(ours, theirs)]
         if rates:
             cells.append("" if curve is None or curve.success is None else f"{curve.success:.0%}")
         if ablations:
@@ -135,7 +144,7 @@ def _seeds_table(results: Path) -> str:
     """The last ten evaluations of each seed, sorted."""
     lines = [["task", "last ten evaluations of each seed, sorted"], ["---"] * 2]
     curves = [(row.task, read_curve(results / row.name)) for row in ROWS if row.table == "table1"]
-    lines += [[task, ", ".join(map(_number, sorted(last_evaluations(curve))))] for task, curve in curves if curve]
+    lines += [[task, ", ".join(map(as_text, sorted(last_evaluations(curve))))] for task, curve in curves if curve]
     return _markdown(lines)
 
 
@@ -150,16 +159,16 @@ def _earlier_table(results: Path) -> str:
         assert stored is not None
         theirs = last_evaluations(earlier)
         low, high = mean_interval(theirs)
-        last = f"{_number(float(theirs.mean()))} ({_number(float(low))} to {_number(float(high))})"
+        last = f"{as_text(float(theirs.mean()))} ({as_text(float(low))} to {as_text(float(high))})"
         lines.append([name, commit, str(len(theirs)), last, *_compared(last_evaluations(stored), theirs)])
     return _markdown(lines)
 
 
-def _early_part(results: Path) -> list[str]:
+def _early_table(results: Path) -> str:
     """The beginning of a run, beside one with eight environments, and beside Tianshou after as many updates."""
     one, eight = (read_curve(results / f"halfcheetah_v5{name}") for name in ("", "_eight_envs"))
     if one is None or eight is None:
-        return []
+        return "not run"
     head = ["env steps", "updates", f"preset `author`, {len(one.returns)} seeds (95 % interval)"]
     head += [f"the same with eight environments, {len(eight.returns)} seeds", "Tianshou, as many updates"]
     lines = [head, ["---"] * len(head)]
@@ -171,7 +180,7 @@ def _early_part(results: Path) -> list[str]:
             low, high = mean_interval(at) if len(at) else (0, 0)
             cells.append(f"{at.mean():,.0f} ({low:,.0f} to {high:,.0f})" if len(at) else "-")
         lines.append([*cells, TIANSHOU_EARLY.get(updates, "-")])
-    return [f"### The first 125,000 env steps of HalfCheetah-v5\n\n{_markdown(lines)}"]
+    return _markdown(lines)
 
 
 def _baseline(row: Row) -> str:
@@ -194,12 +203,12 @@ def _overestimation_table(results: Path) -> str:
             values, returns = (each[:, last].mean(1) for each in found[1:])
             low, high = mean_interval(values - returns)
             interval = f"{(values - returns).mean():+,.1f} ({low:+,.1f} to {high:+,.1f})"
-            cells[3:] = [_number(float(values.mean())), _number(float(returns.mean())), interval]
+            cells[3:] = [as_text(float(values.mean())), as_text(float(returns.mean())), interval]
         lines.append(cells)
     return _markdown(lines)
 
 
-def _provenance(rows: list[tuple[Row, Curve | None]]) -> str:
+def _commands(rows: list[tuple[Row, Curve | None]]) -> str:
     """The command, commit, hardware and time of every row that was run."""
     lines = [["row", "command", "commit", "hardware", "training seconds"], ["---"] * 5]
     for row, curve in rows:
@@ -207,7 +216,7 @@ def _provenance(rows: list[tuple[Row, Curve | None]]) -> str:
             made = curve.made
             seconds = "-" if made.get("seconds") is None else f"{made['seconds']:,.0f}"
             lines.append([row.name, f"`{made['command']}`", made.get("commit") or "-", made["hardware"], seconds])
-    return _markdown(lines) if len(lines) > 2 else "No row of this table has been run."
+    return _markdown(lines)
 
 
 def _steps(row: Row, curve: Curve | None) -> str:
@@ -220,21 +229,23 @@ def _markdown(lines: list[list[str]]) -> str:
     return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
 
 
-def _number(value: float) -> str:
-    return f"{value:,.2f}" if abs(value) < 100 else f"{value:,.0f}"
+def filled(page: str, name: str, table: str) -> str:
+    """A page with a table between its marks."""
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    before, after = page.split(begin)[0], page.split(end)[1]
+    return f"{before}{begin}\n{table}\n{end}{after}"
 
 
 def write(root: Path) -> None:
-    """Put the tables into the page and the README, and draw the plot."""
-    _fill(root / "docs" / "results.md", BEGIN, tables(root / "results"), END)
-    _fill(root / "README.md", README_BEGIN, readme_table(root / "results"), README_END)
+    """Put the tables into the page and the README, and draw the plots."""
+    pages = {"docs/results.md": tables(root / "results"), "README.md": {"results": readme_table(root / "results")}}
+    for page, found in pages.items():
+        text = (root / page).read_text()
+        for name, table in found.items():
+            text = filled(text, name, table)
+        (root / page).write_text(text)
     for name, draw in plots.PLOTS.items():
         draw(root / "results", root / "docs" / "images" / f"{name}.png")
-
-
-def _fill(page: Path, begin: str, text: str, end: str) -> None:
-    block = f"{begin}\n{text}\n{end}"
-    page.write_text(re.sub(f"{begin}.*?{end}", lambda _: block, page.read_text(), flags=re.DOTALL))
 
 
 if __name__ == "__main__":

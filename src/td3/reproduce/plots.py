@@ -1,5 +1,6 @@
 """The plots of docs/results.md, drawn from the stored curves."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +14,14 @@ from td3.statistics import mean_interval
 OURS, PAPER = "#0072B2", "#E69F00"
 COLORS = {"": OURS, "no_delay": "#56B4E9", "no_smoothing": "#009E73", "no_twin": "#D55E00", "ddpg": "#555555"}
 """TD3 and its ablations."""
-LABELS = "critic 1's value", "discounted return"
 
 
-def _panels(lines: int, columns: int, sharey: Any = False) -> tuple[Any, Any]:
+def _panels(lines: int, columns: int) -> tuple[Any, Any]:
     """A figure and its panels, `[line, column]`."""
     import matplotlib.pyplot as plt
 
     size = (4 * columns, 2.9 * lines)
-    figure, axes = plt.subplots(
-        lines, columns, figsize=size, dpi=140, layout="constrained", squeeze=False, sharey=sharey
-    )
+    figure, axes = plt.subplots(lines, columns, figsize=size, dpi=140, layout="constrained", squeeze=False)
     for panel in axes.flat:
         panel.spines[["top", "right"]].set_visible(False)
         panel.grid(alpha=0.25)
@@ -37,11 +35,6 @@ def _draw(panel: Any, curve: Curve, color: str, label: str, seeds: bool = True) 
         panel.plot(steps, curve.returns.T, color=color, linewidth=0.5, alpha=0.4)
     panel.fill_between(steps, low, high, color=color, alpha=0.2, linewidth=0)
     panel.plot(steps, curve.returns.mean(0), color=color, linewidth=1.8, label=label)
-
-
-def _folder(results: Path, env: str, ablation: str) -> Path:
-    """Where TD3's run on a task is stored, or that of an ablation."""
-    return results / (f"{ABLATED[env]}_v5_{ablation}" if ablation else f"{ABLATED[env]}_v5")
 
 
 def plot_tasks(results: Path, out: Path) -> None:
@@ -64,48 +57,38 @@ def plot_tasks(results: Path, out: Path) -> None:
     figure.savefig(out)
 
 
-def plot_ablations(results: Path, out: Path) -> None:
-    """TD3 and what is left of it without one idea, in one panel for each task of which an ablation was run."""
+def _compare_ablations(results: Path, out: Path, read: Callable[[Path], Curve | None], ylabel: str) -> None:
+    """TD3 and its ablations, one panel for each task of which an ablation was run."""
     drawn: dict[str, dict[str, Curve]] = {}
-    for env in ABLATED:
-        stored = {name: read_curve(_folder(results, env, name)) for name in COLORS}
-        run = {name: curve for name, curve in stored.items() if curve is not None}
-        if steps := [curve.steps for name, curve in run.items() if name]:
-            drawn[env] = {name: at_steps(curve, steps[0]) for name, curve in run.items()}
+    for env, task in ABLATED.items():
+        found = {name: read(results / (f"{task}_v5_{name}" if name else f"{task}_v5")) for name in COLORS}
+        drawn[env] = {name: at_steps(curve, VALUED_STEPS) for name, curve in found.items() if curve is not None}
+    drawn = {env: curves for env, curves in drawn.items() if any(curves)}  # TD3 has no name
     if not drawn:
         return
     figure, axes = _panels(1, len(drawn))
     for panel, (env, curves) in zip(axes.flat, drawn.items(), strict=True):
         for name, curve in curves.items():
             _draw(panel, curve, COLORS[name], ABLATIONS[name][0] if name else "TD3", seeds=False)
-        panel.set(title=f"{env}, {len(curve.returns)} seeds", xlabel="env steps (millions)", ylabel="return")
-        panel.legend(frameon=False, loc="upper left", fontsize=8)
+        panel.set(title=f"{env}, {len(curve.returns)} seeds", xlabel="env steps (millions)", ylabel=ylabel)
+        panel.axhline(0, color="0.2", linewidth=0.8)
+        panel.legend(frameon=False, loc="best", fontsize=8)
     figure.savefig(out)
 
 
-def plot_values(results: Path, out: Path) -> None:
-    """Critic 1's value and the discounted return over training: a line of panels for each task, mean and interval."""
-    shown = {"": "TD3", "no_twin": ABLATIONS["no_twin"][0], "ddpg": "DDPG"}
-    found = {env: {name: read_values(_folder(results, env, name)) for name in shown} for env in ABLATED}
-    found = {env: each for env, each in found.items() if any(values for name, values in each.items() if name)}
-    if not found:
-        return
-    figure, axes = _panels(len(found), len(shown), sharey="row")
-    for line, (env, recorded) in zip(axes, found.items(), strict=True):
-        for panel, (name, values) in zip(line, recorded.items(), strict=True):
-            panel.set(title=f"{env}, {shown[name]}", xlim=(0, 0.5), xlabel="env steps (millions)")
-            if values is None:
-                run = _folder(results, env, name).is_dir()
-                panel.text(
-                    0.5, 0.5, "not recorded" if run else "not run", transform=panel.transAxes, ha="center", color="0.4"
-                )
-                continue
-            for each, color, label in zip(values[1:], (OURS, PAPER), LABELS, strict=True):
-                curve = at_steps(Curve(values[0], each, {}), VALUED_STEPS)
-                _draw(panel, curve, color, label, seeds=False)
-        line[0].set_ylabel("value at an episode's start")
-    axes.flat[-1].legend(frameon=False, loc="upper right", fontsize=8)
-    figure.savefig(out)
+def plot_ablations(results: Path, out: Path) -> None:
+    """Returns of TD3 and its ablations."""
+    _compare_ablations(results, out, read_curve, "return")
+
+
+def plot_overestimation(results: Path, out: Path) -> None:
+    """How far critic 1's value is above the discounted return, with TD3 and its ablations."""
+
+    def read(folder: Path) -> Curve | None:
+        found = read_values(folder)
+        return None if found is None else Curve(found[0], found[1] - found[2], {})
+
+    _compare_ablations(results, out, read, "value - discounted return")
 
 
 def plot_bullet(results: Path, out: Path) -> None:
@@ -120,5 +103,10 @@ def plot_bullet(results: Path, out: Path) -> None:
     figure.savefig(out)
 
 
-PLOTS = {"results": plot_tasks, "ablations": plot_ablations, "overestimation": plot_values, "bullet": plot_bullet}
+PLOTS = {
+    "results": plot_tasks,
+    "ablations": plot_ablations,
+    "overestimation": plot_overestimation,
+    "bullet": plot_bullet,
+}
 """What is drawn into docs/images, by name."""
