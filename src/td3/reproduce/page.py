@@ -54,7 +54,8 @@ def readme_table(results: Path) -> str:
             interval = f"{as_text(found.last_low)} to {as_text(found.last_high)}"
             highest = f"{as_text(found.highest)} +- {as_text(found.highest_std)}"
             cells = [row.task, _steps(row, curve), str(found.seeds), f"{as_text(found.last)} ({interval})"]
-            lines.append([*cells, as_text(found.iqm), highest, PUBLISHED[row.env.partition("-v")[0]][0]])
+            paper = (PUBLISHED.get(row.task) or PUBLISHED[row.env.partition("-v")[0]])[0]
+            lines.append([*cells, as_text(found.iqm), highest, paper])
     return _markdown(lines)
 
 
@@ -66,7 +67,7 @@ def _task_table(
     head += ["IQM (interval)", "area", "single evaluation at 300,000", *by]
     lines = [head, ["---"] * len(head)]
     for row, curve in rows:
-        others = published.get(row.env.partition("-v")[0], ("-",) * len(by))
+        others = published.get(row.task) or published.get(row.env.partition("-v")[0], ("-",) * len(by))
         if curve is None:
             lines.append([row.task, _steps(row, curve), str(row.seeds), "not run", *[""] * 4, *others])
             continue
@@ -95,7 +96,7 @@ def _paper_table(results: Path) -> str:
     lines = [head, ["---"] * len(head)]
     alike = np.arange(SEEDS) - np.arange(SEEDS).mean()
     alike /= alike.std(ddof=1)  # Welch's interval depends on the mean, the deviation and the number of seeds alone
-    for row in (row for row in ROWS if row.table == "table1"):
+    for row in (row for row in ROWS if row.table == "table1" and not row.env_kwargs):
         curve = read_curve(results / row.name)
         if curve is None or (known := CURVES.get((row.env.partition("-v")[0], int(curve.steps[-1])))) is None:
             continue
