@@ -119,9 +119,10 @@ def _settings_table(rows: list[tuple[Row, Curve | None]], results: Path) -> str:
     for row, curve in rows:
         cells = [row.env, row.change, str(row.seeds), _steps(row, curve), "not run", "", "", "", ""]
         if curve is not None:
-            ours, baseline = last_evaluations(curve), read_curve(results / _baseline(row))
-            cells[4] = as_text(float(ours.mean()))
+            baseline = read_curve(results / _baseline(row))
+            cells[4] = as_text(float(last_evaluations(curve).mean()))
             if baseline is not None and _baseline(row) != row.name:
+                ours = last_evaluations(at_steps(curve, baseline.steps))
                 theirs = last_evaluations(at_steps(baseline, curve.steps))
                 cells[5:] = [f"{as_text(float(theirs.mean()))} ({len(theirs)})", *_compared(ours, theirs)]
         if rates:
