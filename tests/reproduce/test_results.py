@@ -9,8 +9,8 @@ import pytest
 
 from td3.cli import main
 from td3.errors import ConfigError, RunError
-from td3.reproduce.command import against, listing, reproduce, shared, verdict_line
-from td3.reproduce.figures import Curve, at_steps, figures, read_curve, read_values
+from td3.reproduce.command import against, listing, reproduce, verdict_line
+from td3.reproduce.figures import Curve, at_steps, figures, read_curve, read_values, shared
 from td3.reproduce.page import filled, readme_table, tables
 from td3.reproduce.rows import ROWS, TABLES, Row, selected
 from td3.reproduce.store import store
@@ -34,6 +34,17 @@ def test_the_figures_of_a_curve_are_those_worked_out_by_hand():
 def test_curves_are_compared_at_env_steps_that_both_have():
     curve = Curve(np.array([0, 10, 20, 30]), np.array([[1.0, 2.0, 3.0, 4.0]]), {})
     assert at_steps(curve, np.array([0, 20, 40])).returns.tolist() == [[1.0, 3.0]]
+
+
+def test_the_papers_seeds_count_by_their_mean_deviation_and_number(monkeypatch, tmp_path):
+    monkeypatch.setattr("td3.reproduce.page.ROWS", (Row("hopper", "table1", "Hopper-v5"),))
+    (tmp_path / "hopper").mkdir()
+    lines = [f"{seed},{step},3000" for seed in range(10) for step in (0, 1_000_000)]
+    (tmp_path / "hopper" / "evaluations.csv").write_text("\n".join(["seed,env_steps,mean_return", *lines]))
+    (tmp_path / "hopper" / "run.json").write_text('{"command": "", "hardware": ""}')
+    # Seeds that are all alike add no variance: what is left is the paper's, 2.262 x 232.23 / sqrt(10).
+    expected = "| 3,000 | 3,305 | -305 (-471 to -139) | 330 | worse |"
+    assert expected in tables(tmp_path)["paper"]
 
 
 def test_a_row_evaluated_less_often_is_compared_over_the_same_env_steps(monkeypatch, tmp_path):
@@ -120,7 +131,7 @@ def test_a_stored_run_is_reproduced_and_compared(row, tmp_path):
     assert said[0] == f"pendulum: {row.command}"
     assert said[1] == "pendulum: the stored run trained for 1 s on two cores"
     assert "no verdict from 2 seeds; last ten evaluations differ by " in said[2]
-    assert "no verdict" in verdict_line(against(*shared(run, stored)))
+    assert "no verdict" in verdict_line(against(*shared(Curve(*run.learning_curve(), {}), stored)))
     assert found["identical"]
     assert said[2].startswith("pendulum: the same evaluations as in the stored run; ")
 
@@ -131,7 +142,7 @@ def test_a_shorter_run_is_compared_as_far_as_it_goes_and_has_a_folder_of_its_own
     (found,) = reproduce(["pendulum"], tmp_path / "results", tmp_path, shorter, None, trained, said.append)
     run = Run(tmp_path / "pendulum_1_seeds_40_steps")
     assert found["run"] == str(run.path)
-    ours, theirs = shared(run, read_curve(tmp_path / "results" / "pendulum"))
+    ours, theirs = shared(Curve(*run.learning_curve(), {}), read_curve(tmp_path / "results" / "pendulum"))
     assert (ours.steps.tolist(), theirs.steps.tolist()) == ([0, 20, 40], [0, 20, 40])
     assert np.allclose(ours.returns, theirs.returns[:1], atol=1e-3)
     assert not found["identical"]  # one seed of two

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from td3.errors import RunError
-from td3.reproduce.figures import Curve, as_text, at_steps, figures, last_evaluations, read_curve
+from td3.reproduce.figures import Curve, as_text, figures, last_evaluations, read_curve, shared
 from td3.reproduce.rows import ROWS, TABLES, selected
 from td3.reproduce.store import store
 from td3.run.directory import Run
@@ -81,7 +81,9 @@ def reproduce(
         run = train(trained.config(out), out / f"{row.name}{own}")
         facts: dict[str, Any] = {"row": row.name, "run": str(run.path)}
         if stored is not None:
-            ours, theirs = shared(run, stored)
+            ours, theirs = shared(Curve(*run.learning_curve(), {}), stored)
+            if not len(ours.steps):
+                raise RunError(f"{run.path} has no evaluation at an env step of the stored run.")
             comparison = against(ours, theirs)
             facts["identical"] = ours.returns.shape == theirs.returns.shape and np.allclose(
                 ours.returns, theirs.returns, atol=STORED_DIGITS
@@ -96,15 +98,6 @@ def reproduce(
             say(f"{row.name}: trained; nothing is stored to compare it with. --store HARDWARE stores it.")
         found.append(facts)
     return found
-
-
-def shared(run: Run, stored: Curve) -> tuple[Curve, Curve]:
-    """The evaluations of a new run and of the stored one at env steps that both have."""
-    steps, returns = run.learning_curve()
-    ours, theirs = at_steps(Curve(steps, returns, {}), stored.steps), at_steps(stored, steps)
-    if not len(ours.steps):
-        raise RunError(f"{run.path} has no evaluation at an env step of the stored run.")
-    return ours, theirs
 
 
 def against(ours: Curve, theirs: Curve) -> Comparison:

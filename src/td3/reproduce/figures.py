@@ -98,6 +98,11 @@ def last_evaluations(curve: Curve) -> Array:
     return np.asarray(curve.returns[:, -LAST:].mean(1))
 
 
+def shared(one: Curve, other: Curve) -> tuple[Curve, Curve]:
+    """Two curves at env steps that both have."""
+    return at_steps(one, other.steps), at_steps(other, one.steps)
+
+
 def areas(curve: Curve) -> Array:
     """Each seed's mean over env steps: the area under its curve, divided by the env steps."""
     between = (curve.returns[:, 1:] + curve.returns[:, :-1]) / 2

@@ -16,11 +16,11 @@ from td3.reproduce.figures import (
     Curve,
     areas,
     as_text,
-    at_steps,
     figures,
     last_evaluations,
     read_curve,
     read_values,
+    shared,
 )
 from td3.reproduce.rows import ABLATED, PUBLISHED, PUBLISHED_BULLET, ROWS, TABLES, TIANSHOU_EARLY, Row
 from td3.statistics import compare, mean_interval
@@ -54,7 +54,7 @@ def readme_table(results: Path) -> str:
             interval = f"{as_text(found.last_low)} to {as_text(found.last_high)}"
             highest = f"{as_text(found.highest)} +- {as_text(found.highest_std)}"
             cells = [row.task, _steps(row, curve), str(found.seeds), f"{as_text(found.last)} ({interval})"]
-            paper = (PUBLISHED.get(row.task) or PUBLISHED[row.env.partition("-v")[0]])[0]
+            paper = (PUBLISHED.get(row.task) or PUBLISHED[row.family])[0]
             lines.append([*cells, as_text(found.iqm), highest, paper])
     return _markdown(lines)
 
@@ -67,7 +67,7 @@ def _task_table(
     head += ["IQM (interval)", "area", "single evaluation at 300,000", *by]
     lines = [head, ["---"] * len(head)]
     for row, curve in rows:
-        others = published.get(row.task) or published.get(row.env.partition("-v")[0], ("-",) * len(by))
+        others = published.get(row.task) or published.get(row.family, ("-",) * len(by))
         if curve is None:
             lines.append([row.task, _steps(row, curve), str(row.seeds), "not run", *[""] * 4, *others])
             continue
@@ -98,7 +98,7 @@ def _paper_table(results: Path) -> str:
     alike /= alike.std(ddof=1)  # Welch's interval depends on the mean, the deviation and the number of seeds alone
     for row in (row for row in ROWS if row.table == "table1" and not row.env_kwargs):
         curve = read_curve(results / row.name)
-        if curve is None or (known := CURVES.get((row.env.partition("-v")[0], int(curve.steps[-1])))) is None:
+        if curve is None or (known := CURVES.get((row.family, int(curve.steps[-1])))) is None:
             continue
         measures = zip(("last ten evaluations", "area"), (last_evaluations(curve), areas(curve)), known, strict=True)
         for measure, ours, (mean, deviation) in measures:
@@ -122,14 +122,14 @@ def _settings_table(rows: list[tuple[Row, Curve | None]], results: Path) -> str:
             baseline = read_curve(results / _baseline(row))
             cells[4] = as_text(float(last_evaluations(curve).mean()))
             if baseline is not None and _baseline(row) != row.name:
-                ours = last_evaluations(at_steps(curve, baseline.steps))
-                theirs = last_evaluations(at_steps(baseline, curve.steps))
+                ours, theirs = map(last_evaluations, shared(curve, baseline))
                 cells[5:] = [f"{as_text(float(theirs.mean()))} ({len(theirs)})", *_compared(ours, theirs)]
         if rates:
             cells.append("" if curve is None or curve.success is None else f"{curve.success:.0%}")
         if ablations:
-            task, paper = row.env.partition("-v")[0], published(row.env)
-            cells.append(f"{ABLATIONS[row.variant][task] - paper.last_ten:+,.0f}" if paper and paper.last_ten else "-")
+            paper = published(row.env)
+            known = paper and paper.last_ten
+            cells.append(f"{ABLATIONS[row.variant][row.family] - known:+,.0f}" if known else "-")
         lines.append(cells)
     return _markdown(lines)
 

@@ -44,6 +44,11 @@ class Row:
         return self.env + " (27 observations)" * ("include_cfrc_ext_in_observation" in self.env_kwargs)
 
     @property
+    def family(self) -> str:
+        """The task without its version."""
+        return self.env.partition("-v")[0]
+
+    @property
     def command(self) -> str:
         """The command line that trains it."""
         words = [f"td3 offline {OUT}/{self.dataset}" if self.dataset else f"td3 train {self.env}"]
