@@ -187,7 +187,7 @@ ROWS = (
     ),
     *(
         Row(
-            *(f"{task}_v5_paper_settings", "changes", env, SHORT),
+            *(f"{task}_v5_paper_settings", "changes", env, 200_000),  # where the paper's seeds are furthest ahead
             settings=PAPER_SETTINGS,
             change="the paper's networks, rates, batch and random steps",
         )
