@@ -9,9 +9,11 @@ import pytest
 
 from td3.cli import main
 from td3.errors import ConfigError, RunError
+from td3.report.paper import PAPER
 from td3.reproduce.command import against, listing, reproduce, verdict_line
 from td3.reproduce.figures import Curve, at_steps, figures, read_curve, read_values, shared
 from td3.reproduce.page import filled, readme_table, tables
+from td3.reproduce.paper_seeds import paper_seeds, write_paper_seeds
 from td3.reproduce.rows import ROWS, TABLES, Row, selected
 from td3.reproduce.store import store
 from td3.run.directory import Run
@@ -42,9 +44,30 @@ def test_the_papers_seeds_count_by_their_mean_deviation_and_number(monkeypatch, 
     lines = [f"{seed},{step},3000" for seed in range(10) for step in (0, 1_000_000)]
     (tmp_path / "hopper" / "evaluations.csv").write_text("\n".join(["seed,env_steps,mean_return", *lines]))
     (tmp_path / "hopper" / "run.json").write_text('{"command": "", "hardware": ""}')
+    (tmp_path / "paper.csv").write_text(
+        "task,env_steps,measure,mean,std\nHopper,1000000,last ten evaluations,3304.75,232.23\n"
+    )
     # Seeds that are all alike add no variance: what is left is the paper's, 2.262 x 232.23 / sqrt(10).
     expected = "| 3,000 | 3,305 | -305 (-471 to -139) | 330 | worse |"
     assert expected in tables(tmp_path)["paper"]
+
+
+def test_the_papers_seeds_are_measured_as_ours_are(tmp_path):
+    for task in PAPER:
+        for seed in range(10):
+            # 0 at the start, then 100, 101, ... 109 by seed: the area up to the first evaluation is half of it.
+            curve = np.where(np.arange(201) == 0, 0.0, 100.0 + seed)
+            np.save(tmp_path / f"TD3_{task}-v1_{seed}.npy", curve)
+    write_paper_seeds(tmp_path, tmp_path / "paper.csv")
+    found = paper_seeds(tmp_path, "Hopper", 200_000)
+    assert list(found) == ["last ten evaluations", "area"]
+    numbers = [(float(theirs.mean()), float(theirs.std(ddof=1))) for theirs in found.values()]
+    share = 39.5 / 40
+    assert numbers == [pytest.approx(each, abs=2e-3) for each in ((104.5, 3.0277), (104.5 * share, 3.0277 * share))]
+    assert paper_seeds(tmp_path, "Hopper", 123) == {}
+    np.save(tmp_path / "TD3_Ant-v1_3.npy", np.zeros(7))
+    with pytest.raises(RunError, match=r"10 curves TD3_Ant-v1_SEED\.npy of 201 evaluations"):
+        write_paper_seeds(tmp_path, tmp_path / "paper.csv")
 
 
 def test_a_row_evaluated_less_often_is_compared_over_the_same_env_steps(monkeypatch, tmp_path):

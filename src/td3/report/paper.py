@@ -35,20 +35,6 @@ ABLATIONS = {
 }
 """The last ten evaluations with one idea removed. DDPG has TD3's networks and settings: the paper's row AHE."""
 
-SEEDS = 10
-CURVES = {
-    ("HalfCheetah", 1_000_000): ((9532.99, 862.93), (7819.44, 666.21)),
-    ("Hopper", 1_000_000): ((3304.75, 232.23), (2583.59, 219.51)),
-    ("Walker2d", 1_000_000): ((4565.24, 581.36), (3363.84, 378.10)),
-    ("Ant", 865_000): ((3932.63, 1028.34), (2339.40, 592.22)),
-    ("Ant", 1_000_000): ((4185.06, 983.71), (2582.97, 625.29)),
-    ("Reacher", 300_000): ((-4.11, 0.16), (-4.59, 0.17)),
-    ("InvertedPendulum", 300_000): ((970.84, 65.94), (924.85, 26.19)),
-    ("InvertedDoublePendulum", 300_000): ((9180.06, 275.97), (7785.80, 360.53)),
-}
-"""Mean and standard deviation (n - 1) over the paper's seeds, by task and last env step: of the last ten evaluations up
-to it, and of the area under the curve, in env steps. From the curves that the author published with his code."""
-
 
 def published(env: str) -> Published | None:
     """The paper's results for a task of Gymnasium's MuJoCo family, whatever its version."""

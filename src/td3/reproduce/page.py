@@ -7,22 +7,32 @@ from pathlib import Path
 import numpy as np
 
 from td3.policy import Array
-from td3.report.paper import ABLATIONS, CURVES, SEEDS, published
+from td3.report.paper import ABLATIONS, published
 from td3.reproduce import plots
 from td3.reproduce.command import MARGIN
 from td3.reproduce.figures import (
     LAST,
     VALUED_STEPS,
     Curve,
-    areas,
     as_text,
+    at_steps,
     figures,
     last_evaluations,
     read_curve,
     read_values,
     shared,
 )
-from td3.reproduce.rows import ABLATED, PUBLISHED, PUBLISHED_BULLET, ROWS, TABLES, TIANSHOU_EARLY, Row
+from td3.reproduce.paper_seeds import MEASURES, paper_seeds
+from td3.reproduce.rows import (
+    ABLATED,
+    BEGINNING,
+    PUBLISHED,
+    PUBLISHED_BULLET,
+    ROWS,
+    TABLES,
+    TIANSHOU_EARLY,
+    Row,
+)
 from td3.statistics import compare, mean_interval
 
 TASK_TABLES: dict[str, tuple[Mapping[str, tuple[str, ...]], list[str]]] = {
@@ -39,7 +49,10 @@ def tables(results: Path) -> dict[str, str]:
     rows = {table: [(row, read_curve(results / row.name)) for row in ROWS if row.table == table] for table in TABLES}
     found = {table: _settings_table(rows[table], results) for table in TABLES if table not in TASK_TABLES}
     found |= {table: _task_table(rows[table], *published) for table, published in TASK_TABLES.items()}
-    found |= {"paper": _paper_table(results), "overestimation": _overestimation_table(results)}
+    tasks = [row for row in ROWS if row.table == "table1" and not row.env_kwargs]
+    both = [row for each in ROWS if each.preset == "paper" for row in (*tasks, each) if row.env == each.env]
+    found |= {"paper": _paper_table(results, tasks), "beginning": _paper_table(results, both, BEGINNING)}
+    found["overestimation"] = _overestimation_table(results)
     found |= {"seeds": _seeds_table(results), "earlier": _earlier_table(results), "early": _early_table(results)}
     return {**found, "commands": _commands([each for table in rows.values() for each in table])}
 
@@ -90,21 +103,20 @@ def _task_table(
     return _markdown(lines)
 
 
-def _paper_table(results: Path) -> str:
-    """Rows of table 1 against the seeds of the paper, at the same env steps."""
-    head = ["task", "measure, up to env step", "td3", "paper", "difference (95 % interval)", "margin", "verdict"]
-    lines = [head, ["---"] * len(head)]
-    alike = np.arange(SEEDS) - np.arange(SEEDS).mean()
-    alike /= alike.std(ddof=1)  # Welch's interval depends on the mean, the deviation and the number of seeds alone
-    for row in (row for row in ROWS if row.table == "table1" and not row.env_kwargs):
-        curve = read_curve(results / row.name)
-        if curve is None or (known := CURVES.get((row.family, int(curve.steps[-1])))) is None:
+def _paper_table(results: Path, rows: Sequence[Row], end: int | None = None) -> str:
+    """Rows against the seeds of the paper, up to this env step or to their last one."""
+    head = ["task", "preset", "measure, up to env step", "td3", "paper"]
+    lines = [[*head, "difference (95 % interval)", "margin", "verdict"]]
+    lines.append(["---"] * len(lines[0]))
+    for row in rows:
+        if (curve := read_curve(results / row.name)) is None:
             continue
-        measures = zip(("last ten evaluations", "area"), (last_evaluations(curve), areas(curve)), known, strict=True)
-        for measure, ours, (mean, deviation) in measures:
-            both = as_text(float(ours.mean())), as_text(mean)
-            compared = _compared(ours, mean + deviation * alike)
-            lines.append([row.task, f"{measure}, {curve.steps[-1]:,}", *both, *compared])
+        curve = at_steps(curve, curve.steps[curve.steps <= (end or curve.steps[-1])])
+        for measure, theirs in paper_seeds(results, row.family, int(curve.steps[-1])).items():
+            ours = MEASURES[measure](curve)
+            cells = [row.task, f"`{row.preset}`", f"{measure}, {curve.steps[-1]:,}"]
+            both = as_text(float(ours.mean())), as_text(float(theirs.mean()))
+            lines.append([*cells, *both, *_compared(ours, theirs)])
     return _markdown(lines)
 
 
@@ -195,18 +207,19 @@ def _overestimation_table(results: Path) -> str:
     """Critic 1's values and discounted returns of TD3 and its ablations, at env steps that all of them have."""
     head = ["task", "algorithm", "seeds", "critic 1's value", "discounted return", "overestimation (95 % interval)"]
     lines = [head, ["---"] * len(head)]
-    rows = [row for row in ROWS if row.table in ("table1", "table2") and not row.env_kwargs]
-    for row in (row for env in ABLATED for row in rows if row.env == env):
-        if read_curve(results / row.name) is None:
+    rows = [row for row in ROWS if row.table in ("table1", "table2", "overestimation") and not row.env_kwargs]
+    rows.sort(key=lambda row: ([*ABLATED, row.env].index(row.env), bool(row.change)))  # of each task, TD3 first
+    for row in (row for row in rows if row.env in ABLATED):
+        if (found := read_values(results / row.name)) is None:
+            if row.table == "overestimation":
+                lines.append([row.env, "TD3", str(row.seeds), "not run", "", ""])
             continue
-        cells = [row.env, row.change or "TD3", str(row.seeds), "not recorded", "", ""]
-        if (found := read_values(results / row.name)) is not None:
-            last = np.flatnonzero(np.isin(found[0], VALUED_STEPS))[-LAST:]
-            values, returns = (each[:, last].mean(1) for each in found[1:])
-            low, high = mean_interval(values - returns)
-            interval = f"{(values - returns).mean():+,.1f} ({low:+,.1f} to {high:+,.1f})"
-            cells[3:] = [as_text(float(values.mean())), as_text(float(returns.mean())), interval]
-        lines.append(cells)
+        last = np.flatnonzero(np.isin(found[0], VALUED_STEPS))[-LAST:]
+        values, returns = (each[:, last].mean(1) for each in found[1:])
+        low, high = mean_interval(values - returns)
+        interval = f"{(values - returns).mean():+,.1f} ({low:+,.1f} to {high:+,.1f})"
+        numbers = as_text(float(values.mean())), as_text(float(returns.mean())), interval
+        lines.append([row.env, row.change or "TD3", str(len(values)), *numbers])
     return _markdown(lines)
 
 

@@ -61,7 +61,8 @@ def _compare_ablations(results: Path, out: Path, read: Callable[[Path], Curve | 
     """TD3 and its ablations, one panel for each task of which an ablation was run."""
     drawn: dict[str, dict[str, Curve]] = {}
     for env, task in ABLATED.items():
-        found = {name: read(results / (f"{task}_v5_{name}" if name else f"{task}_v5")) for name in COLORS}
+        found = {name: read(results / f"{task}_v5{'_' * bool(name)}{name}") for name in COLORS}
+        found[""] = found[""] or read(results / f"{task}_v5_again")
         drawn[env] = {name: at_steps(curve, VALUED_STEPS) for name, curve in found.items() if curve is not None}
     drawn = {env: curves for env, curves in drawn.items() if any(curves)}  # TD3 has no name
     if not drawn:
@@ -69,8 +70,9 @@ def _compare_ablations(results: Path, out: Path, read: Callable[[Path], Curve | 
     figure, axes = _panels(1, len(drawn))
     for panel, (env, curves) in zip(axes.flat, drawn.items(), strict=True):
         for name, curve in curves.items():
-            _draw(panel, curve, COLORS[name], ABLATIONS[name][0] if name else "TD3", seeds=False)
-        panel.set(title=f"{env}, {len(curve.returns)} seeds", xlabel="env steps (millions)", ylabel=ylabel)
+            label = f"{ABLATIONS[name][0] if name else 'TD3'}, {len(curve.returns)} seeds"
+            _draw(panel, curve, COLORS[name], label, seeds=False)
+        panel.set(title=env, xlabel="env steps (millions)", ylabel=ylabel)
         panel.axhline(0, color="0.2", linewidth=0.8)
         panel.legend(frameon=False, loc="best", fontsize=8)
     figure.savefig(out)
