@@ -29,7 +29,7 @@ def write_paper_seeds(folder: Path, table: Path) -> None:
     for task in PAPER:
         returns = _read(folder, task)
         for end in ENDS:
-            steps = STEPS[STEPS <= end]
+            steps = STEPS[end >= STEPS]
             curve = Curve(steps, returns[:, : len(steps)], {})
             for measure, of in MEASURES.items():
                 lines.append(f"{task},{end},{measure},{of(curve).mean():.3f},{of(curve).std(ddof=1):.3f}")
