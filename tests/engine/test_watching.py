@@ -122,7 +122,7 @@ def test_what_would_not_be_repeated_is_seen(function, said):
     with watched(function, found):
         function(torch.ones(2, 1, 3))
     assert len(found) == (said is not None)
-    assert said is None or found.pop().startswith(said)
+    assert said is None or found.pop().what.startswith(said)
 
 
 @replace_step(12)

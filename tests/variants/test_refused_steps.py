@@ -70,6 +70,17 @@ def not_a_number(q_values):
     return q_values.amin(0) * float("nan")
 
 
+@replace_step(9)
+def clamped_in_place(reward, terminated, next_q, gamma, original):
+    return original(reward.clamp_(-1, 1), terminated, next_q, gamma)
+
+
+@replace_step(9)
+def scaled_batch(reward, terminated, next_q, gamma, original, batch):
+    batch.reward.mul_(2)
+    return original(reward, terminated, next_q, gamma)
+
+
 @replace_step(12)
 def inconsistent(critics, optimizer, loss, original):
     raise ValueError("no")
@@ -86,6 +97,8 @@ def inconsistent(critics, optimizer, loss, original):
         (huge, r"needs 4000.0 GB for 1 seed.*declare smaller sizes in state"),
         (undeclared, r'has no \'s\'; declare it: @td3.replace_step\(9, state={"t": 2, "s": 1}\)'),
         (not_a_number, "not_a_number, returned no finite number in a trial"),
+        (clamped_in_place, r"clamped_in_place, changes reward in place, .*: change a copy, reward\.clone\(\)"),
+        (scaled_batch, "scaled_batch, changes reward in place"),
         (inconsistent, r"inconsistent, failed in test_refused_steps.py, line \d+ \(ValueError: no\)"),
     ],
 )

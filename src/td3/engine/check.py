@@ -14,7 +14,7 @@ from td3.algorithm.optimizer import NonFinite
 from td3.algorithm.update import Settings, steps_of
 from td3.engine.checked_steps import CheckedSteps
 from td3.engine.once import update_once
-from td3.engine.watching import noting_reads, watched
+from td3.engine.watching import Unrepeated, noting_reads, watched
 from td3.errors import ConfigError
 
 TOLERANCE, TOLERANCE_TF32 = 1e-5, 1e-3
@@ -133,21 +133,23 @@ def _mixes_seeds(agent: Agent, seeds: Sequence[int], settings: Settings) -> bool
     return not torch.allclose(together, by_itself, rtol=0.02, atol=1e-6, equal_nan=True)
 
 
-def find_unrepeated(agent: Agent, seeds: Sequence[int], settings: Settings) -> list[str]:
+def find_unrepeated(agent: Agent, seeds: Sequence[int], settings: Settings) -> list[Unrepeated]:
     """What replaced steps do that recorded updates would not repeat: sentences without their end."""
     learner, buffer = _trial(agent, seeds)
     assert learner.changes is not None
     replacements = learner.changes.replacements
-    found: list[set[str]] = [set() for _ in replacements]
+    found: list[set[Unrepeated]] = [set() for _ in replacements]
     both = list(zip(replacements, found, strict=True))
     learner.changes.replacements = tuple(one._replace(function=_watched(one.function, does)) for one, does in both)
     _update_eagerly(learner, buffer, seeds, settings, max(0, settings.policy_delay - 2))
     return [
-        f"step {one.number}, replaced by {one.function.__name__}, {each}" for one, does in both for each in sorted(does)
+        each._replace(what=f"step {one.number}, replaced by {one.function.__name__}, {each.what}")
+        for one, does in both
+        for each in sorted(does)
     ]
 
 
-def _watched(function: Callable[..., Any], does: set[str]) -> Callable[..., Any]:
+def _watched(function: Callable[..., Any], does: set[Unrepeated]) -> Callable[..., Any]:
     @functools.wraps(function)
     def called(*arguments: Any, **keywords: Any) -> Any:
         with watched(function, does):

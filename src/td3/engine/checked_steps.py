@@ -3,7 +3,7 @@
 import functools
 import inspect
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,12 +46,20 @@ class CheckedSteps:
 
         @functools.wraps(function)
         def checked(*arguments: Any, **keywords: Any) -> Any:
+            given = _tensors({**dict(zip(inspect.signature(function).parameters, arguments, strict=False)), **keywords})
+            versions = [tensor._version for _, tensor in given]
             try:
                 result = function(*arguments, **keywords)
             except (NonFinite, ConfigError):  # of a step that this one wraps
                 raise
             except Exception as error:
                 raise ConfigError(f"{_name(replacement)}, failed{_reason(replacement, error)}") from error
+            for (argument, tensor), version in zip(given, versions, strict=True):
+                if tensor._version != version:
+                    raise ConfigError(
+                        f"{_name(replacement)}, changes {argument} in place, which later steps read too: "
+                        f"change a copy, {argument}.clone()."
+                    )
             self._check(replacement, result)
             return result
 
@@ -104,6 +112,13 @@ class CheckedSteps:
         if len(found) < len(needed):
             hints += [f"keep the axis of {AXES.get(axis, axis)}" for axis in needed if axis not in found]
         return f"[{', '.join(found)}], and {wanted}{': ' if hints else ''}{' and '.join(hints)}"
+
+
+def _tensors(arguments: Mapping[str, Any]) -> list[tuple[str, Tensor]]:
+    """The tensors among a step's arguments, by name, and those of a batch; not `step_state`, a dictionary."""
+    named = [(name, one) for name, one in arguments.items() if isinstance(one, Tensor)]
+    batches = [(name, one) for name, one in arguments.items() if isinstance(one, Batch)]
+    return named + [(f"{name}.{field}", one) for name, batch in batches for field, one in batch._asdict().items()]
 
 
 def _name(replacement: Replacement) -> str:

@@ -7,6 +7,7 @@ from td3.config import TrainConfig
 from td3.engine.check import TOLERANCE, TOLERANCE_TF32, find_unrepeated, max_difference
 from td3.engine.eager import EagerEngine
 from td3.engine.graph import GraphEngine
+from td3.engine.watching import Unrepeated
 from td3.errors import ConfigError
 
 
@@ -20,11 +21,10 @@ def make_engine(agent: Agent, buffer: ReplayBuffer, config: TrainConfig, threads
     unrepeated = [] if agent.changes is None else find_unrepeated(agent, seeds, settings)
     way = _way(agent, buffer, config, unrepeated)
     slower = "this run uses eager execution, which is slower."
-    lost = {one for one in unrepeated if any(word in one for word in (", changes ", ", draws "))}
     if config.engine == "auto":
-        notices = [f"{one}; {'a resumed run will differ, and ' * (one in lost)}{slower}" for one in unrepeated]
+        notices = [f"{one.what}; {'a resumed run will differ, and ' * one.lost}{slower}" for one in unrepeated]
     else:
-        notices = [f"{one}; a resumed run will differ." for one in sorted(lost)]
+        notices = [f"{one.what}; a resumed run will differ." for one in unrepeated if one.lost]
     allowed = 0.0 if way != "graph" else TOLERANCE_TF32 if config.precision == "tf32" else TOLERANCE
 
     def engine(agent: Agent, buffer: ReplayBuffer) -> GraphEngine | EagerEngine:
@@ -55,14 +55,14 @@ def make_engine(agent: Agent, buffer: ReplayBuffer, config: TrainConfig, threads
     return made
 
 
-def _way(agent: Agent, buffer: ReplayBuffer, config: TrainConfig, unrepeated: Sequence[str]) -> str:
+def _way(agent: Agent, buffer: ReplayBuffer, config: TrainConfig, unrepeated: Sequence[Unrepeated]) -> str:
     """`eager`, `recorded` or `graph`; raises `ConfigError` where what was asked for is not possible."""
     fitting = "graph" if buffer.rows.is_cuda else "recorded"
     why_not = ""
     if agent.critics.encoder is not None:
         why_not = "observations that are images are encoded eagerly"
     elif unrepeated:
-        why_not = unrepeated[0]
+        why_not = unrepeated[0].what
     if config.engine == "auto":
         return "eager" if why_not else fitting
     if config.engine == "eager":

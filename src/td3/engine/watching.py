@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FunctionType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import jaxtyping
 import numpy as np
@@ -28,26 +28,36 @@ SIMPLE = (bool, int, float, complex, str, bytes, type(None))
 TENSORS = (Tensor, np.ndarray)
 
 
+class Unrepeated(NamedTuple):
+    """What a step does, in words that follow its name."""
+
+    what: str
+    lost: bool = False
+    """Whether a resumed run could not find it again."""
+
+
 @contextlib.contextmanager
-def watched(function: Callable[..., Any], found: set[str]) -> Iterator[None]:
-    """Add what a call of the function does, in words that follow its name."""
+def watched(function: Callable[..., Any], found: set[Unrepeated]) -> Iterator[None]:
+    """Add what a call of the function does that a recording would not repeat."""
     variables, generators = _variables(function), _generators()
     with _Arrays(found), _Numbers(found):
         yield
     now = _variables(function)
-    found |= {f"changes {name}, which is not in step_state" for name in now if now[name] != variables.get(name)}
+    changed = (name for name in now if now[name] != variables.get(name))
+    found |= {Unrepeated(f"changes {name}, which is not in step_state", lost=True) for name in changed}
     if _generators() != generators:
-        found.add("draws random numbers that do not come from `random`, so the run cannot be repeated")
+        drawn = "draws random numbers that do not come from `random`, so the run cannot be repeated"
+        found.add(Unrepeated(drawn, lost=True))
 
 
-def noting_reads(buffer: ReplayBuffer, found: set[str]) -> ReplayBuffer:
+def noting_reads(buffer: ReplayBuffer, found: set[Unrepeated]) -> ReplayBuffer:
     """The same replay buffer, which notes that a Python number was read: a recording keeps it as it was."""
     kind, same = type(buffer), copy.copy(buffer)
 
     def noting(name: str, read: Callable[[Any], int]) -> Callable[[Any], int]:
         def noted(self: Any) -> int:
             if not _asked_by_package():
-                found.add(f"reads {name}, a Python number (buffer.filled and buffer.total are tensors)")
+                found.add(Unrepeated(f"reads {name}, a Python number (buffer.filled and buffer.total are tensors)"))
             return read(self)
 
         return noted
@@ -60,28 +70,29 @@ def noting_reads(buffer: ReplayBuffer, found: set[str]) -> ReplayBuffer:
 class _Arrays(TorchFunctionMode):
     """Notes that a tensor became an array or a list, which is no operation on tensors."""
 
-    def __init__(self, found: set[str]) -> None:
+    def __init__(self, found: set[Unrepeated]) -> None:
         super().__init__()
         self._found = found
 
     def __torch_function__(self, function: Any, types: Any, arguments: Any = (), keywords: Any = None) -> Any:
         if getattr(function, "__name__", "") in ("numpy", "tolist", "__array__") and not _asked_by_package():
-            self._found.add("reads numbers out of a tensor (`.numpy()` or `.tolist()`)")
+            self._found.add(Unrepeated("reads numbers out of a tensor (`.numpy()` or `.tolist()`)"))
         return function(*arguments, **(keywords or {}))
 
 
 class _Numbers(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
     """Notes that a number was read out of a tensor, or a size, except by the steps of the package themselves."""
 
-    def __init__(self, found: set[str]) -> None:
+    def __init__(self, found: set[Unrepeated]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # as above
         self._found = found
 
     def __torch_dispatch__(self, operation: Any, types: Any, arguments: Any = (), keywords: Any = None) -> Any:
         if operation is torch.ops.aten._local_scalar_dense.default and not _asked_by_package():
-            self._found.add("reads a number out of a tensor (`.item()`, or an `if` on a tensor)")
+            self._found.add(Unrepeated("reads a number out of a tensor (`.item()`, or an `if` on a tensor)"))
         if _has_a_size_of_its_own(operation, arguments) and not _asked_by_package():
-            self._found.add("has a tensor whose size depends on numbers (a mask as an index: use torch.where)")
+            sized = "has a tensor whose size depends on numbers (a mask as an index: use torch.where)"
+            self._found.add(Unrepeated(sized))
         return operation(*arguments, **(keywords or {}))
 
 
