@@ -13,7 +13,8 @@ from td3.report.paper import PAPER
 from td3.reproduce.command import against, listing, reproduce, verdict_line
 from td3.reproduce.figures import Curve, at_steps, figures, read_curve, read_values, shared
 from td3.reproduce.page import filled, readme_table, tables
-from td3.reproduce.paper_seeds import paper_seeds, write_paper_seeds
+from td3.reproduce.plots import PLOTS
+from td3.reproduce.published_seeds import published_seeds, write_published_seeds
 from td3.reproduce.rows import ROWS, TABLES, Row, selected
 from td3.reproduce.store import store
 from td3.run.directory import Run
@@ -44,30 +45,46 @@ def test_the_papers_seeds_count_by_their_mean_deviation_and_number(monkeypatch, 
     lines = [f"{seed},{step},3000" for seed in range(10) for step in (0, 1_000_000)]
     (tmp_path / "hopper" / "evaluations.csv").write_text("\n".join(["seed,env_steps,mean_return", *lines]))
     (tmp_path / "hopper" / "run.json").write_text('{"command": "", "hardware": ""}')
-    (tmp_path / "paper.csv").write_text(
-        "task,env_steps,measure,mean,std\nHopper,1000000,last ten evaluations,3304.75,232.23\n"
+    (tmp_path / "published.csv").write_text(
+        "source,task,env_steps,measure,mean,std\npaper,Hopper,1000000,last ten evaluations,3304.75,232.23\n"
     )
     # Seeds that are all alike add no variance: what is left is the paper's, 2.262 x 232.23 / sqrt(10).
     expected = "| 3,000 | 3,305 | -305 (-471 to -139) | 330 | worse |"
     assert expected in tables(tmp_path)["paper"]
 
 
-def test_the_papers_seeds_are_measured_as_ours_are(tmp_path):
+@pytest.fixture
+def others(tmp_path):
+    """Ten seeds for each task and source: 0 in the first evaluation, then 100, 101, ... 109."""
+    returns = np.where(np.arange(201) == 0, 0.0, 100.0 + np.arange(10)[:, None])
     for task in PAPER:
-        for seed in range(10):
-            # 0 at the start, then 100, 101, ... 109 by seed: the area up to the first evaluation is half of it.
-            curve = np.where(np.arange(201) == 0, 0.0, 100.0 + seed)
+        for seed, curve in enumerate(returns):
             np.save(tmp_path / f"TD3_{task}-v1_{seed}.npy", curve)
-    write_paper_seeds(tmp_path, tmp_path / "paper.csv")
-    found = paper_seeds(tmp_path, "Hopper", 200_000)
-    assert list(found) == ["last ten evaluations", "area"]
-    numbers = [(float(theirs.mean()), float(theirs.std(ddof=1))) for theirs in found.values()]
-    share = 39.5 / 40
-    assert numbers == [pytest.approx(each, abs=2e-3) for each in ((104.5, 3.0277), (104.5 * share, 3.0277 * share))]
-    assert paper_seeds(tmp_path, "Hopper", 123) == {}
-    np.save(tmp_path / "TD3_Ant-v1_3.npy", np.zeros(7))
-    with pytest.raises(RunError, match=r"10 curves TD3_Ant-v1_SEED\.npy of 201 evaluations"):
-        write_paper_seeds(tmp_path, tmp_path / "paper.csv")
+        lines = [",".join(map(str, (5_000 * (k + 1), 0, 0, *returns[:, k]))) for k in range(201)]
+        (tmp_path / f"{task}-v3.csv").write_text("\n".join([f"env_step{',' * 12}", *lines]))
+    return tmp_path
+
+
+def test_seeds_of_others_are_measured_as_ours_are(others):
+    write_published_seeds(others, others / "published.csv")
+    # From the first evaluation to 200,000: the paper has 40 intervals from env step 0, Tianshou 34 from 25,000 + 5,000.
+    for source, intervals in (("paper", 40), ("tianshou", 34)):
+        found = published_seeds(others, source, "Hopper", 200_000)
+        assert list(found) == ["last ten evaluations", "area"]
+        numbers = [(float(theirs.mean()), float(theirs.std(ddof=1))) for theirs in found.values()]
+        share = 1 - 0.5 / intervals
+        assert numbers == [pytest.approx(each, abs=2e-3) for each in ((104.5, 3.0277), (104.5 * share, 3.0277 * share))]
+    assert published_seeds(others, "paper", "Hopper", 123) == {}
+
+
+def test_missing_seeds_of_others_get_a_sentence(others):
+    (others / "Hopper-v3.csv").unlink()
+    with pytest.raises(RunError, match=r"does not have one table Hopper-v3\.csv or Hopper-v2\.csv with 10 seeds: copy"):
+        write_published_seeds(others, others / "published.csv")
+    np.save(others / "TD3_Ant-v1_3.npy", np.zeros(7))
+    with pytest.raises(RunError, match=r"10 curves TD3_Ant-v1_SEED\.npy of 201 evaluations: copy"):
+        write_published_seeds(others, others / "published.csv")
+    assert not (others / "published.csv").exists()
 
 
 def test_a_row_evaluated_less_often_is_compared_over_the_same_env_steps(monkeypatch, tmp_path):
@@ -93,6 +110,13 @@ def test_the_page_prints_what_the_stored_curves_give():
 def test_the_readme_prints_what_the_stored_curves_give():
     text = (ROOT / "README.md").read_text()
     assert filled(text, "results", readme_table(ROOT / "results")) == text
+
+
+@pytest.mark.parametrize("name", PLOTS)
+def test_the_plots_are_drawn_from_the_stored_curves(name, tmp_path):
+    PLOTS[name](ROOT / "results", tmp_path / "plot.png")
+    assert (tmp_path / "plot.png").stat().st_size > 10_000
+    assert f"images/{name}.png" in (ROOT / "docs" / "results.md").read_text()
 
 
 def test_every_stored_row_has_the_settings_of_its_command():

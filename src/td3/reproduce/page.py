@@ -15,20 +15,20 @@ from td3.reproduce.figures import (
     VALUED_STEPS,
     Curve,
     as_text,
-    at_steps,
     figures,
     last_evaluations,
     read_curve,
     read_values,
     shared,
 )
-from td3.reproduce.paper_seeds import MEASURES, paper_seeds
+from td3.reproduce.published_seeds import MEASURES, NAMES, compared_part, published_seeds
 from td3.reproduce.rows import (
     ABLATED,
     BEGINNING,
     PUBLISHED,
     PUBLISHED_BULLET,
     ROWS,
+    SHORT,
     TABLES,
     TIANSHOU_EARLY,
     Row,
@@ -50,8 +50,13 @@ def tables(results: Path) -> dict[str, str]:
     found = {table: _settings_table(rows[table], results) for table in TABLES if table not in TASK_TABLES}
     found |= {table: _task_table(rows[table], *published) for table, published in TASK_TABLES.items()}
     tasks = [row for row in ROWS if row.table == "table1" and not row.env_kwargs]
-    both = [row for each in ROWS if each.preset == "paper" for row in (*tasks, each) if row.env == each.env]
-    found |= {"paper": _paper_table(results, tasks), "beginning": _paper_table(results, both, BEGINNING)}
+    found |= {source: _published_table(results, [(row, source) for row in tasks]) for source in NAMES}
+    long = [row for row in ROWS if row.table == "table1" and row.steps > SHORT]
+    pairs = [(row, source) for row in long for source in NAMES] + [
+        (row, "paper") for row in ROWS if row.preset == "paper"
+    ]
+    pairs.sort(key=lambda pair: [row.env for row in long].index(pair[0].env))
+    found["beginning"] = _published_table(results, pairs, BEGINNING)
     found["overestimation"] = _overestimation_table(results)
     found |= {"seeds": _seeds_table(results), "earlier": _earlier_table(results), "early": _early_table(results)}
     return {**found, "commands": _commands([each for table in rows.values() for each in table])}
@@ -103,18 +108,20 @@ def _task_table(
     return _markdown(lines)
 
 
-def _paper_table(results: Path, rows: Sequence[Row], end: int | None = None) -> str:
-    """Rows against the seeds of the paper, up to this env step or to their last one."""
-    head = ["task", "preset", "measure, up to env step", "td3", "paper"]
+def _published_table(results: Path, pairs: Sequence[tuple[Row, str]], end: int = 0) -> str:
+    """Rows against the seeds of a source, up to an env step (then without areas) or, for 0, to each row's last one."""
+    head = ["task", "preset", "compared with", "measure, up to env step", "td3", "the other"]
     lines = [[*head, "difference (95 % interval)", "margin", "verdict"]]
     lines.append(["---"] * len(lines[0]))
-    for row in rows:
+    for row, source in pairs:
         if (curve := read_curve(results / row.name)) is None:
             continue
-        curve = at_steps(curve, curve.steps[curve.steps <= (end or curve.steps[-1])])
-        for measure, theirs in paper_seeds(results, row.family, int(curve.steps[-1])).items():
-            ours = MEASURES[measure](curve)
-            cells = [row.task, f"`{row.preset}`", f"{measure}, {curve.steps[-1]:,}"]
+        last = end or int(curve.steps[-1])
+        for measure, theirs in published_seeds(results, source, row.family, last).items():
+            if measure == "area" and end:
+                continue
+            ours = MEASURES[measure](compared_part(curve, source, last))
+            cells = [row.task, f"`{row.preset}`", NAMES[source], f"{measure}, {last:,}"]
             both = as_text(float(ours.mean())), as_text(float(theirs.mean()))
             lines.append([*cells, *both, *_compared(ours, theirs)])
     return _markdown(lines)

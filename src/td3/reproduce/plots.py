@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from td3.report.paper import published
-from td3.reproduce.figures import VALUED_STEPS, Curve, at_steps, read_curve, read_values
+from td3.reproduce.figures import LAST, VALUED_STEPS, Curve, at_steps, read_curve, read_values
+from td3.reproduce.published_seeds import published_seeds
 from td3.reproduce.rows import ABLATED, ABLATIONS, BULLET_TASKS, ROWS
 from td3.statistics import mean_interval
 
@@ -93,6 +94,26 @@ def plot_overestimation(results: Path, out: Path) -> None:
     _compare_ablations(results, out, read, "value - discounted return")
 
 
+def plot_beginning(results: Path, out: Path) -> None:
+    """Presets `author` and `paper` as far as the latter goes, and the last ten evaluations of the paper's own seeds."""
+    rows = [row for row in ROWS if row.preset == "paper"]
+    figure, axes = _panels(1, len(rows))
+    for panel, row in zip(axes.flat, rows, strict=True):
+        panel.set(title=row.task, xlabel="env steps (millions)", ylabel="return")
+        author, paper = read_curve(results / row.name.removesuffix("_paper")), read_curve(results / row.name)
+        if author is None or paper is None:
+            continue
+        for curve, color, preset in ((at_steps(author, paper.steps), OURS, "author"), (paper, "#009E73", "paper")):
+            _draw(panel, curve, color, f"td3, preset {preset}, mean of {len(curve.returns)} seeds")
+        theirs = published_seeds(results, "paper", row.family, int(paper.steps[-1]))["last ten evaluations"]
+        last = paper.steps[-LAST:] / 1e6
+        panel.fill_between(last, *mean_interval(theirs), color=PAPER, alpha=0.35, linewidth=0)
+        label = f"last ten evaluations of the paper's {len(theirs)} seeds (Gym v1)"
+        panel.plot(last, np.full(len(last), theirs.mean()), color=PAPER, linewidth=1.8, label=label)
+        panel.legend(frameon=False, loc="upper left", fontsize=7)
+    figure.savefig(out)
+
+
 def plot_bullet(results: Path, out: Path) -> None:
     """The PyBullet tasks, presets `bullet` and `course` in one panel for each task."""
     figure, axes = _panels(1, len(BULLET_TASKS))
@@ -107,6 +128,7 @@ def plot_bullet(results: Path, out: Path) -> None:
 
 PLOTS = {
     "results": plot_tasks,
+    "beginning": plot_beginning,
     "ablations": plot_ablations,
     "overestimation": plot_overestimation,
     "bullet": plot_bullet,
