@@ -246,11 +246,21 @@ def test_the_command_line_lists_reruns_and_compares(row, tmp_path, monkeypatch, 
     assert main(["reproduce", "nothing", *folders]) == 2
 
 
-def test_only_finished_runs_are_stored(row, tmp_path):
-    run = trained(row.config(), tmp_path / "run")
+def test_an_interrupted_run_is_stored_only_if_that_is_asked_for(row, tmp_path, capsys):
+    run = trained(row.config(), tmp_path / "pendulum")
     (run.path / "status.json").write_text('{"status": "interrupted"}')
-    with pytest.raises(RunError, match="is not finished"):
+    with pytest.raises(RunError, match="is not finished: resume it, or store it as far as it is by --interrupted"):
         store(run, row, tmp_path / "results", "two cores")
+    for seed in (0, 1):  # the second seed was not evaluated at the end
+        table = run.folder(seed) / "evaluations.csv"
+        table.write_text("\n".join(table.read_text().splitlines()[: 4 - seed]) + "\n")
+    (tmp_path / "results").mkdir()
+    words = ["reproduce", "pendulum", "--results", str(tmp_path / "results"), "--out", str(tmp_path), "--interrupted"]
+    assert main(words) == 2
+    assert "give --store HARDWARE too" in capsys.readouterr().err
+    assert main([*words, "--store", "two cores"]) == 0
+    stored = read_curve(tmp_path / "results" / "pendulum")
+    assert (stored.steps.tolist(), stored.made["env_steps"]) == ([0, 20], 20)
 
 
 def test_a_run_of_other_settings_is_not_stored(row, tmp_path):

@@ -63,6 +63,8 @@ class ReproduceCommand:
     """The folder of stored results, in a checkout of td3."""
     store: str | None = None
     """Store the trained rows in the results folder, with these words for the hardware: --store "2 cores"."""
+    interrupted: bool = False
+    """With --store: store a run that has not finished as far as it is, without continuing it."""
     out: Path = OUT
     """Folder of the runs; existing ones are resumed."""
     json: bool = False
@@ -116,7 +118,7 @@ def reproduce_command(command: ReproduceCommand) -> int:
     from td3.training import resume_run, train_run
 
     def train(config: "TrainConfig", out: Path) -> "Run":
-        if read_facts(out / "status.json").get("status") == "finished":
+        if command.interrupted or read_facts(out / "status.json").get("status") == "finished":
             return Run(out)
         display = ProgressDisplay(RetryingConsole(stderr=command.json, highlight=False))
         try:
@@ -131,7 +133,8 @@ def reproduce_command(command: ReproduceCommand) -> int:
     say = partial(print, file=sys.stderr if command.json else sys.stdout)
     shorter = {name: getattr(command, name) for name in ("seeds", "steps") if getattr(command, name) is not None}
     try:
-        found = reproduce(command.rows, command.results, command.out, shorter, command.store, train, say)
+        folders = command.results, command.out
+        found = reproduce(command.rows, *folders, shorter, command.store, train, say, command.interrupted)
     except KeyboardInterrupt:
         say("Stopped; the same command continues it.")
         return 130

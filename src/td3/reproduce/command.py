@@ -55,15 +55,19 @@ def reproduce(
     hardware: str | None,
     train: Callable[[Any, Path], Run],
     say: Callable[[str], None],
+    interrupted: bool = False,
 ) -> list[dict[str, Any]]:
     """Run these rows, or continue them in `out`; say how each compares with the stored one, or store it.
 
     `shorter` has other numbers of `seeds` or `steps` than the rows' own; such runs have folders of their own.
+    `interrupted`: `train` returns runs as they are, and they are stored so.
     """
     rows = selected(tuple(names))
     _require_folder(results)
     if hardware is not None and shorter:
         raise RunError("a stored row has its own seeds and env steps: leave out --seeds and --steps, or --store.")
+    if interrupted and hardware is None:
+        raise RunError("--interrupted is for storing a run that has not finished: give --store HARDWARE too.")
     found = []
     for row in rows:
         stored = read_curve(results / row.name)
@@ -93,7 +97,8 @@ def reproduce(
             # What so few seeds do not give has no number in JSON either.
             facts |= {name: None if value != value else value for name, value in comparison._asdict().items()}
         if hardware is not None:
-            say(f"{row.name}: stored in {store(run, row, results, hardware)}; `make results` writes the tables.")
+            folder = store(run, row, results, hardware, interrupted)
+            say(f"{row.name}: stored in {folder}; `make results` writes the tables.")
         elif stored is None:
             say(f"{row.name}: trained; nothing is stored to compare it with. --store HARDWARE stores it.")
         found.append(facts)

@@ -23,11 +23,14 @@ SAME = (
 """Settings that a run must share with its row."""
 
 
-def store(run: Run, row: Row, results: Path, hardware: str, commit: str | None = None) -> Path:
-    """Write results/NAME from a finished run of this row's settings."""
+def store(
+    run: Run, row: Row, results: Path, hardware: str, interrupted: bool = False, commit: str | None = None
+) -> Path:
+    """Write results/NAME from a run of this row's settings, which is finished unless `interrupted`."""
     status, versions = read_facts(run.path / "status.json"), read_facts(run.path / "versions.json")
-    if status.get("status") != "finished":
-        raise RunError(f"{run.path} is not finished: resume it first, `td3 resume {run.path}`.")
+    finished = status.get("status") == "finished"
+    if not finished and not interrupted:
+        raise RunError(f"{run.path} is not finished: resume it, or store it as far as it is by --interrupted.")
     wanted = row.config()
     if row.dataset:  # the buffer is as large as the dataset
         wanted = replace(wanted, td3=replace(wanted.td3, buffer_size=run.config.td3.buffer_size))
@@ -45,13 +48,16 @@ def store(run: Run, row: Row, results: Path, hardware: str, commit: str | None =
     if all(line[-1] == "nan" for line in evaluations):  # the environment does not say whether an episode succeeded
         head, evaluations = head[:-1], [line[:-1] for line in evaluations]
     values = [(seed, *line) for seed in run.active_seeds for line in _values(run.folder(seed) / "diagnostics.csv")]
-    made = {
+    made: dict[str, Any] = {
         "command": row.command,
         "commit": commit or _commit(),
         "hardware": hardware,
         "engine": status.get("engine", "-"),
         "seconds": status.get("seconds"),
     }
+    if not finished:
+        evaluated = [{int(str(line[1])) for line in evaluations if line[0] == seed} for seed in run.active_seeds]
+        made["env_steps"] = max(set.intersection(*evaluated))
     config: dict[str, Any] = {**run.config.to_json(), "out": None}
     _write_csv(folder / "evaluations.csv", head, evaluations)
     _write_csv(folder / "values.csv", ("seed", "env_steps", "q_value", "discounted_return"), values)

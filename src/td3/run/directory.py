@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -28,9 +28,6 @@ from td3.errors import ConfigError, RunError
 from td3.files import check_run_folder, create, open_plain, read_json, read_regular_file, write_atomically
 from td3.policy import Array
 from td3.run.agent_file import SavedAgent, load_agent
-
-if TYPE_CHECKING:
-    pass  # only to write: a run is read without PyTorch
 
 LARGEST_JSON, LARGEST_NPZ, LARGEST_TABLE = 1 << 20, 1 << 25, 1 << 28
 """Larger files (in bytes) are not read."""
