@@ -52,9 +52,8 @@ def tables(results: Path) -> dict[str, str]:
     tasks = [row for row in ROWS if row.table == "table1" and not row.env_kwargs]
     found |= {source: _published_table(results, [(row, source) for row in tasks]) for source in NAMES}
     long = [row for row in ROWS if row.table == "table1" and row.steps > SHORT]
-    pairs = [(row, source) for row in long for source in NAMES] + [
-        (row, "paper") for row in ROWS if row.preset == "paper"
-    ]
+    pairs = [(row, source) for row in long for source in (*NAMES, *["ant_v5"] * bool(row.env_kwargs))]
+    pairs += [(row, "paper") for row in ROWS if row.preset == "paper"]
     pairs.sort(key=lambda pair: [row.env for row in long].index(pair[0].env))
     found["beginning"] = _published_table(results, pairs, BEGINNING)
     found["overestimation"] = _overestimation_table(results)
@@ -109,21 +108,26 @@ def _task_table(
 
 
 def _published_table(results: Path, pairs: Sequence[tuple[Row, str]], end: int = 0) -> str:
-    """Rows against the seeds of a source, up to an env step (then without areas) or, for 0, to each row's last one."""
+    """Rows against the seeds of a source, or of another row, by both measures up to each row's last env step.
+
+    With `end`: by the last ten evaluations up to that env step.
+    """
     head = ["task", "preset", "compared with", "measure, up to env step", "td3", "the other"]
     lines = [[*head, "difference (95 % interval)", "margin", "verdict"]]
     lines.append(["---"] * len(lines[0]))
     for row, source in pairs:
-        if (curve := read_curve(results / row.name)) is None:
+        curve, other = read_curve(results / row.name), read_curve(results / source)
+        if curve is None or curve.steps[-1] < end:
             continue
         last = end or int(curve.steps[-1])
-        for measure, theirs in published_seeds(results, source, row.family, last).items():
-            if measure == "area" and end:
-                continue
+        theirs = published_seeds(results, source, row.family, last)
+        if other is not None:
+            theirs = {measure: of(compared_part(other, "paper", last)) for measure, of in MEASURES.items()}
+        for measure in [measure for measure in theirs if measure != "area" or not end]:
             ours = MEASURES[measure](compared_part(curve, source, last))
-            cells = [row.task, f"`{row.preset}`", NAMES[source], f"{measure}, {last:,}"]
-            both = as_text(float(ours.mean())), as_text(float(theirs.mean()))
-            lines.append([*cells, *both, *_compared(ours, theirs)])
+            cells = [row.task, f"`{row.preset}`", NAMES.get(source, f"`{source}`"), f"{measure}, {last:,}"]
+            both = as_text(float(ours.mean())), as_text(float(theirs[measure].mean()))
+            lines.append([*cells, *both, *_compared(ours, theirs[measure])])
     return _markdown(lines)
 
 

@@ -21,7 +21,7 @@ SEEDS = 10
 SPACING = 5_000
 """Env steps between evaluations."""
 FIRST = {"paper": 0, "tianshou": 30_000}
-"""The env step of the first evaluation that counts. Tianshou does not count its 25,000 random steps; here they are."""
+"""The env step of the first evaluation that counts, 0 for other rows. Tianshou does not count its 25,000 random steps; here they are."""
 ENDS = (200_000, 300_000, 500_000, 865_000, 1_000_000)
 """The last env steps of rows that are compared."""
 MEASURES = {"last ten evaluations": last_evaluations, "area": areas}
@@ -44,7 +44,7 @@ def write_published_seeds(folder: Path, table: Path) -> None:
 
 def compared_part(curve: Curve, source: str, end: int) -> Curve:
     """The evaluations that are compared with a source's up to an env step."""
-    return at_steps(curve, np.arange(FIRST[source], end + 1, SPACING))
+    return at_steps(curve, np.arange(FIRST.get(source, 0), end + 1, SPACING))
 
 
 def _paper(folder: Path, task: str) -> Curve:
