@@ -21,7 +21,8 @@ SEEDS = 10
 SPACING = 5_000
 """Env steps between evaluations."""
 FIRST = {"paper": 0, "tianshou": 30_000}
-"""The env step of the first evaluation that counts, 0 for other rows. Tianshou does not count its 25,000 random steps; here they are."""
+"""The env step of the first evaluation that counts, 0 for rows of our own. Tianshou does not count its 25,000 random
+steps; here they are added."""
 ENDS = (200_000, 300_000, 500_000, 865_000, 1_000_000)
 """The last env steps of rows that are compared."""
 MEASURES = {"last ten evaluations": last_evaluations, "area": areas}
