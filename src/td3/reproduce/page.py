@@ -216,21 +216,24 @@ def _baseline(row: Row) -> str:
 
 def _overestimation_table(results: Path) -> str:
     """Critic 1's values and discounted returns of TD3 and its ablations, at env steps that all of them have."""
-    head = ["task", "algorithm", "seeds", "critic 1's value", "discounted return", "overestimation (95 % interval)"]
-    lines = [head, ["---"] * len(head)]
-    rows = [row for row in ROWS if row.table in ("table1", "table2", "overestimation") and not row.env_kwargs]
-    rows.sort(key=lambda row: ([*ABLATED, row.env].index(row.env), bool(row.change)))  # of each task, TD3 first
-    for row in (row for row in rows if row.env in ABLATED):
-        if (found := read_values(results / row.name)) is None:
-            if row.table == "overestimation":
-                lines.append([row.env, "TD3", str(row.seeds), "not run", "", ""])
+    head = ["task", "algorithm", "seeds", "up to env step", "critic 1's value", "discounted return"]
+    lines = [[*head, "overestimation (95 % interval)"]]
+    lines.append(["---"] * len(lines[0]))
+    rows = [row for row in ROWS if row.env in ABLATED and not row.env_kwargs]
+    rows = [row for row in rows if row.table in ("table1", "table2") or row.preset == "paper"]
+    rows.sort(key=lambda row: ([*ABLATED].index(row.env), bool(row.variant)))  # of each task, TD3 first
+    for row in rows:
+        if read_curve(results / row.name) is None:
             continue
-        last = np.flatnonzero(np.isin(found[0], VALUED_STEPS))[-LAST:]
-        values, returns = (each[:, last].mean(1) for each in found[1:])
-        low, high = mean_interval(values - returns)
-        interval = f"{(values - returns).mean():+,.1f} ({low:+,.1f} to {high:+,.1f})"
-        numbers = as_text(float(values.mean())), as_text(float(returns.mean())), interval
-        lines.append([row.env, row.change or "TD3", str(len(values)), *numbers])
+        algorithm = row.change if row.variant else "TD3" + f", preset `{row.preset}`" * (row.preset != "author")
+        cells = [row.env, algorithm, str(row.seeds), "", "not recorded", "", ""]
+        if (found := read_values(results / row.name)) is not None:
+            last = np.flatnonzero(np.isin(found[0], VALUED_STEPS))[-LAST:]
+            values, returns = (each[:, last].mean(1) for each in found[1:])
+            low, high = mean_interval(values - returns)
+            interval = f"{(values - returns).mean():+,.1f} ({low:+,.1f} to {high:+,.1f})"
+            cells[3:] = [f"{found[0][last[-1]]:,}", *(as_text(float(x.mean())) for x in (values, returns)), interval]
+        lines.append(cells)
     return _markdown(lines)
 
 

@@ -15,6 +15,7 @@ from td3.statistics import mean_interval
 OURS, PAPER = "#0072B2", "#E69F00"
 COLORS = {"": OURS, "no_delay": "#56B4E9", "no_smoothing": "#009E73", "no_twin": "#D55E00", "ddpg": "#555555"}
 """TD3 and its ablations."""
+PRESET_PAPER = "#CC79A7"
 
 
 def _panels(lines: int, columns: int) -> tuple[Any, Any]:
@@ -58,12 +59,13 @@ def plot_tasks(results: Path, out: Path) -> None:
     figure.savefig(out)
 
 
-def _compare_ablations(results: Path, out: Path, read: Callable[[Path], Curve | None], ylabel: str) -> None:
+def _compare_ablations(
+    results: Path, out: Path, read: Callable[[Path], Curve | None], ylabel: str, colors: dict[str, str] = COLORS
+) -> None:
     """TD3 and its ablations, one panel for each task of which an ablation was run."""
     drawn: dict[str, dict[str, Curve]] = {}
     for env, task in ABLATED.items():
-        found = {name: read(results / f"{task}_v5{'_' * bool(name)}{name}") for name in COLORS}
-        found[""] = found[""] or read(results / f"{task}_v5_again")
+        found = {name: read(results / (f"{task}_v5_{name}" if name else f"{task}_v5")) for name in colors}
         drawn[env] = {name: at_steps(curve, VALUED_STEPS) for name, curve in found.items() if curve is not None}
     drawn = {env: curves for env, curves in drawn.items() if any(curves)}  # TD3 has no name
     if not drawn:
@@ -71,11 +73,12 @@ def _compare_ablations(results: Path, out: Path, read: Callable[[Path], Curve | 
     figure, axes = _panels(1, len(drawn))
     for panel, (env, curves) in zip(axes.flat, drawn.items(), strict=True):
         for name, curve in curves.items():
-            label = f"{ABLATIONS[name][0] if name else 'TD3'}, {len(curve.returns)} seeds"
-            _draw(panel, curve, COLORS[name], label, seeds=False)
-        panel.set(title=env, xlabel="env steps (millions)", ylabel=ylabel)
+            label = {"": "TD3", "paper": "TD3, preset paper"}.get(name) or ABLATIONS[name][0]
+            _draw(panel, curve, colors[name], label, seeds=False)
+        panel.set(title=f"{env}, {len(curve.returns)} seeds", xlabel="env steps (millions)", ylabel=ylabel)
         panel.axhline(0, color="0.2", linewidth=0.8)
-        panel.legend(frameon=False, loc="best", fontsize=8)
+    lines = {line.get_label(): line for panel in axes.flat for line in panel.get_lines() if line.get_label()[0] != "_"}
+    figure.legend(lines.values(), lines, loc="outside lower center", ncols=len(lines), frameon=False, fontsize=9)
     figure.savefig(out)
 
 
@@ -91,7 +94,7 @@ def plot_overestimation(results: Path, out: Path) -> None:
         found = read_values(folder)
         return None if found is None else Curve(found[0], found[1] - found[2], {})
 
-    _compare_ablations(results, out, read, "value - discounted return")
+    _compare_ablations(results, out, read, "value - discounted return", {**COLORS, "paper": PRESET_PAPER})
 
 
 def plot_beginning(results: Path, out: Path) -> None:
@@ -103,7 +106,7 @@ def plot_beginning(results: Path, out: Path) -> None:
         author, paper = read_curve(results / row.name.removesuffix("_paper")), read_curve(results / row.name)
         if author is None or paper is None:
             continue
-        for curve, color, preset in ((at_steps(author, paper.steps), OURS, "author"), (paper, "#009E73", "paper")):
+        for curve, color, preset in ((at_steps(author, paper.steps), OURS, "author"), (paper, PRESET_PAPER, "paper")):
             _draw(panel, curve, color, f"td3, preset {preset}, mean of {len(curve.returns)} seeds")
         theirs = published_seeds(results, "paper", row.family, int(paper.steps[-1]))["last ten evaluations"]
         last = paper.steps[-LAST:] / 1e6
