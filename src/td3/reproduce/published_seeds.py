@@ -85,4 +85,9 @@ def published_seeds(results: Path, source: str, task: str, end: int) -> dict[str
 
 
 if __name__ == "__main__":
-    write_published_seeds(Path(sys.argv[1]), Path("results/published.csv"))
+    if len(sys.argv) != 2:
+        sys.exit("usage: python -m td3.reproduce.published_seeds FOLDER")
+    try:
+        write_published_seeds(Path(sys.argv[1]), Path("results/published.csv"))
+    except RunError as error:
+        sys.exit(f"td3: {error}")
