@@ -8,14 +8,14 @@ import numpy as np
 
 from td3.report.paper import published
 from td3.reproduce.figures import LAST, VALUED_STEPS, Curve, at_steps, read_curve, read_values
-from td3.reproduce.published_seeds import published_seeds
-from td3.reproduce.rows import ABLATED, ABLATIONS, BULLET_TASKS, ROWS
+from td3.reproduce.published_seeds import NAMES, SPACING, compared_part, published_seeds
+from td3.reproduce.rows import ABLATED, ABLATIONS, BEGINNING, BULLET_TASKS, ROWS
 from td3.statistics import mean_interval
 
 OURS, PAPER = "#0072B2", "#E69F00"
 COLORS = {"": OURS, "no_delay": "#56B4E9", "no_smoothing": "#009E73", "no_twin": "#D55E00", "ddpg": "#555555"}
 """TD3 and its ablations."""
-PRESET_PAPER = "#CC79A7"
+CHANGED = "#CC79A7"
 
 
 def _panels(lines: int, columns: int) -> tuple[Any, Any]:
@@ -40,8 +40,9 @@ def _draw(panel: Any, curve: Curve, color: str, label: str, seeds: bool = True) 
 
 
 def plot_tasks(results: Path, out: Path) -> None:
-    """Every task of table 1 that was run: the mean with its interval, each seed, and the paper's band."""
-    run = [(row, curve) for row in ROWS if row.table == "table1" and (curve := read_curve(results / row.name))]
+    """The paper's tasks: the mean with its interval, each seed, and the paper's band."""
+    rows = [row for row in ROWS if row.table == "table1" and not row.env_kwargs]
+    run = [(row, curve) for row in rows if (curve := read_curve(results / row.name))]
     columns = min(3, len(run))
     figure, axes = _panels(-(-len(run) // columns), columns)
     for panel in axes.flat[len(run) :]:
@@ -94,26 +95,31 @@ def plot_overestimation(results: Path, out: Path) -> None:
         found = read_values(folder)
         return None if found is None else Curve(found[0], found[1] - found[2], {})
 
-    _compare_ablations(results, out, read, "value - discounted return", {**COLORS, "paper": PRESET_PAPER})
+    _compare_ablations(results, out, read, "value - discounted return", {**COLORS, "paper": CHANGED})
+
+
+BEGINNINGS = {
+    "Hopper-v5": (("hopper_v5", "preset author"), ("hopper_v5_paper", "preset paper"), "paper"),
+    "Walker2d-v5": (("walker2d_v5", "preset author"), ("walker2d_v5_paper", "preset paper"), "paper"),
+    "Ant-v5": (("ant_v5", "105 observations"), ("ant_v5_27", "27 observations"), "tianshou"),
+}
+"""Two rows of a task that are compared at first, with their labels, and the source that they are compared with."""
 
 
 def plot_beginning(results: Path, out: Path) -> None:
-    """Presets `author` and `paper` as far as the latter goes, and the last ten evaluations of the paper's own seeds."""
-    rows = [row for row in ROWS if row.preset == "paper"]
-    figure, axes = _panels(1, len(rows))
-    for panel, row in zip(axes.flat, rows, strict=True):
-        panel.set(title=row.task, xlabel="env steps (millions)", ylabel="return")
-        author, paper = read_curve(results / row.name.removesuffix("_paper")), read_curve(results / row.name)
-        if author is None or paper is None:
-            continue
-        for curve, color, preset in ((at_steps(author, paper.steps), OURS, "author"), (paper, PRESET_PAPER, "paper")):
-            _draw(panel, curve, color, f"td3, preset {preset}, mean of {len(curve.returns)} seeds")
-        theirs = published_seeds(results, "paper", row.family, int(paper.steps[-1]))["last ten evaluations"]
-        last = paper.steps[-LAST:] / 1e6
+    """Two rows of each task, and the last ten evaluations of a source's own seeds."""
+    figure, axes = _panels(1, len(BEGINNINGS))
+    for panel, (env, (*rows, source)) in zip(axes.flat, BEGINNINGS.items(), strict=True):
+        for (name, label), color in zip(rows, (OURS, CHANGED), strict=True):
+            if (curve := read_curve(results / name)) is not None:
+                _draw(panel, compared_part(curve, "", BEGINNING), color, f"td3, {label}")
+        last = np.arange(BEGINNING - (LAST - 1) * SPACING, BEGINNING + 1, SPACING) / 1e6
+        theirs = published_seeds(results, source, env.partition("-")[0], BEGINNING)["last ten evaluations"]
         panel.fill_between(last, *mean_interval(theirs), color=PAPER, alpha=0.35, linewidth=0)
-        label = f"last ten evaluations of the paper's {len(theirs)} seeds (Gym v1)"
+        label = f"{NAMES[source]}, last ten evaluations"
         panel.plot(last, np.full(len(last), theirs.mean()), color=PAPER, linewidth=1.8, label=label)
-        panel.legend(frameon=False, loc="upper left", fontsize=7)
+        panel.set(title=f"{env}, {len(theirs)} seeds each", xlabel="env steps (millions)", ylabel="return")
+        panel.legend(frameon=False, loc="upper left", fontsize=8)
     figure.savefig(out)
 
 
