@@ -40,12 +40,17 @@ class Cluster(NamedTuple):
         return {pid for pid in found if pid != os.getpid() and alive(pid)}
 
 
-def alive(pid: int) -> bool:
+def stat_of(pid: int) -> tuple[str, int]:
+    """The state of a process, Z if it is no more, and its parent."""
     try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        state, parent, *_ = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
-        return False
-    return state != "Z"
+        return "Z", 0
+    return state, int(parent)
+
+
+def alive(pid: int) -> bool:
+    return stat_of(pid)[0] != "Z"
 
 
 def processes_with(text: str) -> list[int]:

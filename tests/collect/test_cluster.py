@@ -31,7 +31,7 @@ from td3.statistics import interquartile_mean, iqm_interval
 from td3.sweep import SweepRun, run_sweep
 from td3.training import resume_run, train_run
 
-from .conftest import SMALL_SETTINGS, wait_for
+from .conftest import SMALL_SETTINGS, stat_of, wait_for
 
 LEARNER = {**SMALL, "buffer_size": 100_000}
 
@@ -340,28 +340,44 @@ def test_after_ctrl_c_runs_under_way_have_saved_themselves(cluster, tmp_path):
 
 def test_a_run_outlives_a_killed_worker_a_hung_one_and_a_lost_machine_and_is_resumed(cluster, tmp_path):
     # The run does not wait for lost workers, and loses at most their unfinished chunks.
-    happened = []
+    happened, needed = [], 0
     for file in cluster.processes.iterdir():  # of other tests
         file.unlink()
 
-    def when(said, do):
-        """As soon as so much was said and all three are at work."""
+    def at_work():
+        """The collectors that are alive and were not stopped, with their parents, the raylets of their machines."""
+        stats = {pid: stat_of(pid) for pid in cluster.pids()}
+        return {pid: parent for pid, (state, parent) in stats.items() if state not in "TZ"}
+
+    def once(do):
+        """As soon as the last event was told of and all three are at work; again if `do` returns False."""
 
         def event(env_steps, sentences):
-            if env_steps < 60 or len(sentences) < said or len(cluster.pids()) < 3:
+            nonlocal needed
+            if env_steps < 60 or len(sentences) < needed or len(at_work()) < 3:
+                return False
+            needed = len(sentences) + 1
+            if do() is False:
                 return False
             happened.append(env_steps)
-            do()
             return True
 
         return event
 
+    def lose_second_machine():
+        """Kill it, with the collectors on it; where none is there, have one replaced, on whichever machine."""
+        if all(os.getpgid(parent) != cluster.second.pid for parent in at_work().values()):
+            os.kill(min(at_work()), signal.SIGKILL)
+            return False
+        os.killpg(cluster.second.pid, signal.SIGKILL)
+        return True
+
     events = Events(
         [
-            when(0, lambda: os.kill(min(cluster.pids()), signal.SIGKILL)),
-            when(1, lambda: os.kill(min(cluster.pids()), signal.SIGSTOP)),
-            when(2, lambda: os.killpg(cluster.second.pid, signal.SIGKILL)),
-            when(3, lambda: os.kill(os.getpid(), signal.SIGINT)),
+            once(lambda: os.kill(min(at_work()), signal.SIGKILL)),
+            once(lambda: os.kill(min(at_work()), signal.SIGSTOP)),
+            once(lose_second_machine),
+            once(lambda: os.kill(os.getpid(), signal.SIGINT)),
         ]
     )
     path = tmp_path / "run"
