@@ -52,7 +52,7 @@ def tables(results: Path) -> dict[str, str]:
     tasks = [row for row in ROWS if row.table == "table1" and not row.env_kwargs]
     found |= {source: _published_table(results, [(row, source) for row in tasks]) for source in NAMES}
     long = [row for row in ROWS if row.table == "table1" and row.steps > SHORT]
-    pairs = [(row, source) for row in long for source in (*NAMES, *["ant_v5"] * bool(row.env_kwargs))]
+    pairs = [(row, source) for row in long for source in (*NAMES, *[_baseline(row)] * bool(row.env_kwargs))]
     pairs += [(row, "paper") for row in ROWS if row.preset == "paper"]
     pairs.sort(key=lambda pair: [row.env for row in long].index(pair[0].env))
     found["beginning"] = _published_table(results, pairs, BEGINNING)
@@ -122,7 +122,7 @@ def _published_table(results: Path, pairs: Sequence[tuple[Row, str]], end: int =
         last = end or int(curve.steps[-1])
         theirs = published_seeds(results, source, row.family, last)
         if other is not None:
-            theirs = {measure: of(compared_part(other, "paper", last)) for measure, of in MEASURES.items()}
+            theirs = {measure: of(compared_part(other, source, last)) for measure, of in MEASURES.items()}
         for measure in [measure for measure in theirs if measure != "area" or not end]:
             ours = MEASURES[measure](compared_part(curve, source, last))
             cells = [row.task, f"`{row.preset}`", NAMES.get(source, f"`{source}`"), f"{measure}, {last:,}"]
@@ -215,7 +215,7 @@ def _baseline(row: Row) -> str:
 
 
 def _overestimation_table(results: Path) -> str:
-    """Critic 1's values and discounted returns of TD3 and its ablations, at env steps that all of them have."""
+    """Critic 1's values and discounted returns of TD3 and its ablations, up to 500,000 env steps or the row's end."""
     head = ["task", "algorithm", "seeds", "up to env step", "critic 1's value", "discounted return"]
     lines = [[*head, "overestimation (95 % interval)"]]
     lines.append(["---"] * len(lines[0]))

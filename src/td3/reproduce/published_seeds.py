@@ -20,18 +20,18 @@ NAMES = {"tianshou": "Tianshou", "paper": "the paper"}
 SEEDS = 10
 SPACING = 5_000
 """Env steps between evaluations."""
-FIRST = {"paper": 0, "tianshou": 30_000}
-"""The env step of the first evaluation that counts, 0 for rows of our own. Tianshou does not count its 25,000 random
-steps; here they are added."""
+UNCOUNTED = 25_000
+"""Random steps that Tianshou does not count as env steps; here they are added."""
+FIRST = {"tianshou": UNCOUNTED + SPACING}
+"""The env step of the first evaluation that is compared, where it is not 0."""
 ENDS = (200_000, 300_000, 500_000, 865_000, 1_000_000)
 """The last env steps of rows that are compared."""
 MEASURES = {"last ten evaluations": last_evaluations, "area": areas}
-COLUMNS = ("source", "task", "env_steps", "measure", "mean", "std")
 
 
 def write_published_seeds(folder: Path, table: Path) -> None:
     """Mean and standard deviation (n - 1) over each source's seeds of both measures, up to each of these env steps."""
-    lines = [",".join(COLUMNS)]
+    lines = ["source,task,env_steps,measure,mean,std"]
     for source, read in (("paper", _paper), ("tianshou", _tianshou)):
         for task in PAPER:
             curve = read(folder, task)
@@ -67,7 +67,7 @@ def _tianshou(folder: Path, task: str) -> Curve:
             "Tianshou's MuJoCo benchmark into it."
         )
     numbers = np.array([[float(cell) for cell in row] for row in rows[1:]])
-    return Curve(numbers[:, 0] + 25_000, numbers[:, 3:].T, {})
+    return Curve(numbers[:, 0] + UNCOUNTED, numbers[:, 3:].T, {})
 
 
 def published_seeds(results: Path, source: str, task: str, end: int) -> dict[str, Array]:
