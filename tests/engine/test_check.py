@@ -9,6 +9,7 @@ import torch
 
 import td3
 from td3.algorithm import Agent, AgentSpec, make_replay_buffer
+from td3.algorithm.replacing import replacements_of
 from td3.algorithm.update import update as right_update
 from td3.config import TD3Config, TrainConfig
 from td3.engine import EagerEngine, GraphEngine, check, graph_updates, make_engine
@@ -74,6 +75,39 @@ def test_a_branch_on_the_update_count_is_caught_and_the_rest_is_executed_eagerly
         one.update([20])
     assert equal(agent.tensors(), copy.tensors())
     assert said == [sentence]
+
+
+def test_state_of_a_replaced_step_that_only_later_updates_will_read_is_compared(monkeypatch):
+    monkeypatch.setattr(check, "EVERY", 20)
+    calls = []
+
+    @td3.replace_step(11, state={"calls": 1})
+    def counted(q_values, target_q, original, step_state):
+        calls.append(1)
+        step_state["calls"].fill_(len(calls))  # a recording repeats the number of its first call
+        return original(q_values, target_q)
+
+    spec = AgentSpec.from_settings(SETTINGS, 3, [-1.0], [1.0])
+    agent = Agent.create(spec, [5], replacements=replacements_of([counted]), capacity=100)
+    engine, said = EagerEngine(agent, learners()[1], [5], SETTINGS, 1), []
+    engine.on_warning = said.append
+    engine.update([22])
+    assert "updates by recordings differ from eager execution" in said[0]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "apart"),
+    [
+        ([1.0, 2.0], [1.0, 2.0], 0.0),
+        ([float("nan"), float("inf")], [float("nan"), float("inf")], 0.0),  # state may begin so
+        ([3.0, 4.0], [3.0, 5.0], 1 / 34**0.5),
+        ([float("inf"), 3.0], [float("inf"), 4.0], 0.25),
+        ([float("nan"), 4.0], [3.0, 4.0], float("inf")),
+        ([1.0, 4.0], [float("-inf"), 4.0], float("inf")),
+    ],
+)
+def test_a_difference_counts_what_is_not_finite_on_one_side_alone(one, other, apart):
+    assert check._apart(torch.tensor(one), torch.tensor(other)) == pytest.approx(apart)
 
 
 @pytest.mark.parametrize("delay", [1, 2, 3])

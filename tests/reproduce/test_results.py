@@ -98,7 +98,7 @@ def test_a_row_evaluated_less_often_is_compared_over_the_same_env_steps(monkeypa
         (tmp_path / name / "run.json").write_text('{"command": "", "hardware": ""}')
     # The last ten evaluations of the second are at 22, 24 ... 40; the paper's means are 1,837 and 3,305.
     line = tables(tmp_path)["table2"].splitlines()[-1]
-    assert line.startswith("| Hopper-v5 |  | 10 | 40,000 | 33.00 | 33.50 (6) | -0.5 (")
+    assert line.startswith("| Hopper-v5 |  | 5 of 10 | 40,000 | 33.00 | 33.50 (6) | -0.5 (")
     assert line.endswith("| -1,467 |")
 
 
@@ -134,7 +134,9 @@ def test_every_stored_row_has_the_settings_of_its_command():
             assert (tuple(stored_value) if isinstance(stored_value, list) else stored_value) == value, (row.name, name)
         curve = read_curve(folder)
         assert curve is not None
-        assert (len(curve.returns), curve.steps[-1]) == (row.seeds, curve.made.get("env_steps", row.steps))
+        parts = curve.made.get("parts", [{"seeds": range(row.seeds)}])
+        assert len(curve.returns) == sum(len(part["seeds"]) for part in parts)
+        assert curve.steps[-1] == curve.made.get("env_steps", row.steps)
         assert curve.made["command"] == row.command
 
 
@@ -267,9 +269,49 @@ def test_an_interrupted_run_is_stored_only_if_that_is_asked_for(row, tmp_path, c
 
 
 def test_a_run_of_other_settings_is_not_stored(row, tmp_path):
-    run = trained(replace(row.config(), seeds=1), tmp_path / "run")
-    with pytest.raises(RunError, match="differs from pendulum in seeds: `td3 train Pendulum-v1"):
+    run = trained(replace(row.config(), eval_every=30), tmp_path / "run")
+    with pytest.raises(RunError, match="differs from pendulum in eval_every: `td3 train Pendulum-v1"):
         store(run, row, tmp_path / "results", "two cores")
+    run = trained(replace(row.config(), seed=1), tmp_path / "other")
+    with pytest.raises(RunError, match="has seeds that pendulum does not have: `td3 train Pendulum-v1"):
+        store(run, row, tmp_path / "results", "two cores")
+
+
+def test_seeds_that_were_trained_apart_are_stored_as_if_trained_together(row, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("td3.reproduce.page.ROWS", (row,))
+    results, together, out = tmp_path / "results", tmp_path / "together", tmp_path / "out"
+    results.mkdir()
+    words = ["reproduce", "pendulum", "--results", str(results), "--out", str(out), "--store", "one core"]
+    assert main([*words, "--seeds", "1", "--first-seed", "1"]) == 0
+    assert "pendulum: td3 train Pendulum-v1 --steps 60 --seed 1 --seeds 1" in capsys.readouterr().out
+    assert "| Pendulum-v1 | 60 | 1 of 2 |" in tables(results)["table1"]
+    for _ in range(2):  # the second time they replace themselves
+        assert main([*words, "--seeds", "1"]) == 0
+    store(trained(row.config(), tmp_path / "whole"), row, together, "two cores")
+    for name in ("evaluations.csv", "values.csv", "versions.json"):
+        assert (results / "pendulum" / name).read_text() == (together / "pendulum" / name).read_text()
+    config = json.loads((results / "pendulum" / "config.json").read_text())
+    assert (config["seed"], config["seeds"]) == (0, 2)
+    made = read_curve(results / "pendulum").made
+    assert [part["seeds"] for part in made["parts"]] == [[0], [1]]
+    assert made["seconds"] == sum(part["seconds"] for part in made["parts"])
+    assert (made["hardware"], made["command"]) == ("one core", row.command)
+
+
+def test_seeds_are_not_mixed_with_those_of_another_kind_of_run(row, tmp_path):
+    results, one = tmp_path / "results", trained(replace(row.config(), seeds=1), tmp_path / "one")
+    store(trained(row.config(), tmp_path / "whole"), row, results, "two cores")
+    with pytest.raises(RunError, match="holds one run of all seeds: remove the folder"):
+        store(one, row, results, "two cores")
+    three = replace(row, seeds=3)
+    store(Run(tmp_path / "whole"), three, tmp_path / "three", "two cores")
+    with pytest.raises(RunError, match="holds a run of some of these seeds and of others"):
+        store(one, three, tmp_path / "three", "two cores")
+    (tmp_path / "three" / "pendulum" / "versions.json").write_text('{"mujoco": "2.3"}')
+    last = trained(replace(row.config(), seed=2, seeds=1), tmp_path / "last")
+    with pytest.raises(RunError, match="are of different versions of packages: train them with the same"):
+        store(last, three, tmp_path / "three", "two cores")
+    assert read_curve(tmp_path / "three" / "pendulum").returns.shape == (2, 4)
 
 
 def test_a_row_that_was_never_run_is_trained_and_stored(row, tmp_path):
@@ -282,8 +324,8 @@ def test_a_row_that_was_never_run_is_trained_and_stored(row, tmp_path):
     steps, q_values, returns = read_values(results / "pendulum")
     assert len(steps) > 0
     assert q_values.shape == returns.shape == (2, len(steps))
-    with pytest.raises(RunError, match="leave out --seeds and --steps"):
-        reproduce(["pendulum"], results, tmp_path / "third", {"seeds": 1}, "two cores", trained, said.append)
+    with pytest.raises(RunError, match="leave out --steps, or --store"):
+        reproduce(["pendulum"], results, tmp_path / "third", {"steps": 1}, "two cores", trained, said.append)
 
 
 def test_an_offline_row_learns_from_a_run_that_is_trained_first(monkeypatch, tmp_path):
@@ -345,7 +387,7 @@ def test_overestimation_is_the_mean_of_values_less_returns_up_to_the_end_of_the_
     (tmp_path / "hopper").mkdir()
     (tmp_path / "hopper" / "evaluations.csv").write_text("seed,env_steps,mean_return\n0,0,1\n0,5,1\n1,0,1\n1,5,1\n")
     (tmp_path / "hopper" / "run.json").write_text('{"command": "", "hardware": ""}')
-    assert "| Hopper-v5 | TD3 | 10 |  | not recorded |" in tables(tmp_path)["overestimation"]
+    assert "| Hopper-v5 | TD3 | 2 of 10 |  | not recorded |" in tables(tmp_path)["overestimation"]
     late = [f"{seed},{step},1000,0" for seed in (0, 1) for step in (400_000, 495_000, 510_000)]
     lines = [f"{seed},{step},{10 + seed},{8 - seed}" for seed in (0, 1) for step in range(410_000, 500_001, 10_000)]
     (tmp_path / "hopper" / "values.csv").write_text(

@@ -57,6 +57,8 @@ class ReproduceCommand:
     """Rows or whole tables to train; without any, the stored results are listed."""
     seeds: int | None = None
     """Seeds to train instead of the row's own number; a verdict needs at least five."""
+    first_seed: int | None = None
+    """The first of them, where others of a row are trained at another time or place; --store adds them to the row."""
     steps: int | None = None
     """Env steps of each seed instead of the row's own number; compared as far as it goes."""
     results: Path = Path("results")
@@ -131,7 +133,9 @@ def reproduce_command(command: ReproduceCommand) -> int:
         print("\n".join(listing(command.results)))
         return 0
     say = partial(print, file=sys.stderr if command.json else sys.stdout)
-    shorter = {name: getattr(command, name) for name in ("seeds", "steps") if getattr(command, name) is not None}
+    shorter = {
+        name: getattr(command, name) for name in ("seeds", "first_seed", "steps") if getattr(command, name) is not None
+    }
     try:
         folders = command.results, command.out
         found = reproduce(command.rows, *folders, shorter, command.store, train, say, command.interrupted)

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -160,14 +161,23 @@ def _watched(function: Callable[..., Any], does: set[Unrepeated]) -> Callable[..
 
 
 def difference(by_engine: Agent, eager: Agent) -> float:
-    """How far the networks of two agents are apart, relative to the size of their weights; 0: bit for bit the same."""
-    return max(_apart(by_engine.tensors()[name], eager.tensors()[name]) for name in NETWORKS)
+    """How far two agents are apart, relative to the size of their numbers; 0: bit for bit the same.
+
+    Compared are the networks, and the state of replaced steps, which later updates read.
+    """
+    ours, theirs = by_engine.tensors(), eager.tensors()
+    return max(
+        _apart(ours[name], theirs[name]) for name in (*NETWORKS, *(eager.changes.tensors() if eager.changes else ()))
+    )
 
 
 def _apart(one: Tensor, other: Tensor) -> float:
-    if torch.equal(one, other):
+    differing = (one != other) & ~(one.isnan() & other.isnan())  # state may begin as NaN or infinity
+    if not differing.any():
         return 0.0
-    return float((one.double() - other.double()).norm() / other.double().norm().clamp(min=1e-12))
+    one, other = one[differing].double(), other.double()
+    found = float((one - other[differing]).norm() / other[other.isfinite()].norm().clamp(min=1e-12))
+    return found if math.isfinite(found) else math.inf
 
 
 NETWORKS = ("actor", "actor_target", "critics", "critics_target")

@@ -59,13 +59,14 @@ def reproduce(
 ) -> list[dict[str, Any]]:
     """Run these rows, or continue them in `out`; say how each compares with the stored one, or store it.
 
-    `shorter` has other numbers of `seeds` or `steps` than the rows' own; such runs have folders of their own.
+    `shorter` has another `first_seed` or other numbers of `seeds` or `steps` than the rows' own; such runs have folders
+    of their own. Some of a row's seeds are stored beside those that are stored already.
     `interrupted`: `train` returns runs as they are, and they are stored so.
     """
     rows = selected(tuple(names))
     _require_folder(results)
-    if hardware is not None and shorter:
-        raise RunError("a stored row has its own seeds and env steps: leave out --seeds and --steps, or --store.")
+    if hardware is not None and "steps" in shorter:
+        raise RunError("a stored row has its own number of env steps: leave out --steps, or --store.")
     if interrupted and hardware is None:
         raise RunError("--interrupted is for storing a run that has not finished: give --store HARDWARE too.")
     found = []

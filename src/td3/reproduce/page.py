@@ -70,7 +70,7 @@ def readme_table(results: Path) -> str:
             found = figures(curve)
             interval = f"{as_text(found.last_low)} to {as_text(found.last_high)}"
             highest = f"{as_text(found.highest)} +- {as_text(found.highest_std)}"
-            cells = [row.task, _steps(row, curve), str(found.seeds), f"{as_text(found.last)} ({interval})"]
+            cells = [row.task, _steps(row, curve), _seeds(row, curve), f"{as_text(found.last)} ({interval})"]
             paper = (PUBLISHED.get(row.task) or PUBLISHED[row.family])[0]
             lines.append([*cells, as_text(found.iqm), highest, paper])
     return _markdown(lines)
@@ -93,7 +93,7 @@ def _task_table(
             [
                 row.task,
                 _steps(row, curve),
-                str(found.seeds),
+                _seeds(row, curve),
                 f"{as_text(found.highest)} +- {as_text(found.highest_std)}",
                 f"{as_text(found.last)} ({as_text(found.last_low)} to {as_text(found.last_high)})",
                 f"{as_text(found.iqm)} ({as_text(found.iqm_low)} to {as_text(found.iqm_high)})"
@@ -140,7 +140,7 @@ def _settings_table(rows: list[tuple[Row, Curve | None]], results: Path) -> str:
     lines = [[*head, *["success rate"] * rates, *["the paper's difference"] * ablations]]
     lines.append(["---"] * len(lines[0]))
     for row, curve in rows:
-        cells = [row.env, row.change, str(row.seeds), _steps(row, curve), "not run", "", "", "", ""]
+        cells = [row.env, row.change, _seeds(row, curve), _steps(row, curve), "not run", "", "", "", ""]
         if curve is not None:
             baseline = read_curve(results / _baseline(row))
             cells[4] = as_text(float(last_evaluations(curve).mean()))
@@ -223,10 +223,10 @@ def _overestimation_table(results: Path) -> str:
     rows = [row for row in rows if row.table in ("table1", "table2") or row.preset == "paper"]
     rows.sort(key=lambda row: ([*ABLATED].index(row.env), bool(row.variant)))  # of each task, TD3 first
     for row in rows:
-        if read_curve(results / row.name) is None:
+        if (curve := read_curve(results / row.name)) is None:
             continue
         algorithm = row.change if row.variant else "TD3" + f", preset `{row.preset}`" * (row.preset != "author")
-        cells = [row.env, algorithm, str(row.seeds), "", "not recorded", "", ""]
+        cells = [row.env, algorithm, _seeds(row, curve), "", "not recorded", "", ""]
         if (found := read_values(results / row.name)) is not None:
             last = np.flatnonzero(np.isin(found[0], VALUED_STEPS))[-LAST:]
             values, returns = (each[:, last].mean(1) for each in found[1:])
@@ -252,6 +252,12 @@ def _steps(row: Row, curve: Curve | None) -> str:
     """The env steps of a row, and how many there are where its run was interrupted."""
     reached = row.steps if curve is None else int(curve.steps[-1])
     return f"{row.steps:,}" if reached == row.steps else f"{reached:,} of {row.steps:,}"
+
+
+def _seeds(row: Row, curve: Curve | None) -> str:
+    """The seeds of a row, and how many there are where some were not run."""
+    run = row.seeds if curve is None else len(curve.returns)
+    return str(row.seeds) if run == row.seeds else f"{run} of {row.seeds}"
 
 
 def _markdown(lines: list[list[str]]) -> str:

@@ -37,6 +37,8 @@ class Row:
     """The row whose transitions an offline run learns from; empty for a run that collects its own."""
     baseline: str = ""
     """The row that it is compared with, itself if it is the first; empty for the row of table 1 with the same task."""
+    first_seed: int = 0
+    """Other than 0 where some of its seeds are trained apart."""
 
     @property
     def task(self) -> str:
@@ -52,7 +54,11 @@ class Row:
     def command(self) -> str:
         """The command line that trains it."""
         words = [f"td3 offline {OUT}/{self.dataset}" if self.dataset else f"td3 train {self.env}"]
-        words += [f"--steps {self.steps}", f"--seeds {self.seeds}"]
+        words += [
+            f"--steps {self.steps}",
+            *[f"--seed {self.first_seed}"] * bool(self.first_seed),
+            f"--seeds {self.seeds}",
+        ]
         if self.preset != "author":
             words.append(f"--preset {self.preset}")
         if self.variant or self.dataset:
@@ -73,6 +79,7 @@ class Row:
         offline = {"dataset": str(out / self.dataset), "learning_starts": 0} if self.dataset else {}
         given = {
             "steps": self.steps,
+            "seed": self.first_seed,
             "seeds": self.seeds,
             "eval_every": self.eval_every,
             "env_kwargs": self.env_kwargs,

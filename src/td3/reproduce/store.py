@@ -17,7 +17,7 @@ from td3.reproduce.rows import Row
 from td3.run.directory import Run, read_facts
 
 SAME = (
-    *("env", "env_kwargs", "envs", "steps", "seeds", "preset", "variant", "replace_steps", "normalize_observations"),
+    *("env", "env_kwargs", "envs", "steps", "preset", "variant", "replace_steps", "normalize_observations"),
     *("init_from", "pixels", "action_repeat", "precision", "eval_every", "eval_episodes", "td3"),
 )
 """Settings that a run must share with its row."""
@@ -37,19 +37,21 @@ def store(
     differing = [name for name in SAME if getattr(run.config, name) != getattr(wanted, name)]
     if differing:
         raise RunError(f"{run.path} differs from {row.name} in {', '.join(differing)}: `{row.command}` trains it.")
+    if not set(run.seeds) <= set(wanted.member_seeds):
+        raise RunError(f"{run.path} has seeds that {row.name} does not have: `{row.command}` trains it.")
     folder = results / row.name
-    folder.mkdir(parents=True, exist_ok=True)
     head: tuple[str, ...] = ("seed", "env_steps", "mean_return", "std_return", "success_rate")
-    evaluations = [
+    evaluations: list[tuple[Any, ...]] = [
         (seed, line["env_steps"], *(f"{float(line[name]):.3f}" for name in head[2:]))
         for seed in run.active_seeds
         for line in _lines(run.folder(seed) / "evaluations.csv")
     ]
     if all(line[-1] == "nan" for line in evaluations):  # the environment does not say whether an episode succeeded
         head, evaluations = head[:-1], [line[:-1] for line in evaluations]
-    values = [(seed, *line) for seed in run.active_seeds for line in _values(run.folder(seed) / "diagnostics.csv")]
+    values: list[tuple[Any, ...]] = [
+        (seed, *line) for seed in run.active_seeds for line in _values(run.folder(seed) / "diagnostics.csv")
+    ]
     made: dict[str, Any] = {
-        "command": row.command,
         "commit": commit or _commit(),
         "hardware": hardware,
         "engine": status.get("engine", "-"),
@@ -58,12 +60,42 @@ def store(
     if not finished:
         evaluated = [{int(str(line[1])) for line in evaluations if line[0] == seed} for seed in run.active_seeds]
         made["env_steps"] = max(set.intersection(*evaluated))
-    config: dict[str, Any] = {**run.config.to_json(), "out": None}
+    valued = "seed", "env_steps", "q_value", "discounted_return"
+    if run.seeds != wanted.member_seeds:
+        made, kept = _with_stored(folder, {"seeds": list(run.seeds), **made})
+        if kept and read_facts(folder / "versions.json") != versions:
+            raise RunError(f"{folder} and {run.path} are of different versions of packages: train them with the same.")
+        evaluations = _sorted(evaluations, folder / "evaluations.csv", head, kept)
+        values = _sorted(values, folder / "values.csv", valued, kept)
+    config = {**run.config.to_json(), "out": None, "seed": wanted.seed, "seeds": wanted.seeds}
+    folder.mkdir(parents=True, exist_ok=True)
     _write_csv(folder / "evaluations.csv", head, evaluations)
-    _write_csv(folder / "values.csv", ("seed", "env_steps", "q_value", "discounted_return"), values)
-    for name, facts in (("config.json", config), ("versions.json", versions), ("run.json", made)):
-        write_atomically(folder / name, (json.dumps(facts, indent=2) + "\n").encode())
+    _write_csv(folder / "values.csv", valued, values)
+    facts = {"config.json": config, "versions.json": versions, "run.json": {"command": row.command, **made}}
+    for name, content in facts.items():
+        write_atomically(folder / name, (json.dumps(content, indent=2) + "\n").encode())
     return folder
+
+
+def _with_stored(folder: Path, part: dict[str, Any]) -> tuple[dict[str, Any], set[str]]:
+    """How all runs of a row's seeds were made, this one and the stored ones, and the stored seeds that are kept."""
+    stored = read_facts(folder / "run.json")
+    if stored and "parts" not in stored:
+        raise RunError(f"{folder} holds one run of all seeds: remove the folder to store some of its seeds anew.")
+    others = [one for one in stored.get("parts", []) if not set(one["seeds"]) <= set(part["seeds"])]
+    if any(set(one["seeds"]) & set(part["seeds"]) for one in others):
+        raise RunError(f"{folder} holds a run of some of these seeds and of others: store one of all of its seeds.")
+    parts = sorted([part, *others], key=lambda one: one["seeds"])
+    made = {name: "; ".join(dict.fromkeys(one[name] for one in parts)) for name in ("commit", "hardware", "engine")}
+    ends = [one["env_steps"] for one in parts if "env_steps" in one]
+    counted = {"seconds": sum(one["seconds"] for one in parts), **({"env_steps": min(ends)} if ends else {})}
+    return {**made, **counted, "parts": parts}, {str(seed) for one in others for seed in one["seeds"]}
+
+
+def _sorted(lines: list[tuple[Any, ...]], stored: Path, head: Sequence[str], kept: set[str]) -> list[tuple[Any, ...]]:
+    """New lines and those of a stored table that are kept, by seed."""
+    before = [tuple(line[name] for name in head) for line in _lines(stored) if line["seed"] in kept] if kept else []
+    return sorted([*lines, *before], key=lambda line: int(line[0]))
 
 
 def _lines(table: Path) -> list[dict[str, str]]:
