@@ -44,7 +44,24 @@ def test_the_real_update_multiplies_what_was_counted(monkeypatch):
     assert machine.update_flops(17, 6, (64, 64), 32, 2) == pytest.approx(counted, rel=0.05)
 
 
-def test_a_lane_of_products_counts_its_operations():
+@pytest.mark.parametrize("faster", ["torch", "kernels"])
+def test_the_peak_is_that_of_the_faster_products(monkeypatch, faster):
+    if faster == "kernels" and cpu.why_not():
+        pytest.skip("no kernels here")
+    used = []
+    for module, name in ((torch, "set_num_threads"), (cpu, "set_threads")):
+        monkeypatch.setattr(module, name, lambda count, name=name: used.append((name, count)))
+    monkeypatch.setattr(
+        machine, "interleave", lambda cases, *_, **__: {name: [1.0 + (name == faster)] for name in cases}
+    )
+    case = machine.sgemm_case(CPU, 2)
+    case.prepare()
+    assert used == [("set_num_threads" if faster == "torch" else "set_threads", 2)]
+    assert case.work() == machine.REPEATS * 2 * 256**3
+
+
+def test_without_kernels_the_peak_is_that_of_pytorch(monkeypatch):
+    monkeypatch.setattr(cpu, "_load", lambda: (None, "no compiler"))
     case = machine.sgemm_case(CPU, 1)
     case.prepare()
     assert case.work() == machine.REPEATS * 2 * 256**3

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import statistics
 import sys
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -10,8 +11,10 @@ from typing import Any
 
 import torch
 
-from td3.bench.timing import Case
+from td3.backends import cpu
+from td3.bench.timing import Case, interleave
 from td3.engine.graph_updates import capture
+from td3.engine.recording import Recording
 from td3.resources import available_threads
 from td3.run.directory import versions
 
@@ -53,31 +56,46 @@ def transition_bytes(state_size: int, action_size: int) -> int:
 def sgemm_case(device: torch.device, threads: int, stack: int = 1) -> Case:
     """Floating-point operations per second of 256 x 256 x 256 products, the data already near.
 
-    A GPU multiplies `stack` of them at once, in a graph, as the updates of many members do.
+    On a CPU they are PyTorch's or those of the kernels, whichever are faster here: PyTorch's library does not use the
+    widest vectors of every processor. A GPU multiplies `stack` of them at once, in a graph, as the updates of many
+    members do.
     """
     if device.type == "cpu":
-        left, right, out = (torch.ones(CUBE, CUBE) for _ in range(3))
-        stack = 1
-
-        def multiply() -> None:
-            for _ in range(REPEATS):
-                torch.mm(left, right, out=out)
-
-    else:
-        left, right, out = (torch.ones(stack, CUBE, CUBE, device=device) for _ in range(3))
-        torch.bmm(left, right, out=out)
-        torch.cuda.synchronize(device)
-        graph = torch.cuda.CUDAGraph()
-        with capture(graph):
-            for _ in range(REPEATS):
-                torch.bmm(left, right, out=out)
-        multiply = graph.replay
+        cases = {"torch": _products(torch.mm, threads, torch.set_num_threads)}
+        if not cpu.why_not():
+            cases["kernels"] = _products(cpu.product, threads, cpu.set_threads)
+        rates = interleave(cases, 0.2, slice_seconds=0.02)
+        return cases[max(cases, key=lambda name: statistics.median(rates[name]))]
+    left, right, out = (torch.ones(stack, CUBE, CUBE, device=device) for _ in range(3))
+    torch.bmm(left, right, out=out)
+    torch.cuda.synchronize(device)
+    graph = torch.cuda.CUDAGraph()
+    with capture(graph):
+        for _ in range(REPEATS):
+            torch.bmm(left, right, out=out)
 
     def work(kept: object = (left, right, out)) -> float:  # a graph does not keep alive what it reads and writes
-        multiply()
+        graph.replay()
         return REPEATS * stack * 2.0 * CUBE**3
 
     return on_device(work, device, threads)
+
+
+def _products(multiply: Callable[..., Any], threads: int, set_threads: Callable[[int], None]) -> Case:
+    """Products on a CPU, called as recorded updates call them."""
+    left, right, out = (torch.ones(*[1] * (multiply is cpu.product), CUBE, CUBE) for _ in range(3))
+
+    def multiply_often() -> None:
+        for _ in range(REPEATS):
+            multiply(left, right, out=out)
+
+    recording = Recording(multiply_often)
+
+    def work() -> float:
+        recording.replay()
+        return REPEATS * 2.0 * CUBE**3
+
+    return on_device(work, left.device, threads, set_threads)
 
 
 def on_device(
