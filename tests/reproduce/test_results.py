@@ -16,7 +16,7 @@ from td3.reproduce.figures import Curve, at_steps, figures, read_curve, read_val
 from td3.reproduce.page import filled, readme_table, tables
 from td3.reproduce.plots import PLOTS
 from td3.reproduce.published_seeds import published_seeds, write_published_seeds
-from td3.reproduce.rows import ROWS, TABLES, Row, selected
+from td3.reproduce.rows import BULLET_TASKS, ROWS, TABLES, Row, selected
 from td3.reproduce.store import store
 from td3.run.directory import Run
 from td3.training import train_run
@@ -47,7 +47,7 @@ def test_the_papers_seeds_count_by_their_mean_deviation_and_number(monkeypatch, 
     (tmp_path / "hopper" / "evaluations.csv").write_text("\n".join(["seed,env_steps,mean_return", *lines]))
     (tmp_path / "hopper" / "run.json").write_text('{"command": "", "hardware": ""}')
     (tmp_path / "published.csv").write_text(
-        "source,task,env_steps,measure,mean,std\npaper,Hopper,1000000,last ten evaluations,3304.75,232.23\n"
+        "source,task,env_steps,measure,seeds,mean,std\npaper,Hopper,1000000,last ten evaluations,10,3304.75,232.23\n"
     )
     # Seeds that are all alike add no variance: what is left is the paper's, 2.262 x 232.23 / sqrt(10).
     expected = "| 3,000 | 3,305 | -305 (-471 to -139) | 330 | worse |"
@@ -56,13 +56,20 @@ def test_the_papers_seeds_count_by_their_mean_deviation_and_number(monkeypatch, 
 
 @pytest.fixture
 def others(tmp_path):
-    """Ten seeds for each task and source: 0 in the first evaluation, then 100, 101, ... 109."""
+    """Ten seeds for each task and source: 0 in the first evaluation, then 100, 101, ... 109.
+
+    The lone seed of each PyBullet task has two episodes an evaluation: returns of 0 and of env steps / 10,000.
+    """
     returns = np.where(np.arange(201) == 0, 0.0, 100.0 + np.arange(10)[:, None])
     for task in PAPER:
         for seed, curve in enumerate(returns):
             np.save(tmp_path / f"TD3_{task}-v1_{seed}.npy", curve)
         lines = [",".join(map(str, (5_000 * (k + 1), 0, 0, *returns[:, k]))) for k in range(201)]
         (tmp_path / f"{task}-v3.csv").write_text("\n".join([f"env_step{',' * 12}", *lines]))
+    steps = np.arange(10_000, 1_000_001, 10_000)
+    episodes = np.stack([0 * steps, steps / 10_000], 1)
+    for env in BULLET_TASKS.values():
+        np.savez(tmp_path / f"{env}.evaluations.npz", timesteps=steps, results=episodes)
     return tmp_path
 
 
@@ -75,10 +82,17 @@ def test_seeds_of_others_are_measured_as_ours_are(others):
         numbers = [(float(theirs.mean()), float(theirs.std(ddof=1))) for theirs in found.values()]
         share = 1 - 0.5 / intervals
         assert numbers == [pytest.approx(each, abs=2e-3) for each in ((104.5, 3.0277), (104.5 * share, 3.0277 * share))]
+    early = published_seeds(others, "tianshou", "HalfCheetah", 40_000)["evaluation"]
+    assert (early.mean(), early.std(ddof=1)) == pytest.approx((104.5, 3.0277), abs=1e-3)
+    lone = published_seeds(others, "sb3", "AntBulletEnv", 200_000)
+    assert {measure: theirs.tolist() for measure, theirs in lone.items()} == {"last ten evaluations": [15.5 / 2]}
     assert published_seeds(others, "paper", "Hopper", 123) == {}
 
 
 def test_missing_seeds_of_others_get_a_sentence(others):
+    (others / "AntBulletEnv-v0.evaluations.npz").unlink()
+    with pytest.raises(RunError, match=r"does not have one file AntBulletEnv-v0\.evaluations\.npz: copy"):
+        write_published_seeds(others, others / "published.csv")
     (others / "Hopper-v3.csv").unlink()
     with pytest.raises(RunError, match=r"does not have one table Hopper-v3\.csv or Hopper-v2\.csv with 10 seeds: copy"):
         write_published_seeds(others, others / "published.csv")

@@ -5,13 +5,14 @@ import platform
 import statistics
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from td3.backends import cpu
+from td3.backends.choose import choose_backend
 from td3.bench.timing import Case, interleave
 from td3.engine.graph_updates import capture
 from td3.engine.recording import Recording
@@ -61,9 +62,13 @@ def sgemm_case(device: torch.device, threads: int, stack: int = 1) -> Case:
     members do.
     """
     if device.type == "cpu":
-        cases = {"torch": _products(torch.mm, threads, torch.set_num_threads)}
-        if not cpu.why_not():
-            cases["kernels"] = _products(cpu.product, threads, cpu.set_threads)
+        left, right, out = (torch.ones(1, CUBE, CUBE) for _ in range(3))
+        backend, bias = choose_backend(device), torch.zeros(1, CUBE)
+        products = {
+            "torch": (partial(torch.mm, left[0], right[0], out=out[0]), torch.set_num_threads),
+            "kernels": (partial(backend.linear, left, right, bias, None, out), backend.set_threads),
+        }
+        cases = {name: _replayed(product, threads, set_threads) for name, (product, set_threads) in products.items()}
         rates = interleave(cases, 0.2, slice_seconds=0.02)
         return cases[max(cases, key=lambda name: statistics.median(rates[name]))]
     left, right, out = (torch.ones(stack, CUBE, CUBE, device=device) for _ in range(3))
@@ -81,21 +86,20 @@ def sgemm_case(device: torch.device, threads: int, stack: int = 1) -> Case:
     return on_device(work, device, threads)
 
 
-def _products(multiply: Callable[..., Any], threads: int, set_threads: Callable[[int], None]) -> Case:
-    """Products on a CPU, called as recorded updates call them."""
-    left, right, out = (torch.ones(*[1] * (multiply is cpu.product), CUBE, CUBE) for _ in range(3))
+def _replayed(product: Callable[[], Any], threads: int, set_threads: Callable[[int], None]) -> Case:
+    """Repeats of a product on a CPU, replayed as recorded updates are."""
 
-    def multiply_often() -> None:
+    def multiply() -> None:
         for _ in range(REPEATS):
-            multiply(left, right, out=out)
+            product()
 
-    recording = Recording(multiply_often)
+    recording = Recording(multiply)
 
     def work() -> float:
         recording.replay()
         return REPEATS * 2.0 * CUBE**3
 
-    return on_device(work, left.device, threads, set_threads)
+    return on_device(work, torch.device("cpu"), threads, set_threads)
 
 
 def on_device(

@@ -1,7 +1,7 @@
 """Write the tables and plots of docs/results.md and the README's table: `python -m td3.reproduce.page`."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +21,14 @@ from td3.reproduce.figures import (
     read_values,
     shared,
 )
-from td3.reproduce.published_seeds import MEASURES, NAMES, compared_part, published_seeds
+from td3.reproduce.published_seeds import (
+    EARLY_STEPS,
+    MEASURES,
+    NAMES,
+    UNCOUNTED,
+    compared_part,
+    published_seeds,
+)
 from td3.reproduce.rows import (
     ABLATED,
     BEGINNING,
@@ -30,16 +37,13 @@ from td3.reproduce.rows import (
     ROWS,
     SHORT,
     TABLES,
-    TIANSHOU_EARLY,
     Row,
 )
 from td3.statistics import compare, mean_interval
 
-TASK_TABLES: dict[str, tuple[Mapping[str, tuple[str, ...]], list[str]]] = {
-    "table1": (PUBLISHED, ["paper", "Tianshou", "author's re-run"]),
-    **dict.fromkeys(("bullet", "course"), (PUBLISHED_BULLET, ["SB3 to 300,000, 1 seed", "SB3 at 1M, 3 seeds"])),
-}
-"""Tables with a line for each task: what others published, and who."""
+_SB3 = ("SB3 to 300,000, 1 seed", "SB3 at 1M, 3 seeds")
+TASK_TABLES = {"table1": ("paper", "Tianshou", "author's re-run"), "bullet": _SB3, "course": _SB3}
+"""Tables with a line for each task, and whose figures they have."""
 FEWEST_FOR_IQM = 4
 """Seeds below which the interquartile mean is the mean."""
 
@@ -48,7 +52,7 @@ def tables(results: Path) -> dict[str, str]:
     """All tables as Markdown, by name."""
     rows = {table: [(row, read_curve(results / row.name)) for row in ROWS if row.table == table] for table in TABLES}
     found = {table: _settings_table(rows[table], results) for table in TABLES if table not in TASK_TABLES}
-    found |= {table: _task_table(rows[table], *published) for table, published in TASK_TABLES.items()}
+    found |= {table: _task_table(rows[table], by, results) for table, by in TASK_TABLES.items()}
     tasks = [row for row in ROWS if row.table == "table1" and not row.env_kwargs]
     found |= {source: _published_table(results, [(row, source) for row in tasks]) for source in NAMES}
     long = [row for row in ROWS if row.table == "table1" and row.steps > SHORT]
@@ -71,20 +75,27 @@ def readme_table(results: Path) -> str:
             interval = f"{as_text(found.last_low)} to {as_text(found.last_high)}"
             highest = f"{as_text(found.highest)} +- {as_text(found.highest_std)}"
             cells = [row.task, _steps(row, curve), _seeds(row, curve), f"{as_text(found.last)} ({interval})"]
-            paper = (PUBLISHED.get(row.task) or PUBLISHED[row.family])[0]
-            lines.append([*cells, as_text(found.iqm), highest, paper])
+            lines.append([*cells, as_text(found.iqm), highest, _others(row, results)[0]])
     return _markdown(lines)
 
 
-def _task_table(
-    rows: list[tuple[Row, Curve | None]], published: Mapping[str, tuple[str, ...]], by: Sequence[str]
-) -> str:
-    """A line for each row, with the figures that these others published."""
+def _others(row: Row, results: Path) -> tuple[str, ...]:
+    """What others published for the task of a row, as its table names them."""
+    if row.table != "table1":
+        found = published_seeds(results, "sb3", row.family, SHORT).get("last ten evaluations")
+        return "-" if found is None else as_text(float(found.mean())), PUBLISHED_BULLET.get(row.family, "-")
+    paper = None if row.env_kwargs else published(row.env)
+    highest = "-" if paper is None else f"{as_text(paper.highest)} +- {as_text(paper.spread)}"
+    return highest, *(PUBLISHED.get(row.task) or PUBLISHED.get(row.family, ("-", "-")))
+
+
+def _task_table(rows: list[tuple[Row, Curve | None]], by: Sequence[str], results: Path) -> str:
+    """A line for each row, with the figures that others published."""
     head = ["task", "env steps", "seeds", "highest mean +- std", "last ten evaluations (95 % interval)"]
     head += ["IQM (interval)", "area", "single evaluation at 300,000", *by]
     lines = [head, ["---"] * len(head)]
     for row, curve in rows:
-        others = published.get(row.task) or published.get(row.family, ("-",) * len(by))
+        others = _others(row, results)
         if curve is None:
             lines.append([row.task, _steps(row, curve), str(row.seeds), "not run", *[""] * 4, *others])
             continue
@@ -195,16 +206,15 @@ def _early_table(results: Path) -> str:
     if one is None or eight is None:
         return "not run"
     head = ["env steps", "updates", f"preset `author`, {len(one.returns)} seeds (95 % interval)"]
-    head += [f"the same with eight environments, {len(eight.returns)} seeds", "Tianshou, as many updates"]
+    head += [f"the same with eight environments, {len(eight.returns)} seeds", "Tianshou, 10 seeds, as many updates"]
     lines = [head, ["---"] * len(head)]
-    for step in (40_000, 45_000, 50_000, 75_000, 100_000, 125_000):
-        updates = step - 25_000  # the random steps
-        cells = [f"{step:,}", f"{updates:,}"]
-        for curve in (one, eight):
-            at = curve.returns[:, curve.steps == step].ravel()
+    for step in EARLY_STEPS:
+        cells = [f"{step:,}", f"{step - UNCOUNTED:,}"]
+        tianshou = published_seeds(results, "tianshou", "HalfCheetah", step).get("evaluation", np.empty(0))
+        for at in (*(curve.returns[:, curve.steps == step].ravel() for curve in (one, eight)), tianshou):
             low, high = mean_interval(at) if len(at) else (0, 0)
             cells.append(f"{at.mean():,.0f} ({low:,.0f} to {high:,.0f})" if len(at) else "-")
-        lines.append([*cells, TIANSHOU_EARLY.get(updates, "-")])
+        lines.append(cells)
     return _markdown(lines)
 
 

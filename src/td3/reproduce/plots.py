@@ -8,7 +8,14 @@ import numpy as np
 
 from td3.report.paper import published
 from td3.reproduce.figures import LAST, VALUED_STEPS, Curve, at_steps, read_curve, read_values
-from td3.reproduce.published_seeds import NAMES, SPACING, compared_part, published_seeds
+from td3.reproduce.published_seeds import (
+    BULLET_ENDS,
+    BULLET_SPACING,
+    NAMES,
+    SPACING,
+    compared_part,
+    published_seeds,
+)
 from td3.reproduce.rows import ABLATED, ABLATIONS, BEGINNING, BULLET_TASKS, ROWS
 from td3.statistics import mean_interval
 
@@ -37,6 +44,12 @@ def _draw(panel: Any, curve: Curve, color: str, label: str, seeds: bool = True) 
         panel.plot(steps, curve.returns.T, color=color, linewidth=0.5, alpha=0.4)
     panel.fill_between(steps, low, high, color=color, alpha=0.2, linewidth=0)
     panel.plot(steps, curve.returns.mean(0), color=color, linewidth=1.8, label=label)
+
+
+def _legend_below(figure: Any, axes: Any) -> None:
+    """One legend for all panels, each line once."""
+    lines = {line.get_label(): line for panel in axes.flat for line in panel.get_lines() if line.get_label()[0] != "_"}
+    figure.legend(lines.values(), lines, loc="outside lower center", ncols=len(lines), frameon=False, fontsize=9)
 
 
 def plot_tasks(results: Path, out: Path) -> None:
@@ -78,8 +91,7 @@ def _compare_ablations(
             _draw(panel, curve, colors[name], label, seeds=False)
         panel.set(title=f"{env}, {len(curve.returns)} seeds", xlabel="env steps (millions)", ylabel=ylabel)
         panel.axhline(0, color="0.2", linewidth=0.8)
-    lines = {line.get_label(): line for panel in axes.flat for line in panel.get_lines() if line.get_label()[0] != "_"}
-    figure.legend(lines.values(), lines, loc="outside lower center", ncols=len(lines), frameon=False, fontsize=9)
+    _legend_below(figure, axes)
     figure.savefig(out)
 
 
@@ -124,14 +136,19 @@ def plot_beginning(results: Path, out: Path) -> None:
 
 
 def plot_bullet(results: Path, out: Path) -> None:
-    """The PyBullet tasks, presets `bullet` and `course` in one panel for each task."""
+    """The PyBullet tasks, presets `bullet` and `course` and Stable-Baselines3 in one panel for each task."""
     figure, axes = _panels(1, len(BULLET_TASKS))
     for panel, (task, env) in zip(axes.flat, BULLET_TASKS.items(), strict=True):
         for preset, color in (("bullet", OURS), ("course", PAPER)):
             if (curve := read_curve(results / f"{preset}_{task}")) is not None:
                 _draw(panel, curve, color, f"preset {preset}, mean of {len(curve.returns)} seeds")
+        for end in BULLET_ENDS:
+            theirs = published_seeds(results, "sb3", env.partition("-")[0], end)["last ten evaluations"]
+            first = end - (LAST - 1) * BULLET_SPACING
+            label = "Stable-Baselines3, 1 seed, means of ten evaluations" if end == BULLET_ENDS[0] else None
+            panel.plot([first / 1e6, end / 1e6], [theirs.mean()] * 2, color="0.2", linewidth=1.8, label=label)
         panel.set(title=env, xlim=(0, 0.3), xlabel="env steps (millions)", ylabel="return")
-    axes.flat[0].legend(frameon=False, loc="lower right", fontsize=8)
+    _legend_below(figure, axes)
     figure.savefig(out)
 
 

@@ -1,12 +1,15 @@
 """Seeds that others published, by our measures: `python -m td3.reproduce.published_seeds FOLDER`.
 
 It writes results/published.csv. Anywhere in FOLDER are the files `TD3_TASK-v1_SEED.npy` of `learning_curves` in the
-author's repository, sfujim/TD3, and the tables `TASK-v3.csv` (or v2) of TD3 in Tianshou's MuJoCo benchmark.
+author's repository, sfujim/TD3, the tables `TASK-v3.csv` (or v2) of TD3 in Tianshou's MuJoCo benchmark, and the files
+`TASK.evaluations.npz` of TD3 in Stable-Baselines3's trained agents, DLR-RM/rl-trained-agents.
 """
 
 import csv
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,8 +18,10 @@ from td3.files import write_atomically
 from td3.policy import Array
 from td3.report.paper import PAPER
 from td3.reproduce.figures import Curve, areas, at_steps, last_evaluations
+from td3.reproduce.rows import BULLET_TASKS
 
 NAMES = {"tianshou": "Tianshou", "paper": "the paper"}
+"""Sources whose ten seeds ours are compared with."""
 SEEDS = 10
 SPACING = 5_000
 """Env steps between evaluations."""
@@ -27,20 +32,49 @@ FIRST = {"tianshou": UNCOUNTED + SPACING}
 ENDS = (200_000, 300_000, 500_000, 865_000, 1_000_000)
 """The last env steps of rows that are compared."""
 MEASURES = {"last ten evaluations": last_evaluations, "area": areas}
+EARLY_STEPS = (40_000, 45_000, 50_000, 75_000, 100_000, 125_000)
+"""Env steps at which single evaluations of HalfCheetah are compared with Tianshou's."""
+BULLET_ENDS = (100_000, 200_000, 300_000)
+"""Env steps up to which Stable-Baselines3's evaluations are averaged."""
+BULLET_SPACING = 10_000
+
+
+class _Figure(NamedTuple):
+    """One line of the table: a measure of a source's seeds, up to an env step."""
+
+    source: str
+    task: str
+    env_steps: int
+    measure: str
+    seeds: Array
+
+    def __str__(self) -> str:
+        spread = f"{self.seeds.std(ddof=1):.3f}" if len(self.seeds) > 1 else ""
+        fields = self.source, self.task, self.env_steps, self.measure, len(self.seeds), f"{self.seeds.mean():.3f}"
+        return ",".join(map(str, (*fields, spread)))
 
 
 def write_published_seeds(folder: Path, table: Path) -> None:
-    """Mean and standard deviation (n - 1) over each source's seeds of both measures, up to each of these env steps."""
-    lines = ["source,task,env_steps,measure,mean,std"]
+    """Number, mean and standard deviation (n - 1) of each source's seeds, by measure and env step."""
+    lines = ["source,task,env_steps,measure,seeds,mean,std", *map(str, _figures(folder)), ""]
+    write_atomically(table, "\n".join(lines).encode())
+
+
+def _figures(folder: Path) -> Iterator[_Figure]:
     for source, read in (("paper", _paper), ("tianshou", _tianshou)):
         for task in PAPER:
             curve = read(folder, task)
             for end in ENDS:
                 until = compared_part(curve, source, end)
-                for measure, of in MEASURES.items():
-                    found = of(until)
-                    lines.append(f"{source},{task},{end},{measure},{found.mean():.3f},{found.std(ddof=1):.3f}")
-    write_atomically(table, "\n".join([*lines, ""]).encode())
+                yield from (_Figure(source, task, end, measure, of(until)) for measure, of in MEASURES.items())
+    early = at_steps(_tianshou(folder, "HalfCheetah"), EARLY_STEPS)
+    for step, seeds in zip(early.steps, early.returns.T, strict=True):
+        yield _Figure("tianshou", "HalfCheetah", int(step), "evaluation", seeds)
+    for env in BULLET_TASKS.values():
+        curve = _stable_baselines3(folder, env)
+        for end in BULLET_ENDS:
+            until = at_steps(curve, np.arange(BULLET_SPACING, end + 1, BULLET_SPACING))
+            yield _Figure("sb3", env.partition("-")[0], end, "last ten evaluations", last_evaluations(until))
 
 
 def compared_part(curve: Curve, source: str, end: int) -> Curve:
@@ -70,18 +104,35 @@ def _tianshou(folder: Path, task: str) -> Curve:
     return Curve(numbers[:, 0] + UNCOUNTED, numbers[:, 3:].T, {})
 
 
+def _stable_baselines3(folder: Path, env: str) -> Curve:
+    files = [*folder.rglob(f"{env}.evaluations.npz")]
+    if len(files) != 1:
+        raise RunError(
+            f"{folder} does not have one file {env}.evaluations.npz: copy `evaluations.npz` of td3/{env}_1 in "
+            "DLR-RM/rl-trained-agents into it under that name."
+        )
+    with np.load(files[0], allow_pickle=False) as stored:
+        return Curve(stored["timesteps"], stored["results"].mean(1)[None], {})
+
+
 def published_seeds(results: Path, source: str, task: str, end: int) -> dict[str, Array]:
     """Numbers with the mean and deviation of a source's seeds, by measure; empty where they are not stored.
 
     Welch's interval depends on mean, deviation and number of the seeds alone, so these give the same one.
     """
-    alike = np.arange(SEEDS) - np.arange(SEEDS).mean()
-    alike /= alike.std(ddof=1)
     table = results / "published.csv"
     stored = csv.DictReader(table.read_text().splitlines()) if table.exists() else ()
     wanted = source, task, str(end)
     lines = [line for line in stored if (line["source"], line["task"], line["env_steps"]) == wanted]
-    return {line["measure"]: float(line["mean"]) + float(line["std"]) * alike for line in lines}
+    return {line["measure"]: float(line["mean"]) + _deviations(int(line["seeds"]), line["std"]) for line in lines}
+
+
+def _deviations(seeds: int, std: str) -> Array:
+    """Numbers around 0 with this standard deviation; 0 for a lone seed."""
+    if seeds == 1:
+        return np.zeros(1)
+    steps = np.arange(seeds) - np.arange(seeds).mean()
+    return np.asarray(float(std) * steps / steps.std(ddof=1))
 
 
 if __name__ == "__main__":

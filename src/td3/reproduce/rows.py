@@ -202,25 +202,23 @@ ROWS = (
     ),
 )
 PUBLISHED = {
-    "HalfCheetah": ("9,637 +- 859", "10,201 +- 773", "10,574"),
-    "Hopper": ("3,564 +- 115", "3,472 +- 117", "3,226"),
-    "Walker2d": ("4,683 +- 540", "3,982 +- 275", "3,946"),
-    "Ant": ("4,372 +- 1,000", "5,116 +- 800", "-"),
-    "Ant-v5 (27 observations)": ("-", "-", "3,942"),
-    "Humanoid": ("-", "5,190 +- 179", "5,165"),
-    "Reacher": ("-3.60 +- 0.56", "-2.7 +- 0.2", "-"),
-    "InvertedPendulum": ("1,000 +- 0", "1,000", "-"),
-    "InvertedDoublePendulum": ("9,337 +- 15", "9,349 +- 14", "-"),
+    "HalfCheetah": ("10,201 +- 773", "10,574"),
+    "Hopper": ("3,472 +- 117", "3,226"),
+    "Walker2d": ("3,982 +- 275", "3,946"),
+    "Ant": ("5,116 +- 800", "-"),
+    "Ant-v5 (27 observations)": ("-", "3,942"),
+    "Humanoid": ("5,190 +- 179", "5,165"),
+    "Reacher": ("-2.7 +- 0.2", "-"),
+    "InvertedPendulum": ("1,000", "-"),
+    "InvertedDoublePendulum": ("9,349 +- 14", "-"),
 }
-"""Highest mean over ten seeds: the paper (Gym v1) and Tianshou (v3). The author's code run again (v4): mean at 1M."""
-TIANSHOU_EARLY = {15_000: "939", 20_000: "1,252", 25_000: "2,023", 100_000: "5,336 +- 376"}
-"""HalfCheetah-v3 in Tianshou's published benchmark, by its updates: it does not count its 25,000 random steps."""
+"""Highest mean over ten seeds in Tianshou's tables (v3). The author's code run again (v4): mean at 1M."""
 PUBLISHED_BULLET = {
-    "HalfCheetahBulletEnv": ("958", "2,774 +- 35"),
-    "Walker2DBulletEnv": ("1,413", "2,063 +- 185"),
-    "AntBulletEnv": ("1,944", "3,305 +- 43"),
+    "HalfCheetahBulletEnv": "2,774 +- 35",
+    "Walker2DBulletEnv": "2,063 +- 185",
+    "AntBulletEnv": "3,305 +- 43",
 }
-"""Stable-Baselines3: mean of ten evaluations up to env step 300,000 (1 seed), and return at 1M (its docs, 3 seeds)."""
+"""Stable-Baselines3: return at 1M (its documentation, 3 seeds)."""
 
 
 def selected(names: tuple[str, ...]) -> list[Row]:
