@@ -33,6 +33,8 @@ def test_words_go_over_the_file(toml):
 
 def test_the_environment_may_come_from_the_file_alone(toml):
     assert parse(["train", "--config", str(toml)]).env == "Hopper-v5"
+    of_file = parse(["train", "--config", str(toml), "--variant", "no-twin", "layer-norm"])
+    assert (of_file.env, of_file.variant) == ("Hopper-v5", ("no-twin", "layer-norm"))
 
 
 def test_a_runs_own_config_trains_it_again_elsewhere(trained):

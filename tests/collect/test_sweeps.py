@@ -3,6 +3,8 @@ from scripted import SMALL
 
 import td3
 from td3.cli import main
+from td3.cli.parsing import parse_arguments
+from td3.cli.search import SweepCommand, sweep_runs
 from td3.errors import ConfigError
 from td3.run.directory import write_facts
 from td3.sweep import SweepRun, _require_same, train_or_resume
@@ -20,6 +22,7 @@ from .conftest import SMALL_SETTINGS
         (["--set", "seed=1,2"], "--set cannot vary 'seed'"),
         (["--set", "td3.tau=2"], "tau must be within [0, 1], but 2.0 was given"),
         (["--set", "td3.tau=high"], "'high' is not a number"),
+        (["--set", "pixels=yes"], "--set pixels takes true or false, but 'yes' was given"),
         (["--seeds", "0"], "--seeds must be at least 1"),
         (["--ray-address", "nowhere"], "--ray-address must be HOST:PORT"),
     ],
@@ -28,6 +31,16 @@ def test_a_sweep_that_cannot_be_gets_one_sentence(words, sentence, tmp_path, cap
     assert main(["sweep", "Rail-v0", "--out", str(tmp_path / "sweep"), *words]) == 2
     assert sentence in capsys.readouterr().err
     assert not (tmp_path / "sweep").exists()
+
+
+def test_switches_and_combinations_of_variants_can_be_varied(tmp_path):
+    words = ["--set", "normalize-observations=true,false", "--set", "td3.critic-layer-norm=false"]
+    combined = ["--set", "variant=layer-norm n-step,prioritized"]
+    command = parse_arguments(SweepCommand, "td3 sweep", ["Rail-v0", "--seeds", "1", *words, *combined], "sweep", [])
+    runs = sweep_runs(command)
+    assert [(run.config.normalize_observations, run.config.variant) for run in runs] == [
+        (normalize, variant) for normalize in (True, False) for variant in (("layer-norm", "n-step"), ("prioritized",))
+    ]
 
 
 def test_a_folder_with_other_settings_is_not_mixed_in(tmp_path, capsys):

@@ -153,6 +153,25 @@ def test_resume_in_python_takes_the_class_or_trust(tmp_path, monkeypatch):
     assert td3.resume(path, steps=100, env="python_task:Task").config.steps == 100
 
 
+def test_the_steps_that_a_file_of_settings_names_are_executed_with_trust_or_where_they_are_typed(run, capsys):
+    Path("mine.py").write_text(
+        f"{MARK}import td3\n\n@td3.replace_step(9)\ndef mine(bellman_target):\n    return bellman_target\n"
+    )
+    values = json.loads((run / "config.json").read_text())
+    (run / "config.json").write_text(json.dumps({**values, "replace_steps": ["mine.py:mine"]}))
+    words = [*COMMANDS["train again"], "--out", "again"]
+    words[2] = "run/config.json"
+    assert main(words) == 2
+    said = capsys.readouterr().err
+    assert "run/config.json replaces steps by mine.py:mine, and this command executes that code: read it and" in said
+    assert "say so with  td3 train --config run/config.json --trust" in said
+    assert main([*words, "--replace-steps", "mine.py:other"]) == 2  # typed: it is executed
+    assert "mine.py has no" in capsys.readouterr().err
+    Path("executed").unlink()
+    main([*words, "--trust"])
+    assert Path("executed").exists()
+
+
 def test_a_checkpoint_cannot_name_another_environment_than_the_run(run, capsys):
     """The manifest is sealed by a checksum that anybody can compute."""
     from td3.run.checkpoints import Checkpoints, _sealed, _unsealed

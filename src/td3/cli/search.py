@@ -150,7 +150,7 @@ def sweep_runs(command: SweepCommand) -> "list[SweepRun]":
     runs = []
     for env, chosen in product(command.envs, product(*(values for _, values in choices))):
         pairs = [(name, value) for (name, _), value in zip(choices, chosen, strict=True)]
-        words = [word for name, value in pairs for word in (f"--{name}", *value.split())]
+        words = [word for name, value in pairs for word in _words(name, value)]
         setting = "_".join(
             f"{name.removeprefix('td3.')}={value}"
             for (name, value), (_, values) in zip(pairs, choices, strict=True)
@@ -161,6 +161,17 @@ def sweep_runs(command: SweepCommand) -> "list[SweepRun]":
             config = train_config(parse_train([*common, "--seed", str(seed), *words]))
             runs.append(SweepRun(env, setting, replace(config, out=folder_of(command.out, env, setting, seed))))
     return runs
+
+
+def _words(option: str, value: str) -> list[str]:
+    """A setting and its value as options of `td3 train`: true and false of a switch are --SETTING and --no-SETTING."""
+    group, dot, name = option.rpartition(".")
+    off = f"{group}{dot}no-{name}"
+    if f"--{off}" not in option_names(TrainConfig):
+        return [f"--{option}", *value.split()]
+    if value not in ("true", "false"):
+        raise ConfigError(f"--set {option} takes true or false, but {value!r} was given.")
+    return [f"--{option if value == 'true' else off}"]
 
 
 def _choices(text: str) -> tuple[str, list[str]]:

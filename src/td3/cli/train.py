@@ -95,7 +95,9 @@ def train_defaults(words: Sequence[str]) -> TrainCommand:
 
 
 def _typed(words: Sequence[str]) -> _Typed:
-    for env in (tyro.MISSING, ""):  # ENV may be missing if a file has it, or if help was asked for
+    # ENV may be missing if help was asked for; if a file has it, the last value of an option is not taken for it.
+    file = any(word.partition("=")[0] == "--config" for word in words)
+    for env in ("",) if file else (tyro.MISSING, ""):
         try:
             typed, _ = parse_arguments(
                 *(_Typed, "td3 train", words, "train", []),
@@ -112,11 +114,14 @@ def _typed(words: Sequence[str]) -> _Typed:
 def _defaults_of_file(path: Path, typed: _Typed) -> TrainCommand:
     """The settings of a file over those of its preset, which depend on environment, preset and steps."""
     given = {name: value for name in ("env", "preset", "steps", "variant") if (value := getattr(typed, name))}
-    config = read_config(path, **given)
-    if ":" in config.env and not typed.env:  # a module named on the command line may be imported
-        from td3.run.directory import require_trust
+    from td3.run.directory import require_trust, require_trusted_steps
 
-        require_trust(config, path, typed.trust, f"td3 train --config {path}")
+    config, command = read_config(path, **given), f"td3 train --config {path}"
+    # What the command line names is executed; what the file names, with --trust.
+    if ":" in config.env and not typed.env:
+        require_trust(config, path, typed.trust, command)
+    if not typed.replace_steps:
+        require_trusted_steps(config, path, typed.trust, command)
     return TrainCommand(**{f.name: getattr(config, f.name) for f in fields(TrainConfig)}, config=path)
 
 
