@@ -134,7 +134,8 @@ class TrainConfig:
     """One run: environment, length, seeds, output directory and hyperparameters."""
 
     env: str
-    """Gymnasium's name of the environment, such as HalfCheetah-v5; or module:Name-v0, module:Class, module:function."""
+    """Gymnasium's name of the environment, such as HalfCheetah-v5; or module:Name-v0, module:Class, or module:function of
+    a function that makes vector environments."""
     steps: int = 1_000_000
     """Env steps of each seed."""
     seed: int = 0
@@ -176,7 +177,7 @@ class TrainConfig:
     threads: int = 0
     """CPU threads for the updates; 0 takes what the machine allows."""
     precision: Precision = "float32"
-    """Of products of matrices on a GPU; tf32 is faster, with 10 bits of mantissa instead of 23."""
+    """Precision of matrix products on a GPU; tf32 is faster, with 10 bits of mantissa instead of 23."""
     buffer_device: BufferDevice = "auto"
     """Where the replay buffer of a GPU run is stored; auto: on the GPU if it fits, else in host RAM."""
     env_kwargs: dict[str, Any] = field(default_factory=dict)
