@@ -43,6 +43,18 @@ def test_a_runs_own_config_trains_it_again_elsewhere(trained):
     assert found.to_json() == trained.config.to_json() | {"out": None}
 
 
+def test_a_variant_that_is_typed_has_its_own_settings_whatever_the_file_has(tmp_path):
+    def read(variant, *typed, **changed):
+        config = resolve("Hopper-v5", variant=variant, **changed).to_json()
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        found = parse(["train", "--config", str(tmp_path / "config.json"), "--variant", *typed])
+        return found.variant, found.td3.n_step, found.td3.policy_delay, found.td3.gamma
+
+    assert read((), "n-step", gamma=0.9) == (("n-step",), 3, 2, 0.9)
+    assert read(("n-step",), "no-delay") == (("no-delay",), 1, 1, 0.99)
+    assert read(("n-step",), "n-step", "no-delay", n_step=5) == (("n-step", "no-delay"), 5, 1, 0.99)
+
+
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [

@@ -50,8 +50,8 @@ def option_names(kind: Any, prefix: str = "--") -> list[str]:
     options = []
     for f in fields(kind):
         option = f.name.replace("_", "-")
-        if tyro.conf.Fixed in getattr(f.type, "__metadata__", ()):
-            continue  # inherited, and not offered
+        if {tyro.conf.Fixed, tyro.conf.Positional} & {*getattr(f.type, "__metadata__", ())}:
+            continue  # inherited and not offered, or an argument without a name
         if is_dataclass(f.type):
             options += option_names(f.type, f"{prefix}{option}.")
         else:
