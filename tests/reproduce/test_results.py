@@ -1,6 +1,7 @@
 """Stored curves give the printed figures, and a row can be run again and compared."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from matplotlib.image import imread
 
 from td3.cli import main
+from td3.config import TrainConfig
 from td3.errors import ConfigError, RunError
 from td3.report.paper import PAPER
 from td3.reproduce.command import against, listing, reproduce, verdict_line
@@ -17,7 +19,7 @@ from td3.reproduce.page import filled, readme_table, tables
 from td3.reproduce.plots import PLOTS
 from td3.reproduce.published_seeds import published_seeds, write_published_seeds
 from td3.reproduce.rows import BULLET_TASKS, ROWS, TABLES, Row, selected
-from td3.reproduce.store import store
+from td3.reproduce.store import commit_here, differing_settings, store
 from td3.run.directory import Run
 from td3.training import train_run
 
@@ -89,6 +91,13 @@ def test_seeds_of_others_are_measured_as_ours_are(others):
     assert published_seeds(others, "paper", "Hopper", 123) == {}
 
 
+def test_curves_of_others_that_end_too_early_get_a_sentence(others):
+    lone = others / "AntBulletEnv-v0.evaluations.npz"
+    np.savez(lone, timesteps=np.array([10_000]), results=np.zeros((1, 2)))
+    with pytest.raises(RunError, match="Stable-Baselines3 for AntBulletEnv-v0 have no evaluation at env step 300,000"):
+        write_published_seeds(others, others / "published.csv")
+
+
 def test_missing_seeds_of_others_get_a_sentence(others):
     (others / "AntBulletEnv-v0.evaluations.npz").unlink()
     with pytest.raises(RunError, match=r"does not have one file AntBulletEnv-v0\.evaluations\.npz: copy"):
@@ -122,6 +131,13 @@ def test_the_page_prints_what_the_stored_curves_give():
         assert filled(text, name, table) == text, name
 
 
+def test_every_task_of_table_1_that_was_run_is_compared_with_both_others():
+    found = tables(ROOT / "results")
+    for row in ROWS:
+        if row.table == "table1" and not row.env_kwargs and (ROOT / "results" / row.name).is_dir():
+            assert found["paper"].count(f"| {row.task} |") == found["tianshou"].count(f"| {row.task} |") == 2
+
+
 def test_the_readme_prints_what_the_stored_curves_give():
     text = (ROOT / "README.md").read_text()
     assert filled(text, "results", readme_table(ROOT / "results")) == text
@@ -141,15 +157,12 @@ def test_every_stored_row_has_the_settings_of_its_command():
     assert len(stored) >= 1
     for row in stored:
         folder = ROOT / "results" / row.name
-        config = json.loads((folder / "config.json").read_text())
-        assert (config["env"], config["steps"], config["seeds"]) == (row.env, row.steps, row.seeds)
-        for name, value in row.settings.items():
-            stored_value = (config | config["td3"])[name]
-            assert (tuple(stored_value) if isinstance(stored_value, list) else stored_value) == value, (row.name, name)
+        config = TrainConfig.from_json(json.loads((folder / "config.json").read_text()))
+        assert differing_settings(config, row) == [], row.name
         curve = read_curve(folder)
         assert curve is not None
-        parts = curve.made.get("parts", [{"seeds": range(row.seeds)}])
-        assert len(curve.returns) == sum(len(part["seeds"]) for part in parts)
+        trained = [seed for part in curve.made.get("parts", [{"seeds": config.member_seeds}]) for seed in part["seeds"]]
+        assert {*curve.seeds, *curve.made.get("frozen", ())} == {*trained} <= {*config.member_seeds}
         assert curve.steps[-1] == curve.made.get("env_steps", row.steps)
         assert curve.made["command"] == row.command
 
@@ -211,7 +224,7 @@ def test_a_shorter_run_is_compared_as_far_as_it_goes_and_has_a_folder_of_its_own
     ours, theirs = shared(Curve(*run.learning_curve(), {}), read_curve(tmp_path / "results" / "pendulum"))
     assert (ours.steps.tolist(), theirs.steps.tolist()) == ([0, 20, 40], [0, 20, 40])
     assert np.allclose(ours.returns, theirs.returns[:1], atol=1e-3)
-    assert not found["identical"]  # one seed of two
+    assert found["identical"]  # one seed of two
     # A tenth of its own env steps would be fewer random ones.
     long = replace(row, settings={}, steps=300_000)
     with pytest.MonkeyPatch.context() as patch:
@@ -280,6 +293,13 @@ def test_an_interrupted_run_is_stored_only_if_that_is_asked_for(row, tmp_path, c
     assert main([*words, "--store", "two cores"]) == 0
     stored = read_curve(tmp_path / "results" / "pendulum")
     assert (stored.steps.tolist(), stored.made["env_steps"]) == ([0, 20], 20)
+    table = run.folder(1) / "evaluations.csv"
+    table.write_text("\n".join(table.read_text().splitlines()[:2]) + "\n")
+    with pytest.raises(RunError, match=r"has evaluations up to env step 20, and .* to 0: resume it first"):
+        store(run, row, tmp_path / "results", "two cores", interrupted=True)
+    table.write_text(table.read_text().splitlines()[0] + "\n")
+    with pytest.raises(RunError, match="has no env step at which all of its seeds were evaluated"):
+        store(run, row, tmp_path / "results", "two cores", interrupted=True)
 
 
 def test_a_run_of_other_settings_is_not_stored(row, tmp_path):
@@ -287,8 +307,50 @@ def test_a_run_of_other_settings_is_not_stored(row, tmp_path):
     with pytest.raises(RunError, match="differs from pendulum in eval_every: `td3 train Pendulum-v1"):
         store(run, row, tmp_path / "results", "two cores")
     run = trained(replace(row.config(), seed=1), tmp_path / "other")
-    with pytest.raises(RunError, match="has seeds that pendulum does not have: `td3 train Pendulum-v1"):
+    with pytest.raises(RunError, match="pendulum has the seeds 0 to 1, and 1 to 2 cannot be stored among them: give"):
         store(run, row, tmp_path / "results", "two cores")
+
+
+def test_seeds_that_cannot_be_stored_are_not_trained(row, tmp_path):
+    def refuse(*_):
+        raise AssertionError("trained")
+
+    (tmp_path / "results").mkdir()
+    where = tmp_path / "results", tmp_path / "out"
+    with pytest.raises(RunError, match="the seeds 0 to 1, and 1 to 4 cannot be stored among them"):
+        reproduce(["pendulum"], *where, {"seeds": 4, "first_seed": 1}, "two cores", refuse, print)
+    with pytest.raises(RunError, match="the seeds 0 to 1: give --seeds too, to train 2 and on"):
+        reproduce(["pendulum"], *where, {"first_seed": 2}, None, refuse, print)
+    store(trained(row.config(), tmp_path / "whole"), row, where[0], "two cores")
+    with pytest.raises(RunError, match="holds one run of all seeds: remove the folder"):
+        reproduce(["pendulum"], *where, {"first_seed": 1}, "two cores", refuse, print)
+
+
+def test_a_row_names_the_commits_that_trained_it_not_the_one_that_stored_it(row, tmp_path, monkeypatch):
+    def at(commit, hardware=None):
+        monkeypatch.setattr("td3.reproduce.store.commit_here", lambda: commit)
+        reproduce(["pendulum"], tmp_path / "results", tmp_path / "out", {}, hardware, train, print)
+
+    def train(config, out):
+        if (out / "status.json").exists():
+            return Run(out)
+        run = trained(config, out)
+        (out / "status.json").write_text((out / "status.json").read_text().replace("finished", "interrupted"))
+        return run
+
+    (tmp_path / "results").mkdir()
+    for commit in ("abc1234", "def5678-changed", "def5678-changed"):
+        at(commit)
+    status = tmp_path / "out" / "pendulum" / "status.json"
+    status.write_text(status.read_text().replace("interrupted", "finished"))
+    at("fff0000", "two cores")
+    assert read_curve(tmp_path / "results" / "pendulum").made["commit"] == "abc1234; def5678-changed"
+
+
+def test_the_commit_is_that_of_this_checkout_or_none(monkeypatch):
+    assert re.fullmatch(r"[0-9a-f]{7,}(-changed)?", commit_here())
+    monkeypatch.setenv("PATH", "")
+    assert commit_here() == ""
 
 
 def test_seeds_that_were_trained_apart_are_stored_as_if_trained_together(row, tmp_path, monkeypatch, capsys):
@@ -298,9 +360,12 @@ def test_seeds_that_were_trained_apart_are_stored_as_if_trained_together(row, tm
     words = ["reproduce", "pendulum", "--results", str(results), "--out", str(out), "--store", "one core"]
     assert main([*words, "--seeds", "1", "--first-seed", "1"]) == 0
     assert "pendulum: td3 train Pendulum-v1 --steps 60 --seed 1 --seeds 1" in capsys.readouterr().out
-    assert "| Pendulum-v1 | 60 | 1 of 2 |" in tables(results)["table1"]
+    (line,) = tables(results)["table1"].splitlines()[2:]
+    assert line.startswith("| Pendulum-v1 | 60 | 1 of 2 |")
+    assert "nan" not in line + readme_table(results)  # a lone seed has no interval
     for _ in range(2):  # the second time they replace themselves
         assert main([*words, "--seeds", "1"]) == 0
+    assert "pendulum: the same evaluations as in the stored run; no verdict from 1 seed" in capsys.readouterr().out
     store(trained(row.config(), tmp_path / "whole"), row, together, "two cores")
     for name in ("evaluations.csv", "values.csv", "versions.json"):
         assert (results / "pendulum" / name).read_text() == (together / "pendulum" / name).read_text()
@@ -323,7 +388,7 @@ def test_seeds_are_not_mixed_with_those_of_another_kind_of_run(row, tmp_path):
         store(one, three, tmp_path / "three", "two cores")
     (tmp_path / "three" / "pendulum" / "versions.json").write_text('{"mujoco": "2.3"}')
     last = trained(replace(row.config(), seed=2, seeds=1), tmp_path / "last")
-    with pytest.raises(RunError, match="are of different versions of packages: train them with the same"):
+    with pytest.raises(RunError, match=r"trained with mujoco 2\.3 instead of 3\.4\.0: train these with the same"):
         store(last, three, tmp_path / "three", "two cores")
     assert read_curve(tmp_path / "three" / "pendulum").returns.shape == (2, 4)
 
@@ -371,13 +436,15 @@ def test_an_offline_row_learns_from_a_run_that_is_trained_first(monkeypatch, tmp
     assert "not run" not in tables(results)["offline"]
 
 
-def test_a_frozen_seed_does_not_shorten_the_curve(row, tmp_path):
+def test_a_frozen_seed_does_not_shorten_the_curve(row, tmp_path, monkeypatch):
     run = trained(row.config(), tmp_path / "run")
     status = json.loads((run.path / "status.json").read_text())
     frozen = {"1": {"env_steps": 20, "reason": "the loss is not a number"}}
     (run.path / "status.json").write_text(json.dumps({**status, "frozen": frozen}))
+    monkeypatch.setattr("td3.reproduce.page.ROWS", (row,))
     store(Run(run.path), row, tmp_path / "results", "two cores")
     assert read_curve(tmp_path / "results" / row.name).returns.shape == (1, 4)
+    assert "| Pendulum-v1 | 60 | 1 of 2 (1 diverged) |" in tables(tmp_path / "results")["table1"]
 
 
 def test_success_rates_are_stored_and_shown(monkeypatch, tmp_path):
@@ -401,6 +468,8 @@ def test_overestimation_is_the_mean_of_values_less_returns_up_to_the_end_of_the_
     (tmp_path / "hopper").mkdir()
     (tmp_path / "hopper" / "evaluations.csv").write_text("seed,env_steps,mean_return\n0,0,1\n0,5,1\n1,0,1\n1,5,1\n")
     (tmp_path / "hopper" / "run.json").write_text('{"command": "", "hardware": ""}')
+    assert "| Hopper-v5 | TD3 | 2 of 10 |  | not recorded |" in tables(tmp_path)["overestimation"]
+    (tmp_path / "hopper" / "values.csv").write_text("seed,env_steps,q_value,discounted_return\n0,5000,1,1\n")
     assert "| Hopper-v5 | TD3 | 2 of 10 |  | not recorded |" in tables(tmp_path)["overestimation"]
     late = [f"{seed},{step},1000,0" for seed in (0, 1) for step in (400_000, 495_000, 510_000)]
     lines = [f"{seed},{step},{10 + seed},{8 - seed}" for seed in (0, 1) for step in range(410_000, 500_001, 10_000)]

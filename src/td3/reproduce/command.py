@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from td3.errors import RunError
-from td3.reproduce.figures import Curve, as_text, figures, last_evaluations, read_curve, shared
+from td3.reproduce.figures import Curve, figures, last_evaluations, read_curve, shared, with_interval
 from td3.reproduce.rows import ROWS, TABLES, selected
-from td3.reproduce.store import store
-from td3.run.directory import Run
+from td3.reproduce.store import note_commit, require_storable, store
+from td3.run.directory import Run, read_facts, versions
 from td3.statistics import Comparison, compare
 
 MARGIN = 0.1
@@ -41,10 +41,9 @@ def _require_folder(results: Path) -> None:
 def described(curve: Curve) -> str:
     """The mean over the last ten evaluations with its interval, and what it took."""
     found, made = figures(curve), curve.made
-    interval = "" if found.seeds < 2 else f" ({as_text(found.last_low)} to {as_text(found.last_high)})"
     seeds = f"{found.seeds} seed{'s' * (found.seeds > 1)}, {curve.steps[-1]:,} env steps"
     took = f", {made['seconds']:,.0f} s on {made['hardware']}" if made.get("seconds") else ""
-    return f"{as_text(found.last)}{interval}, {seeds}{took}"
+    return f"{with_interval(found.last, found.last_low, found.last_high)}, {seeds}{took}"
 
 
 def reproduce(
@@ -74,6 +73,12 @@ def reproduce(
         stored = read_curve(results / row.name)
         # Shorter data would be another dataset.
         given = {} if any(other.dataset == row.name for other in ROWS) else shorter
+        if "seeds" not in given and (first := given.get("first_seed", 0)):
+            if first >= row.seeds:
+                raise RunError(
+                    f"{row.name} has the seeds 0 to {row.seeds - 1}: give --seeds too, to train {first} and on."
+                )
+            given = {"seeds": row.seeds - first, **given}  # the others
         trained = replace(row, **given)
         if "steps" in given and not row.dataset:  # the random steps of the whole row, not a tenth of these
             trained = replace(trained, settings={"learning_starts": row.config().td3.learning_starts, **row.settings})
@@ -83,27 +88,39 @@ def reproduce(
         if row.dataset:
             train(selected((row.dataset,))[0].config(), out / row.dataset)
         own = "".join(f"_{number}_{what}" for what, number in given.items())
-        run = train(trained.config(out), out / f"{row.name}{own}")
+        config, folder = trained.config(out), out / f"{row.name}{own}"
+        if hardware is not None:  # what cannot be stored is not trained
+            known = read_facts(folder / "versions.json") or versions()
+            require_storable(row, config.member_seeds, results / row.name, known)
+        if not interrupted and read_facts(folder / "status.json").get("status") != "finished":
+            note_commit(folder)
+        run = train(config, folder)
         facts: dict[str, Any] = {"row": row.name, "run": str(run.path)}
         if stored is not None:
-            ours, theirs = shared(Curve(*run.learning_curve(), {}), stored)
+            ours, theirs = shared(Curve(*run.learning_curve(), {}, seeds=run.active_seeds), stored)
             if not len(ours.steps):
                 raise RunError(f"{run.path} has no evaluation at an env step of the stored run.")
             comparison = against(ours, theirs)
-            facts["identical"] = ours.returns.shape == theirs.returns.shape and np.allclose(
-                ours.returns, theirs.returns, atol=STORED_DIGITS
-            )
+            facts["identical"] = identical(ours, theirs)
             same = "the same evaluations as in the stored run; " if facts["identical"] else ""
             say(f"{row.name}: {same}{verdict_line(comparison)}")
             # What so few seeds do not give has no number in JSON either.
             facts |= {name: None if value != value else value for name, value in comparison._asdict().items()}
         if hardware is not None:
-            folder = store(run, row, results, hardware, interrupted)
-            say(f"{row.name}: stored in {folder}; `make results` writes the tables.")
+            stored_in = store(run, row, results, hardware, interrupted)
+            say(f"{row.name}: stored in {stored_in}; `make results` writes the tables.")
         elif stored is None:
             say(f"{row.name}: trained; nothing is stored to compare it with. --store HARDWARE stores it.")
         found.append(facts)
     return found
+
+
+def identical(ours: Curve, theirs: Curve) -> bool:
+    """Whether seeds that both have gave the same returns; theirs may have others too."""
+    if not set(ours.seeds) <= set(theirs.seeds):
+        return False
+    same = [theirs.seeds.index(seed) for seed in ours.seeds]
+    return np.allclose(ours.returns, theirs.returns[same], atol=STORED_DIGITS)
 
 
 def against(ours: Curve, theirs: Curve) -> Comparison:

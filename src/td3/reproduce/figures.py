@@ -13,14 +13,14 @@ import numpy as np
 from td3.errors import RunError
 from td3.files import read_regular_file
 from td3.policy import Array
+from td3.reproduce.rows import ABLATED_STEPS, SHORT
 from td3.statistics import interquartile_mean, iqm_interval, mean_interval
 
 LARGEST = 1 << 25
 """Bytes of a table beyond which it is not read."""
 LAST = 10
 """Evaluations that the paper averages at the end of a run."""
-EARLY = 300_000
-VALUED_STEPS = np.arange(10_000, 500_001, 10_000)
+VALUED_STEPS = np.arange(10_000, ABLATED_STEPS + 1, 10_000)
 """Env steps at which the critics' values of TD3 and of its ablations are compared."""
 
 
@@ -32,6 +32,7 @@ class Curve(NamedTuple):
     made: dict[str, Any]
     success: float | None = None
     """Mean success rate of the last ten evaluations, where the environment says whether an episode succeeded."""
+    seeds: tuple[int, ...] = ()
 
 
 class Figures(NamedTuple):
@@ -68,7 +69,7 @@ def read_curve(folder: Path) -> Curve | None:
     rates = [
         float(row["success_rate"]) for row in rows if "success_rate" in row and int(row["env_steps"]) in shared[-LAST:]
     ]
-    return Curve(np.array(shared), returns, made, float(np.nanmean(rates)) if rates else None)
+    return Curve(np.array(shared), returns, made, float(np.nanmean(rates)) if rates else None, (*sorted(curves),))
 
 
 def read_values(folder: Path) -> tuple[Array, Array, Array] | None:
@@ -82,6 +83,8 @@ def read_values(folder: Path) -> tuple[Array, Array, Array] | None:
             found[int(line["seed"])][int(line["env_steps"])] = float(line["q_value"]), float(line["discounted_return"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RunError(f"{folder / 'values.csv'} cannot be read ({error}).") from None
+    if not found:
+        return None
     shared = sorted(set.intersection(*(set(curve) for curve in found.values())))
     both = np.array([[curve[step] for step in shared] for _, curve in sorted(found.items())])
     return np.array(shared), both[..., 0], both[..., 1]
@@ -115,7 +118,7 @@ def figures(curve: Curve) -> Figures:
     best, last = int(means.argmax()), last_evaluations(curve)
     low, high = mean_interval(last)
     iqm_low, iqm_high = iqm_interval(last)
-    early = np.flatnonzero(curve.steps == EARLY)
+    early = np.flatnonzero(curve.steps == SHORT)
     return Figures(
         seeds=len(last),
         highest=float(means[best]),
@@ -130,6 +133,11 @@ def figures(curve: Curve) -> Figures:
         area=float(areas(curve).mean()),
         early=float(means[early[0]]) if len(early) else None,
     )
+
+
+def with_interval(value: float, low: float, high: float) -> str:
+    """A number with its interval, where there is one: a lone seed has none."""
+    return as_text(value) + ("" if np.isnan(low) else f" ({as_text(low)} to {as_text(high)})")
 
 
 def as_text(value: float) -> str:

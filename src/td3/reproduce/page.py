@@ -20,11 +20,13 @@ from td3.reproduce.figures import (
     read_curve,
     read_values,
     shared,
+    with_interval,
 )
 from td3.reproduce.published_seeds import (
     EARLY_STEPS,
     MEASURES,
     NAMES,
+    SEEDS,
     UNCOUNTED,
     compared_part,
     published_seeds,
@@ -41,7 +43,7 @@ from td3.reproduce.rows import (
 )
 from td3.statistics import compare, mean_interval
 
-_SB3 = ("SB3 to 300,000, 1 seed", "SB3 at 1M, 3 seeds")
+_SB3 = (f"SB3 to {SHORT:,}, 1 seed", "SB3 at 1M, 3 seeds")
 TASK_TABLES = {"table1": ("paper", "Tianshou", "author's re-run"), "bullet": _SB3, "course": _SB3}
 """Tables with a line for each task, and whose figures they have."""
 FEWEST_FOR_IQM = 4
@@ -72,9 +74,9 @@ def readme_table(results: Path) -> str:
     for row in (row for row in ROWS if row.table == "table1" and not row.env_kwargs):
         if (curve := read_curve(results / row.name)) is not None:
             found = figures(curve)
-            interval = f"{as_text(found.last_low)} to {as_text(found.last_high)}"
+            last = with_interval(found.last, found.last_low, found.last_high)
             highest = f"{as_text(found.highest)} +- {as_text(found.highest_std)}"
-            cells = [row.task, _steps(row, curve), _seeds(row, curve), f"{as_text(found.last)} ({interval})"]
+            cells = [row.task, _steps(row, curve), _seeds(row, curve), last]
             lines.append([*cells, as_text(found.iqm), highest, _others(row, results)[0]])
     return _markdown(lines)
 
@@ -92,7 +94,7 @@ def _others(row: Row, results: Path) -> tuple[str, ...]:
 def _task_table(rows: list[tuple[Row, Curve | None]], by: Sequence[str], results: Path) -> str:
     """A line for each row, with the figures that others published."""
     head = ["task", "env steps", "seeds", "highest mean +- std", "last ten evaluations (95 % interval)"]
-    head += ["IQM (interval)", "area", "single evaluation at 300,000", *by]
+    head += ["IQM (interval)", "area", f"single evaluation at {SHORT:,}", *by]
     lines = [head, ["---"] * len(head)]
     for row, curve in rows:
         others = _others(row, results)
@@ -106,10 +108,8 @@ def _task_table(rows: list[tuple[Row, Curve | None]], by: Sequence[str], results
                 _steps(row, curve),
                 _seeds(row, curve),
                 f"{as_text(found.highest)} +- {as_text(found.highest_std)}",
-                f"{as_text(found.last)} ({as_text(found.last_low)} to {as_text(found.last_high)})",
-                f"{as_text(found.iqm)} ({as_text(found.iqm_low)} to {as_text(found.iqm_high)})"
-                if found.seeds >= FEWEST_FOR_IQM
-                else "-",
+                with_interval(found.last, found.last_low, found.last_high),
+                with_interval(found.iqm, found.iqm_low, found.iqm_high) if found.seeds >= FEWEST_FOR_IQM else "-",
                 as_text(found.area),
                 "-" if found.early is None else as_text(found.early),
                 *others,
@@ -172,8 +172,9 @@ def _compared(ours: Array, theirs: Array) -> tuple[str, str, str]:
     """The difference with its interval, the margin, and the verdict."""
     found = compare(ours, theirs, MARGIN * abs(float(theirs.mean())))
     digits = 0 if abs(theirs.mean()) >= 100 else 1
-    three = (f"{value:+,.{digits}f}" for value in (found.difference, found.low, found.high))
-    return "{} ({} to {})".format(*three), f"{found.margin:,.{digits}f}", found.verdict.replace("_", " ")
+    difference, low, high = (f"{value:+,.{digits}f}" for value in (found.difference, found.low, found.high))
+    interval = "" if np.isnan(found.low) else f" ({low} to {high})"
+    return difference + interval, f"{found.margin:,.{digits}f}", found.verdict.replace("_", " ")
 
 
 def _seeds_table(results: Path) -> str:
@@ -195,7 +196,7 @@ def _earlier_table(results: Path) -> str:
         assert stored is not None
         theirs = last_evaluations(earlier)
         low, high = mean_interval(theirs)
-        last = f"{as_text(float(theirs.mean()))} ({as_text(float(low))} to {as_text(float(high))})"
+        last = with_interval(float(theirs.mean()), float(low), float(high))
         lines.append([name, commit, str(len(theirs)), last, *_compared(last_evaluations(stored), theirs)])
     return _markdown(lines)
 
@@ -206,7 +207,10 @@ def _early_table(results: Path) -> str:
     if one is None or eight is None:
         return "not run"
     head = ["env steps", "updates", f"preset `author`, {len(one.returns)} seeds (95 % interval)"]
-    head += [f"the same with eight environments, {len(eight.returns)} seeds", "Tianshou, 10 seeds, as many updates"]
+    head += [
+        f"the same with eight environments, {len(eight.returns)} seeds",
+        f"Tianshou, {SEEDS} seeds, as many updates",
+    ]
     lines = [head, ["---"] * len(head)]
     for step in EARLY_STEPS:
         cells = [f"{step:,}", f"{step - UNCOUNTED:,}"]
@@ -237,11 +241,12 @@ def _overestimation_table(results: Path) -> str:
             continue
         algorithm = row.change if row.variant else "TD3" + f", preset `{row.preset}`" * (row.preset != "author")
         cells = [row.env, algorithm, _seeds(row, curve), "", "not recorded", "", ""]
-        if (found := read_values(results / row.name)) is not None:
-            last = np.flatnonzero(np.isin(found[0], VALUED_STEPS))[-LAST:]
+        found = read_values(results / row.name)
+        last = [] if found is None else np.flatnonzero(np.isin(found[0], VALUED_STEPS))[-LAST:]
+        if found is not None and len(last):
             values, returns = (each[:, last].mean(1) for each in found[1:])
             low, high = mean_interval(values - returns)
-            interval = f"{(values - returns).mean():+,.1f} ({low:+,.1f} to {high:+,.1f})"
+            interval = f"{(values - returns).mean():+,.1f}" + f" ({low:+,.1f} to {high:+,.1f})" * (len(values) > 1)
             cells[3:] = [f"{found[0][last[-1]]:,}", *(as_text(float(x.mean())) for x in (values, returns)), interval]
         lines.append(cells)
     return _markdown(lines)
@@ -265,9 +270,11 @@ def _steps(row: Row, curve: Curve | None) -> str:
 
 
 def _seeds(row: Row, curve: Curve | None) -> str:
-    """The seeds of a row, and how many there are where some were not run."""
-    run = row.seeds if curve is None else len(curve.returns)
-    return str(row.seeds) if run == row.seeds else f"{run} of {row.seeds}"
+    """The seeds of a row, and how many there are where some were not run or diverged."""
+    if curve is None or len(curve.returns) == row.seeds:
+        return str(row.seeds)
+    frozen = len(curve.made.get("frozen", ()))
+    return f"{len(curve.returns)} of {row.seeds}" + f" ({frozen} diverged)" * bool(frozen)
 
 
 def _markdown(lines: list[list[str]]) -> str:

@@ -16,7 +16,7 @@ from td3.reproduce.published_seeds import (
     compared_part,
     published_seeds,
 )
-from td3.reproduce.rows import ABLATED, ABLATIONS, BEGINNING, BULLET_TASKS, ROWS
+from td3.reproduce.rows import ABLATED, ABLATIONS, BEGINNING, BULLET_TASKS, ROWS, SHORT
 from td3.statistics import mean_interval
 
 OURS, PAPER = "#0072B2", "#E69F00"
@@ -147,7 +147,7 @@ def plot_bullet(results: Path, out: Path) -> None:
             first = end - (LAST - 1) * BULLET_SPACING
             label = "Stable-Baselines3, 1 seed, means of ten evaluations" if end == BULLET_ENDS[0] else None
             panel.plot([first / 1e6, end / 1e6], [theirs.mean()] * 2, color="0.2", linewidth=1.8, label=label)
-        panel.set(title=env, xlim=(0, 0.3), xlabel="env steps (millions)", ylabel="return")
+        panel.set(title=env, xlim=(0, SHORT / 1e6), xlabel="env steps (millions)", ylabel="return")
     _legend_below(figure, axes)
     figure.savefig(out)
 

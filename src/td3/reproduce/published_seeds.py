@@ -17,8 +17,8 @@ from td3.errors import RunError
 from td3.files import write_atomically
 from td3.policy import Array
 from td3.report.paper import PAPER
-from td3.reproduce.figures import Curve, areas, at_steps, last_evaluations
-from td3.reproduce.rows import BULLET_TASKS
+from td3.reproduce.figures import Curve, areas, at_steps, last_evaluations, read_curve
+from td3.reproduce.rows import BEGINNING, BULLET_TASKS, ROWS, SHORT
 
 NAMES = {"tianshou": "Tianshou", "paper": "the paper"}
 """Sources whose ten seeds ours are compared with."""
@@ -29,12 +29,10 @@ UNCOUNTED = 25_000
 """Random steps that Tianshou does not count as env steps; here they are added."""
 FIRST = {"tianshou": UNCOUNTED + SPACING}
 """The env step of the first evaluation that is compared, where it is not 0."""
-ENDS = (200_000, 300_000, 500_000, 865_000, 1_000_000)
-"""The last env steps of rows that are compared."""
 MEASURES = {"last ten evaluations": last_evaluations, "area": areas}
 EARLY_STEPS = (40_000, 45_000, 50_000, 75_000, 100_000, 125_000)
 """Env steps at which single evaluations of HalfCheetah are compared with Tianshou's."""
-BULLET_ENDS = (100_000, 200_000, 300_000)
+BULLET_ENDS = (100_000, 200_000, SHORT)
 """Env steps up to which Stable-Baselines3's evaluations are averaged."""
 BULLET_SPACING = 10_000
 
@@ -56,15 +54,23 @@ class _Figure(NamedTuple):
 
 def write_published_seeds(folder: Path, table: Path) -> None:
     """Number, mean and standard deviation (n - 1) of each source's seeds, by measure and env step."""
-    lines = ["source,task,env_steps,measure,seeds,mean,std", *map(str, _figures(folder)), ""]
+    lines = ["source,task,env_steps,measure,seeds,mean,std", *map(str, _figures(folder, table.parent)), ""]
     write_atomically(table, "\n".join(lines).encode())
 
 
-def _figures(folder: Path) -> Iterator[_Figure]:
+def _ends(results: Path, task: str) -> list[int]:
+    """The env steps up to which rows of a task are compared: where each ends, and the beginning of long ones."""
+    rows = [row for row in ROWS if row.family == task and (row.table == "table1" or row.preset == "paper")]
+    ends = {int(curve.steps[-1]) for row in rows if (curve := read_curve(results / row.name)) is not None}
+    return sorted(ends | {BEGINNING for row in rows if row.steps > SHORT})
+
+
+def _figures(folder: Path, results: Path) -> Iterator[_Figure]:
     for source, read in (("paper", _paper), ("tianshou", _tianshou)):
         for task in PAPER:
             curve = read(folder, task)
-            for end in ENDS:
+            for end in _ends(results, task):
+                _require_end(curve, end, f"{NAMES[source]} for {task}")
                 until = compared_part(curve, source, end)
                 yield from (_Figure(source, task, end, measure, of(until)) for measure, of in MEASURES.items())
     early = at_steps(_tianshou(folder, "HalfCheetah"), EARLY_STEPS)
@@ -72,9 +78,15 @@ def _figures(folder: Path) -> Iterator[_Figure]:
         yield _Figure("tianshou", "HalfCheetah", int(step), "evaluation", seeds)
     for env in BULLET_TASKS.values():
         curve = _stable_baselines3(folder, env)
+        _require_end(curve, BULLET_ENDS[-1], f"Stable-Baselines3 for {env}")
         for end in BULLET_ENDS:
             until = at_steps(curve, np.arange(BULLET_SPACING, end + 1, BULLET_SPACING))
             yield _Figure("sb3", env.partition("-")[0], end, "last ten evaluations", last_evaluations(until))
+
+
+def _require_end(curve: Curve, end: int, whose: str) -> None:
+    if end not in curve.steps:
+        raise RunError(f"the curves of {whose} have no evaluation at env step {end:,}: copy the whole files.")
 
 
 def compared_part(curve: Curve, source: str, end: int) -> Curve:

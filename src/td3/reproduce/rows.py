@@ -131,6 +131,8 @@ BEGINNING = 200_000
 """Env steps after which the paper's seeds are far ahead of preset `author` on Hopper and Walker2d."""
 SHORT = 300_000
 """Env steps of the easy tasks, which reach their limit long before, and of the comparisons of settings."""
+ABLATED_STEPS = 500_000
+"""Env steps of the ablations."""
 DATA = "halfcheetah_v5_data"
 """The run whose replay buffer the offline rows learn from."""
 ROWS = (
@@ -144,7 +146,7 @@ ROWS = (
     Row("inverted_pendulum_v5", "table1", "InvertedPendulum-v5", SHORT),
     Row("inverted_double_pendulum_v5", "table1", "InvertedDoublePendulum-v5", SHORT),
     *(
-        Row(f"{task}_v5_{name}", "table2", env, 500_000, variant=variant, eval_every=10_000, change=change)
+        Row(f"{task}_v5_{name}", "table2", env, ABLATED_STEPS, variant=variant, eval_every=10_000, change=change)
         for env, task in ABLATED.items()
         for name, (change, variant) in ABLATIONS.items()
     ),

@@ -1,18 +1,19 @@
-"""Put a finished run into results/: curves of all seeds, settings, versions, and how it was made."""
+"""Put a run into results/: curves of its seeds, settings, versions, and how it was made."""
 
 import csv
 import io
 import json
 import math
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from td3.config import TrainConfig
 from td3.errors import RunError
 from td3.files import read_regular_file, write_atomically
-from td3.reproduce.figures import LARGEST
+from td3.reproduce.figures import LARGEST, read_curve
 from td3.reproduce.rows import Row
 from td3.run.directory import Run, read_facts
 
@@ -21,81 +22,105 @@ SAME = (
     *("init_from", "pixels", "action_repeat", "precision", "eval_every", "eval_episodes", "td3"),
 )
 """Settings that a run must share with its row."""
+EVALUATIONS = ("seed", "env_steps", "mean_return", "std_return", "success_rate")
+VALUES = ("seed", "env_steps", "q_value", "discounted_return")
+Line = Mapping[str, str]
 
 
-def store(
-    run: Run, row: Row, results: Path, hardware: str, interrupted: bool = False, commit: str | None = None
-) -> Path:
+def store(run: Run, row: Row, results: Path, hardware: str, interrupted: bool = False) -> Path:
     """Write results/NAME from a run of this row's settings, which is finished unless `interrupted`."""
     status, versions = read_facts(run.path / "status.json"), read_facts(run.path / "versions.json")
     finished = status.get("status") == "finished"
     if not finished and not interrupted:
         raise RunError(f"{run.path} is not finished: resume it, or store it as far as it is by --interrupted.")
-    wanted = row.config()
-    if row.dataset:  # the buffer is as large as the dataset
-        wanted = replace(wanted, td3=replace(wanted.td3, buffer_size=run.config.td3.buffer_size))
-    differing = [name for name in SAME if getattr(run.config, name) != getattr(wanted, name)]
-    if differing:
+    if differing := differing_settings(run.config, row):
         raise RunError(f"{run.path} differs from {row.name} in {', '.join(differing)}: `{row.command}` trains it.")
-    if not set(run.seeds) <= set(wanted.member_seeds):
-        raise RunError(f"{run.path} has seeds that {row.name} does not have: `{row.command}` trains it.")
-    folder = results / row.name
-    head: tuple[str, ...] = ("seed", "env_steps", "mean_return", "std_return", "success_rate")
-    evaluations: list[tuple[Any, ...]] = [
-        (seed, line["env_steps"], *(f"{float(line[name]):.3f}" for name in head[2:]))
-        for seed in run.active_seeds
-        for line in _lines(run.folder(seed) / "evaluations.csv")
-    ]
-    if all(line[-1] == "nan" for line in evaluations):  # the environment does not say whether an episode succeeded
-        head, evaluations = head[:-1], [line[:-1] for line in evaluations]
-    values: list[tuple[Any, ...]] = [
-        (seed, *line) for seed in run.active_seeds for line in _values(run.folder(seed) / "diagnostics.csv")
-    ]
+    folder, wanted = results / row.name, row.config()
+    require_storable(row, run.seeds, folder, versions)
+    evaluations = [line for seed in run.active_seeds for line in _evaluations(run, seed)]
+    values = [line for seed in run.active_seeds for line in _values(run, seed)]
+    steps = [{int(line["env_steps"]) for line in evaluations if line["seed"] == str(seed)} for seed in run.active_seeds]
+    if not (evaluated := set.intersection(*steps)):
+        raise RunError(f"{run.path} has no env step at which all of its seeds were evaluated: resume it.")
     made: dict[str, Any] = {
-        "commit": commit or _commit(),
+        "commit": "; ".join(trained_by(run.path)) or commit_here(),
         "hardware": hardware,
         "engine": status.get("engine", "-"),
-        "seconds": status.get("seconds"),
+        "seconds": status.get("seconds") or 0,
+        **({} if finished else {"env_steps": max(evaluated)}),
+        **({"frozen": sorted(run.frozen)} if run.frozen else {}),
     }
-    if not finished:
-        evaluated = [{int(str(line[1])) for line in evaluations if line[0] == seed} for seed in run.active_seeds]
-        made["env_steps"] = max(set.intersection(*evaluated))
-    valued = "seed", "env_steps", "q_value", "discounted_return"
+    stored = read_curve(folder)
+    if not finished and stored is not None and stored.steps[-1] > max(evaluated):
+        raise RunError(
+            f"{folder} has evaluations up to env step {stored.steps[-1]:,}, and {run.path} to {max(evaluated):,}: "
+            "resume it first, or remove the folder."
+        )
     if run.seeds != wanted.member_seeds:
-        made, kept = _with_stored(folder, {"seeds": list(run.seeds), **made})
-        if kept and read_facts(folder / "versions.json") != versions:
-            raise RunError(f"{folder} and {run.path} are of different versions of packages: train them with the same.")
-        evaluations = _sorted(evaluations, folder / "evaluations.csv", head, kept)
-        values = _sorted(values, folder / "values.csv", valued, kept)
+        made, kept = _with_others(folder, {"seeds": list(run.seeds), **made})
+        if kept:
+            evaluations += [line for line in _lines(folder / "evaluations.csv") if line["seed"] in kept]
+            values += [line for line in _lines(folder / "values.csv") if line["seed"] in kept]
+    rated = any(line.get("success_rate", "nan") != "nan" for line in evaluations)  # the environment tells success
     config = {**run.config.to_json(), "out": None, "seed": wanted.seed, "seeds": wanted.seeds}
     folder.mkdir(parents=True, exist_ok=True)
-    _write_csv(folder / "evaluations.csv", head, evaluations)
-    _write_csv(folder / "values.csv", valued, values)
+    _write_csv(folder / "evaluations.csv", EVALUATIONS if rated else EVALUATIONS[:-1], evaluations)
+    _write_csv(folder / "values.csv", VALUES, values)
     facts = {"config.json": config, "versions.json": versions, "run.json": {"command": row.command, **made}}
     for name, content in facts.items():
         write_atomically(folder / name, (json.dumps(content, indent=2) + "\n").encode())
     return folder
 
 
-def _with_stored(folder: Path, part: dict[str, Any]) -> tuple[dict[str, Any], set[str]]:
-    """How all runs of a row's seeds were made, this one and the stored ones, and the stored seeds that are kept."""
-    stored = read_facts(folder / "run.json")
-    if stored and "parts" not in stored:
+def differing_settings(config: TrainConfig, row: Row) -> list[str]:
+    """The settings in which a run's configuration is not that of a row; its seeds do not count."""
+    wanted = row.config()
+    if row.dataset:  # the buffer is as large as the dataset
+        wanted = replace(wanted, td3=replace(wanted.td3, buffer_size=config.td3.buffer_size))
+    return [name for name in SAME if getattr(config, name) != getattr(wanted, name)]
+
+
+def require_storable(row: Row, seeds: Sequence[int], folder: Path, versions: Mapping[str, Any]) -> None:
+    """Refuse seeds that cannot be stored as those of a row, or beside those that are stored already."""
+    own, stored = row.config().member_seeds, read_facts(folder / "run.json")
+    if not set(seeds) <= set(own):
+        raise RunError(
+            f"{row.name} has the seeds {own[0]} to {own[-1]}, and {seeds[0]} to {seeds[-1]} cannot be stored among "
+            "them: give another --first-seed, or fewer --seeds."
+        )
+    if tuple(seeds) == own or not stored:
+        return
+    if "parts" not in stored:
         raise RunError(f"{folder} holds one run of all seeds: remove the folder to store some of its seeds anew.")
-    others = [one for one in stored.get("parts", []) if not set(one["seeds"]) <= set(part["seeds"])]
-    if any(set(one["seeds"]) & set(part["seeds"]) for one in others):
+    others = _others(stored, seeds)
+    if any(set(one["seeds"]) & set(seeds) for one in others):
         raise RunError(f"{folder} holds a run of some of these seeds and of others: store one of all of its seeds.")
+    before = read_facts(folder / "versions.json") if others else {}
+    # A package that only one of them has is not what the task needs.
+    changed = [name for name in before if name in versions and before[name] != versions[name]]
+    if changed:
+        were = ", ".join(f"{name} {before[name]} instead of {versions[name]}" for name in changed)
+        raise RunError(f"{folder} has seeds that were trained with {were}: train these with the same.")
+
+
+def _others(stored: Mapping[str, Any], seeds: Sequence[int]) -> list[dict[str, Any]]:
+    """The stored runs of a row's seeds that stay when one of these seeds is stored."""
+    return [one for one in stored.get("parts", []) if not set(one["seeds"]) <= set(seeds)]
+
+
+def _with_others(folder: Path, part: dict[str, Any]) -> tuple[dict[str, Any], set[str]]:
+    """How all runs of a row's seeds were made, this one and the stored ones, and the stored seeds that are kept."""
+    others = _others(read_facts(folder / "run.json"), part["seeds"])
     parts = sorted([part, *others], key=lambda one: one["seeds"])
-    made = {name: "; ".join(dict.fromkeys(one[name] for one in parts)) for name in ("commit", "hardware", "engine")}
-    ends = [one["env_steps"] for one in parts if "env_steps" in one]
-    counted = {"seconds": sum(one["seconds"] for one in parts), **({"env_steps": min(ends)} if ends else {})}
-    return {**made, **counted, "parts": parts}, {str(seed) for one in others for seed in one["seeds"]}
-
-
-def _sorted(lines: list[tuple[Any, ...]], stored: Path, head: Sequence[str], kept: set[str]) -> list[tuple[Any, ...]]:
-    """New lines and those of a stored table that are kept, by seed."""
-    before = [tuple(line[name] for name in head) for line in _lines(stored) if line["seed"] in kept] if kept else []
-    return sorted([*lines, *before], key=lambda line: int(line[0]))
+    made: dict[str, Any] = {
+        name: "; ".join(dict.fromkeys(one[name] for one in parts)) for name in ("commit", "hardware", "engine")
+    }
+    made["seconds"] = sum(one["seconds"] for one in parts)
+    if ends := [one["env_steps"] for one in parts if "env_steps" in one]:
+        made["env_steps"] = min(ends)
+    if frozen := [seed for one in parts for seed in one.get("frozen", ())]:
+        made["frozen"] = frozen
+    return {**made, "parts": parts}, {str(seed) for one in others for seed in one["seeds"]}
 
 
 def _lines(table: Path) -> list[dict[str, str]]:
@@ -105,24 +130,72 @@ def _lines(table: Path) -> list[dict[str, str]]:
         raise RunError(f"{table} cannot be read ({error}).") from None
 
 
-def _values(diagnostics: Path) -> list[tuple[int, str, str]]:
-    """Env steps, the critics' value of the first state and action of episodes, and the discounted return after them."""
+def _evaluations(run: Run, seed: int) -> list[Line]:
+    """Mean and deviation of the returns of each evaluation, and how many episodes succeeded."""
+    table = run.folder(seed) / "evaluations.csv"
     try:
-        lines = _lines(diagnostics)
-        found = [(int(line["env_steps"]), float(line["q_start"]), float(line["return_start"])) for line in lines]
+        return [
+            {**line, "seed": str(seed), **{name: f"{float(line[name]):.3f}" for name in EVALUATIONS[2:]}}
+            for line in _lines(table)
+        ]
     except (ValueError, KeyError, TypeError) as error:
-        raise RunError(f"{diagnostics} cannot be read ({error}).") from None
-    return [(steps, f"{q:.3f}", f"{came:.3f}") for steps, q, came in found if not math.isnan(q + came)]
+        raise RunError(f"{table} cannot be read ({error}).") from None
 
 
-def _write_csv(path: Path, head: Sequence[str], lines: Iterable[Sequence[Any]]) -> None:
-    table = io.StringIO()
-    csv.writer(table, lineterminator="\n").writerows([head, *lines])
-    write_atomically(path, table.getvalue().encode())
+def _values(run: Run, seed: int) -> list[Line]:
+    """Critic 1's value of the first state and action of evaluation episodes, and the discounted return after them."""
+    table = run.folder(seed) / "diagnostics.csv"
+    try:
+        found = [
+            (int(each["env_steps"]), float(each["q_start"]), float(each["return_start"])) for each in _lines(table)
+        ]
+    except (ValueError, KeyError, TypeError) as error:
+        raise RunError(f"{table} cannot be read ({error}).") from None
+    return [
+        dict(zip(VALUES, (str(seed), str(steps), f"{q:.3f}", f"{came:.3f}"), strict=True))
+        for steps, q, came in found
+        if not math.isnan(q + came)
+    ]
 
 
-def _commit() -> str:
-    """The commit of the checkout that this package runs from; empty where it is installed without one."""
-    here = Path(__file__).parent
-    found = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=here, capture_output=True, text=True)
-    return found.stdout.strip()
+def _write_csv(path: Path, head: Sequence[str], lines: Sequence[Line]) -> None:
+    """A table, by seed."""
+    text = io.StringIO()
+    table = csv.DictWriter(text, head, restval="nan", extrasaction="ignore", lineterminator="\n")
+    table.writeheader()
+    table.writerows(sorted(lines, key=lambda line: int(line["seed"])))
+    write_atomically(path, text.getvalue().encode())
+
+
+def note_commit(path: Path) -> None:
+    """Remember, beside a run that is trained or resumed now, which commit does it."""
+    known, commit = trained_by(path), commit_here()
+    if commit not in known[-1:]:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(_commits_of(path), "\n".join([*known, commit]).encode())
+
+
+def trained_by(path: Path) -> list[str]:
+    """The commits that trained a run, one after another; none where `td3 reproduce` did not train it."""
+    try:
+        return read_regular_file(_commits_of(path), LARGEST).decode().split()
+    except OSError:
+        return []
+
+
+def _commits_of(path: Path) -> Path:
+    return path.with_name(f"{path.name}.commits")
+
+
+def commit_here() -> str:
+    """The commit of the checkout that this package runs from, and whether it was changed; empty without a checkout."""
+    here = Path(__file__)
+
+    def git(*words: str) -> str:
+        return subprocess.run(["git", *words], cwd=here.parent, capture_output=True, text=True, check=True).stdout
+
+    try:
+        git("ls-files", "--error-unmatch", here.name)  # not the checkout of something else around it
+        return git("rev-parse", "--short", "HEAD").strip() + "-changed" * bool(git("status", "--porcelain", ".."))
+    except (OSError, subprocess.CalledProcessError):
+        return ""
