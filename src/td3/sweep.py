@@ -59,7 +59,7 @@ class Outcome(NamedTuple):
     status: str
     reason: str
     mean_return: float
-    """Mean return over the last tenth of its env steps, as in reports."""
+    """Mean return over the last tenth of its env steps, as in reports; NaN if it was not evaluated."""
 
 
 class Sweep(NamedTuple):
@@ -235,11 +235,18 @@ def _finished(config: TrainConfig) -> bool:
 def _outcome(run: SweepRun, reason: str) -> Outcome:
     assert run.config.out is not None
     status = str(read_facts(run.config.out / "status.json").get("status", "not begun"))
+    mean_return, missing = float("nan"), ""
     try:
-        mean_return = float(read_run(run.config.out).last_tenth[0])
+        records = read_run(run.config.out)
+        mean_return = float(records.last_tenth[0])
+        if not records.evaluated:
+            missing = (
+                f"{run.config.out} has no evaluations, so it has no result: delete it, and the same command trains it "
+                "again with evaluations."
+            )
     except UserError as error:
-        mean_return = float("nan")
-        reason = reason or (str(error) if _finished(run.config) else "")
+        missing = str(error)
+    reason = reason or (missing if _finished(run.config) else "")
     return Outcome(run, status, reason, mean_return)
 
 
@@ -250,7 +257,8 @@ def _gather(outcomes: Sequence[Outcome], out: Path) -> list[dict[str, Any]]:
         groups.setdefault((outcome.run.task, outcome.run.setting), []).append(outcome)
     table, together = [], []
     for (task, setting), members in groups.items():
-        # A finished run whose files cannot be read has no result: its reason is reported, and the others count.
+        # A finished run that was not evaluated, or whose files cannot be read, has no result: its reason is reported,
+        # and the others count.
         done = [member for member in members if _finished(member.run.config) and np.isfinite(member.mean_return)]
         row: dict[str, Any] = {"task": task, "setting": setting, "seeds": len(done)}
         returns = np.array([member.mean_return for member in done])

@@ -93,11 +93,14 @@ def test_the_command_prints_figures_and_its_exit_code_says_whether_something_was
     assert main(["check", "Pendulum-v1", "--steps", "400"]) == 0
     assert "2 ended: 0 terminated, 2 truncated" in capsys.readouterr().out
     assert main(["check", "Pendulum-v1", "--steps", "100", "--json"]) == 1
-    found = json.loads(capsys.readouterr().out)
-    assert found["episodes"] == 0
+    found = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert (found["episodes"], found["mean_return"], found["mean_length"]) == (0, None, None)
     assert len(found["findings"]) == 1
     assert main(["check", "CartPole-v1"]) == 2
     assert main(["check", "Pendulum-v1", "--steps", "0"]) == 2
+    capsys.readouterr()
+    assert main(["check", "Pendulum-v1", "--seed", "-1"]) == 2
+    assert capsys.readouterr().err == "td3: --seed must be at least 0, but -1 was given.\n"
 
 
 def test_an_environment_with_goals_is_checked_for_hindsight():

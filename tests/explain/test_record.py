@@ -8,11 +8,26 @@ import torch
 
 from td3.algorithm.registry import STEPS as ALL_STEPS
 from td3.explain.rail_run import SEED, SETTINGS, WINDOWS, rail
-from td3.explain.record import Recorder, new_learner, record_updates, train_on
+from td3.explain.record import Recorder, flat, new_learner, train_on
 from td3.explain.trace import Trace, lesson_trace
 
 FEW = 1_000 + 104
 EARLY = tuple(number for number in lesson_trace().facts["updates"] if number <= 104)
+
+
+def record_updates(agent, buffer, environments, chosen):
+    """Train, and keep the chosen updates as flat arrays by name; also which stored rows were time-outs."""
+    recorder, kept = Recorder(), {}
+
+    def around(number, one):
+        if number in chosen:
+            with recorder.looking() as calls:
+                one()
+            kept[number] = flat(calls)
+        else:
+            one()
+
+    return kept, train_on(agent, buffer, environments, SETTINGS, SEED, FEW, around=around)
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +35,7 @@ def watched():
     torch.set_num_threads(1)
     environments = rail()
     agent, buffer = new_learner(SETTINGS, SEED, environments, FEW)
-    kept, ends = record_updates(agent, buffer, environments, SETTINGS, SEED, FEW, EARLY)
+    kept, ends = record_updates(agent, buffer, environments, EARLY)
     return agent, buffer, kept, ends
 
 

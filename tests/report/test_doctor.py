@@ -77,6 +77,21 @@ def test_one_ill_seed_of_three_is_named(tmp_path):
     assert finding.said.endswith("(in 1 of 3 seeds: seed 1).")
 
 
+NOTHING_COLLECTED = {
+    "no_ends": {"episodes": 0, "timeouts": 0, "episode_return": float("nan")},
+    "little_variation": {"exploration": 0.001},
+    "no_exploration": {"exploration_noise": 0.0},
+}
+
+
+@pytest.mark.parametrize("name", NOTHING_COLLECTED)
+def test_an_offline_run_is_not_judged_by_what_it_does_not_collect(tmp_path, name):
+    changes = {"learning_starts": 0, **NOTHING_COLLECTED[name]}
+    assert names(make_run(tmp_path / "online", **changes)) == [name]
+    assert names(make_run(tmp_path / "offline", dataset="data.npz", **changes)) == []
+    assert names(make_run(tmp_path / "ill", dataset="data.npz", actor_dead=0.9, **changes)) == ["dead_actor_units"]
+
+
 @pytest.mark.parametrize("changes", [{"saturation": 1.0}, {"q_start": 9e9}, {"actor_dead": 1.0}])
 def test_a_learner_that_has_hardly_begun_is_not_judged(tmp_path, changes):
     assert names(make_run(tmp_path / "run", evaluations=4, every=1_000, learning_starts=2_000, **changes)) == []

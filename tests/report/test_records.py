@@ -157,12 +157,35 @@ def test_the_table_of_a_sweep_counts_the_runs_that_can_be_read(tmp_path):
     assert "2 runs added up" in (tmp_path / "report.html").read_text()
 
 
-def test_a_run_without_evaluations_is_reported_and_examined_by_its_training(tmp_path, capsys):
-    folder = make_run(tmp_path / "run", seeds=2, actor_dead=0.9)
-    for seed in (0, 1):
+def remove_evaluations(folder, *seeds):
+    """As a run without an `eval_env`, or one that ended before its first evaluation."""
+    for seed in seeds:
         own = folder / f"seed_{seed}"
         (own / "evaluations.npz").unlink()
         (own / "evaluations.csv").write_text("env_steps,mean_return,std_return,mean_length,success_rate\n")
+
+
+def test_a_sweep_goes_on_after_a_run_without_evaluations(tmp_path):
+    runs = []
+    for seed in range(2):
+        folder = make_run(tmp_path / "Rail-v0" / f"seed_{seed}", seeds=1, seed=seed, env="Rail-v0")
+        runs.append(SweepRun("Rail-v0", "", Run(folder).config))
+    remove_evaluations(tmp_path / "Rail-v0" / "seed_1", 1)
+    assert np.isnan(read_run(tmp_path / "Rail-v0" / "seed_1").last_tenth).tolist() == [True]
+    outcomes = [_outcome(run, "") for run in runs]
+    assert outcomes[0].reason == ""
+    assert np.isnan(outcomes[1].mean_return)
+    assert f"{tmp_path / 'Rail-v0' / 'seed_1'} has no evaluations, so it has no result" in outcomes[1].reason
+    assert _outcome(runs[1], "its process ended").reason == "its process ended"
+    (tmp_path / "Rail-v0" / "seed_1" / "status.json").unlink()
+    assert _outcome(runs[1], "")[1:3] == ("not begun", "")  # no result yet
+    (row,) = _gather(outcomes, tmp_path)
+    assert (row["seeds"], row["unfinished"]) == (1, 1)
+
+
+def test_a_run_without_evaluations_is_reported_and_examined_by_its_training(tmp_path, capsys):
+    folder = make_run(tmp_path / "run", seeds=2, actor_dead=0.9)
+    remove_evaluations(folder, 0, 1)
     records = read_run(folder)
     assert [finding.name for finding in examine_run(records)] == ["dead_actor_units"]
     assert main(["report", str(folder)]) == 0

@@ -8,12 +8,17 @@ import gymnasium as gym
 import imageio_ffmpeg
 import numpy as np
 import pytest
+import torch
 from safetensors.numpy import load_file
-from scripted import SMALL, Scripted, linear_policy
+from scripted import HIGH, LOW, SMALL, Scripted, linear_policy
 
 import td3
+from td3.algorithm import Agent, AgentSpec
+from td3.backends.base import NORM_EPSILON
+from td3.environments import TaskSpaces
 from td3.errors import ConfigError, EnvironmentFault, MissingExtra, RunError
 from td3.policy import Policy
+from td3.report import stage
 from td3.report.stage import Player, saved_critic
 from td3.report.strip import (
     GAP,
@@ -29,6 +34,7 @@ from td3.report.strip import (
 )
 from td3.report.video import record, record_grid, record_learning, record_run
 from td3.report.video_file import to_gif
+from td3.run.agent_file import save_agent
 
 
 def frames_in(path: Path, width: int, height: int) -> list[np.ndarray]:
@@ -350,6 +356,23 @@ def test_a_run_is_filmed_with_its_own_critic(rail_run, tmp_path):
     assert film.frames == 5
     assert record_run(rail_run.path, tmp_path / "plain.mp4", max_steps=5, plain=True).frames == 5
     assert frames_in(tmp_path / "plain.mp4", 320, 160)[0].shape == (160, 320, 3)
+
+
+@pytest.mark.parametrize("activation", ["relu", "tanh", "elu", "leaky_relu"])
+@pytest.mark.parametrize("layer_norm", [False, True])
+def test_the_q_value_of_a_video_is_that_of_the_critic_in_torch(tmp_path, activation, layer_norm):
+    options = {"activation": activation, "critic_layer_norm": layer_norm}
+    agent = Agent.create(AgentSpec(3, LOW, HIGH, (16, 9), 1e-3, 1e-3, **options), [0, 1])
+    save_agent(tmp_path / "agent", agent, 1, TaskSpaces(3, LOW, HIGH, (3,), (2,)), {})
+    q_value, generator = saved_critic(tmp_path / "agent"), torch.Generator().manual_seed(0)
+    states, actions = (torch.randn(2, 20, size, generator=generator) for size in (3, 2))
+    expected = agent.critics(states, actions)[0, 1].detach().numpy()
+    found = [q_value(*row) for row in zip(states[1].numpy(), actions[1].numpy(), strict=True)]
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_layer_norm_has_one_epsilon():
+    assert stage.NORM_EPSILON == NORM_EPSILON
 
 
 def test_a_runs_learning_is_filmed_from_its_snapshots(rail_run, tmp_path):

@@ -122,7 +122,7 @@ class ReplayBuffer:
         return {}
 
     def set_cursor_(self, added: int, state: Mapping[str, np.ndarray]) -> None:
-        """Count so many transitions as stored; `put_` brings them."""
+        """Count so many transitions as stored; `load_chunk_` brings them."""
         self._added[:] = added
         self._count_()
 

@@ -48,7 +48,6 @@ class ProgressDisplay(Callback):
 
     def __init__(self, console: Console | None = None) -> None:
         self.console = console or RetryingConsole(highlight=False)
-        self.first: Evaluation | None = None
         self.last: Evaluation | None = None
         self.path: Path | None = None
         self.env_steps = 0
@@ -104,7 +103,6 @@ class ProgressDisplay(Callback):
 
     def on_evaluation(self, trainer: "Trainer", evaluation: Evaluation) -> None:
         """Print the evaluation on a line of its own."""
-        self.first = self.first or evaluation
         self.last = evaluation
         text = f"{evaluation.env_steps:>9,} {self._unit}: return {describe(evaluation)}"
         if not self._bar and self._losses:

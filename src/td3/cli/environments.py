@@ -1,7 +1,9 @@
 """`td3 envs` and `td3 check`: which environments can be trained here, and whether yours can."""
 
 import json
+import math
 from dataclasses import dataclass, field
+from typing import Any
 
 from td3.cli.options import Commands, EnvKwargs, EnvName
 from td3.errors import ConfigError
@@ -59,9 +61,12 @@ def check_command(command: CheckCommand) -> int:
 
     if command.steps < 1:
         raise ConfigError(f"--steps must be at least 1, but {command.steps} was given.")
+    if command.seed < 0:
+        raise ConfigError(f"--seed must be at least 0, but {command.seed} was given.")
     found = survey(command.env, command.env_kwargs, command.steps, command.seed)
     if command.json:
-        print(json.dumps({**found._asdict(), "spaces": found.spaces._asdict()}))
+        figures = {name: None if _is_nan(value) else value for name, value in found._asdict().items()}
+        print(json.dumps({**figures, "spaces": found.spaces._asdict()}))
         return 1 if found.findings else 0
     spaces = found.spaces
     bounds = [f"{low:g}..{high:g}" for low, high in zip(spaces.action_low, spaces.action_high, strict=True)]
@@ -81,6 +86,11 @@ def check_command(command: CheckCommand) -> int:
     if not found.findings:
         print("Nothing found: TD3 can be trained on it.")
     return 1 if found.findings else 0
+
+
+def _is_nan(value: Any) -> bool:
+    """Whether it is NaN, which JSON does not have: the mean over no episodes."""
+    return isinstance(value, float) and math.isnan(value)
 
 
 COMMANDS: Commands = {"envs": (EnvsCommand, envs_command), "check": (CheckCommand, check_command)}

@@ -26,7 +26,7 @@ from td3.backends.cpu_operations import CONSTANT, instructions_for
 
 
 class Recording:
-    """Does a piece of work, and can do it again by `play`."""
+    """Does a piece of work, and can do it again by `replay`."""
 
     def __init__(self, work: Callable[[], None]) -> None:
         calls_made: list[Callable[[], Any] | Instruction] = []

@@ -253,11 +253,6 @@ def _sentence(text: str) -> str:
     return plain if re.match(r"\S'|\S* ?[=←(]|min|y is", plain) else plain[:1].upper() + plain[1:]
 
 
-def first_sentence(number: int) -> str:
-    """What one gets from a step, in its docstring's first line."""
-    return (inspect.getdoc(STEPS[number].function) or "").split("\n")[0]
-
-
 SYMBOLS = {
     "memory": "memory",
     "state": "s",

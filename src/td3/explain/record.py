@@ -179,32 +179,6 @@ def new_learner(
     return Agent.create(spec, [seed], replacements=replacements, capacity=buffer.capacity), buffer
 
 
-def record_updates(
-    agent: Agent,
-    buffer: ReplayBuffer,
-    environments: InProcessVectorEnv,
-    settings: TD3Config,
-    seed: int,
-    steps: int,
-    chosen: Sequence[int],
-    looked_at: Callable[[int], None] = lambda number: None,
-) -> tuple[dict[int, dict[str, Array]], Array]:
-    """Train, and keep the chosen updates as flat arrays by name; also which stored rows were time-outs."""
-    recorder, kept = Recorder(), {}
-
-    def around(number: int, one: Callable[[], Any]) -> None:
-        if number in chosen:
-            with recorder.looking() as calls:
-                one()
-            kept[number] = flat(calls)
-        else:
-            one()
-        looked_at(number)
-
-    timed_out = train_on(agent, buffer, environments, settings, seed, steps, around=around)
-    return kept, timed_out
-
-
 def flat(calls: dict[int, dict[str, Any]]) -> dict[str, Array]:
     """One update of one member as arrays without the member axis, by the names that the page uses.
 

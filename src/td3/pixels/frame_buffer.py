@@ -157,7 +157,7 @@ class FrameReplayBuffer(ReplayBuffer):
         return {"frames_added": self._frames_added, "oldest": self._oldest}
 
     def set_cursor_(self, added: int, state: Mapping[str, np.ndarray]) -> None:
-        """Count as many transitions as when `state` was taken; `put_` brings them."""
+        """Count as many transitions as when `state` was taken; `load_chunk_` brings them."""
         self._added[:], self._frames_added[:], self._oldest[:] = added, state["frames_added"], state["oldest"]
         if not np.all((max(0, added - self.capacity) <= self._oldest) & (self._oldest <= added)):
             raise ValueError("the buffer's oldest transitions are missing")

@@ -61,17 +61,23 @@ class Pixels(gym.ObservationWrapper[Array, Any, Any]):
 
     def observation(self, observation: Any) -> Array:
         """The image of this moment."""
-        try:
-            drawn = self.env.render()
-        except NotImplementedError:
-            raise no_renderer(self.name) from None
-        if not isinstance(drawn, np.ndarray) or drawn.ndim != 3 or drawn.shape[2] != 3:
-            raise no_renderer(self.name)
+        drawn = render_frame(self.env, self.name)
         if self._averaging is None:
             self._averaging = averaging(drawn.shape[0], self.size), averaging(drawn.shape[1], self.size).T
         rows, columns = self._averaging
         gray = drawn.astype(np.float32) @ LUMINANCE
         return np.asarray((rows @ gray @ columns + np.float32(0.5)).clip(0, 255), np.uint8)
+
+
+def render_frame(environment: Any, name: str) -> Array:
+    """The current frame of an environment, `[height, width, 3]`; raises `EnvironmentFault` if it is no RGB array."""
+    try:
+        frame = environment.render()
+    except NotImplementedError:
+        raise no_renderer(name) from None
+    if not isinstance(frame, np.ndarray) or frame.ndim != 3 or frame.shape[2] != 3:
+        raise no_renderer(name)
+    return frame
 
 
 def averaging(length: int, places: int) -> Array:

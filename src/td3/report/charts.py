@@ -56,7 +56,7 @@ def learning_curves(runs: Sequence[NamedRun]) -> Figure:
     env = runs[0].records.config.env
     runs = [run for run in runs if run.records.evaluated]
     units = " or ".join(dict.fromkeys(run.records.config.unit for run in runs))
-    chart = Chart(f"Learning curves on {env}", units, "return", height=270)
+    chart = Chart(f"Learning curves on {env}", units, height=270)
     legend = []
     for records, name, color in runs:
         steps, returns = records.curves

@@ -162,7 +162,7 @@ RULES = (
     ),
     Rule(
         "no_exploration",
-        measures.exploration_setting,
+        measures.collected(measures.exploration_setting),
         0.02,
         False,
         "There is hardly any exploration: exploration_noise is {number:g} of half the action range (limit "
@@ -171,7 +171,7 @@ RULES = (
     ),
     Rule(
         "little_variation",
-        measures.recent("exploration"),
+        measures.collected(measures.recent("exploration")),
         0.02,
         False,
         "Played actions hardly differ from the actor's own: by {number:.3f} of half the action range (limit "
@@ -213,7 +213,7 @@ RULES = (
     ),
     Rule(
         "no_ends",
-        measures.no_ends,
+        measures.collected(measures.no_ends),
         20_000.0,
         True,
         "No episode has ended in {number:,.0f} env steps (limit {threshold:,.0f}).",

@@ -36,6 +36,15 @@ def recent(column: str, after: int = SETTLED) -> Measure:
     return measure
 
 
+def collected(measure: Measure) -> Measure:
+    """A measure of what a run collects; unknown in offline runs, which play no episodes of training."""
+
+    def of_online_runs(records: RunRecords, seed: SeedRecords) -> float:
+        return UNKNOWN if records.config.dataset else measure(records, seed)
+
+    return of_online_runs
+
+
 def lasting(column: str) -> Measure:
     """The lowest of the newest rows: what lasted. A healthy actor may be saturated for a while."""
 

@@ -26,7 +26,8 @@ def next_steps(path: Path, config: TrainConfig, interrupted: bool, before: Array
     if config.steps < SHORT:
         return [*lines, f"{resume} --steps {4 * config.steps}"]
     if config.seeds == 1:
-        return [*lines, f"td3 train {config.env} --steps {config.steps} --seeds 5"]
+        again = f"td3 train --config {path / 'config.json'} --seeds 5"  # the file also names an offline run's dataset
+        return [*lines, again + (" --trust" if ":" in config.env or config.replace_steps else "")]
     return [*lines, f"td3 export {path}"]
 
 

@@ -106,8 +106,10 @@ class RunRecords:
 
     @property
     def last_tenth(self) -> Array:
-        """Each seed's mean over the evaluations in the last tenth of the run's env steps."""
+        """Each seed's mean over the evaluations in the last tenth of the run's env steps; NaN without evaluations."""
         steps, returns = self.curves
+        if not len(steps):
+            return np.full(len(returns), math.nan)
         return np.asarray(returns[:, at_the_end(steps)].mean(1))
 
     @property

@@ -1,7 +1,7 @@
 """A trained agent in a rendered environment, without a display."""
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,9 +11,12 @@ from safetensors.numpy import load_file
 from td3.environments.make import family_of, make_environment
 from td3.errors import EnvironmentFault
 from td3.pixels import wrappers as pixels
-from td3.policy import Array, Policy, forward
+from td3.policy import ACTIVATIONS, Array, Policy, forward
 from td3.report.strip import Strip, short_number
 from td3.run.agent_file import load_agent
+
+NORM_EPSILON = 1e-5
+"""Added to the variance in LayerNorm (as in `td3.backends.base`, which imports PyTorch)."""
 
 
 def prepare_headless_rendering(env: str) -> None:
@@ -70,7 +73,7 @@ class Stage:
 
     def image(self, with_strip: bool) -> Array:
         """The current frame."""
-        frame = render_frame(self.environment, self.env)
+        frame = pixels.render_frame(self.environment, self.env)
         if self._is_small:  # rendered at the size of the observations, too small for the strip
             frame = frame.repeat(2, 0).repeat(2, 1)
         if not with_strip:
@@ -99,17 +102,6 @@ def make_rendered(env: str, **env_arguments: Any) -> Any:
     return environment
 
 
-def render_frame(environment: Any, env: str) -> Array:
-    """The current frame of an environment, checked."""
-    try:
-        frame = environment.render()
-    except NotImplementedError:
-        raise pixels.no_renderer(env) from None
-    if not isinstance(frame, np.ndarray) or frame.ndim != 3 or frame.shape[2] != 3:
-        raise pixels.no_renderer(env)
-    return frame
-
-
 def saved_critic(folder: Path) -> Callable[[Array, Array], float] | None:
     """Critic 1 of a saved agent, in numpy; None if only the actor was saved."""
     tensors = load_file(folder / "agent.safetensors")
@@ -119,11 +111,23 @@ def saved_critic(folder: Path) -> Callable[[Array, Array], float] | None:
         layers.append((tensors[f"{name}.weight"].T, tensors[f"{name}.bias"]))
     if not layers:
         return None
-    policy = load_agent(folder).policy
+    policy, facts = load_agent(folder)
+    network = _normalized_forward if facts.get("critic_layer_norm", False) else forward
 
     def q_value(state: Array, action: Array) -> float:
         seen = policy.seen(state[None])[0]
         inputs = np.concatenate((seen, action)).astype(np.float32)
-        return float(forward(layers, inputs, policy.activation)[0])
+        return float(network(layers, inputs, policy.activation)[0])
 
     return q_value
+
+
+def _normalized_forward(layers: Sequence[tuple[Array, Array]], inputs: Array, activation: str) -> Array:
+    """The outputs for one row of inputs where the hidden layers have LayerNorm, without learned scale and shift."""
+    hidden = inputs
+    for weight, bias in layers[:-1]:
+        hidden = hidden @ weight + bias
+        hidden = (hidden - hidden.mean()) / np.sqrt(hidden.var() + NORM_EPSILON)
+        hidden = ACTIVATIONS[activation](hidden)
+    weight, bias = layers[-1]
+    return np.asarray(hidden @ weight + bias)

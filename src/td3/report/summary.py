@@ -55,8 +55,8 @@ def summarize(records: RunRecords) -> Summary:
     All NaN for a run without evaluations.
     """
     if not records.evaluated:
-        nan, of_seeds = math.nan, np.full(len(records.whole_seeds), math.nan)
-        return Summary(nan, nan, nan, 0, of_seeds, nan, nan, nan, nan, nan, 0)
+        nan = math.nan
+        return Summary(nan, nan, nan, 0, records.last_tenth, nan, nan, nan, nan, nan, 0)
     steps, returns = records.curves
     final_low, final_high = mean_interval(records.final)
     last_tenth = records.last_tenth

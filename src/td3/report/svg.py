@@ -48,13 +48,11 @@ class Chart:
 
     title: str
     x_label: str = "env steps"
-    y_label: str = ""
     lines: list[Line] = field(default_factory=list)
     levels: list[Level] = field(default_factory=list)
     log: bool = False
     height: int = HEIGHT
     width: int = WIDTH
-    x_span: tuple[float, float] | None = None
     y_span: tuple[float, float] | None = None
 
     def svg(self) -> str:
@@ -101,7 +99,7 @@ class Chart:
         xs = [line.x for line in self.lines if len(line.x)]
         ys = [v for line in self.lines for v in (line.y, line.low, line.high) if v is not None and len(v)]
         ys += [np.array([level.y - level.spread, level.y + level.spread]) for level in self.levels]
-        x_span = self.x_span or _span(xs)
+        x_span = _span(xs)
         return x_span if x_span[0] < x_span[1] else (x_span[0] - 1, x_span[1] + 1), (
             self.y_span or _padded(_span([_scaled(y, self.log) for y in ys]))
         )

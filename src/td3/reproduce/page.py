@@ -242,8 +242,7 @@ def _overestimation_table(results: Path) -> str:
         algorithm = row.change if row.variant else "TD3" + f", preset `{row.preset}`" * (row.preset != "author")
         cells = [row.env, algorithm, _seeds(row, curve), "", "not recorded", "", ""]
         found = read_values(results / row.name)
-        last = [] if found is None else np.flatnonzero(np.isin(found[0], VALUED_STEPS))[-LAST:]
-        if found is not None and len(last):
+        if found is not None and len(last := np.flatnonzero(np.isin(found[0], VALUED_STEPS))[-LAST:]):
             values, returns = (each[:, last].mean(1) for each in found[1:])
             low, high = mean_interval(values - returns)
             interval = f"{(values - returns).mean():+,.1f}" + f" ({low:+,.1f} to {high:+,.1f})" * (len(values) > 1)
