@@ -134,8 +134,8 @@ class TrainConfig:
     """One run: environment, length, seeds, output directory and hyperparameters."""
 
     env: str
-    """Gymnasium's name of the environment, such as HalfCheetah-v5; or module:Name-v0, module:Class, or module:function of
-    a function that makes vector environments."""
+    """Gymnasium's name of the environment, such as HalfCheetah-v5; or module:Name-v0, module:Class, or module:function
+    of a function that makes vector environments."""
     steps: int = 1_000_000
     """Env steps of each seed."""
     seed: int = 0

@@ -1,6 +1,8 @@
 """Callbacks get every event, may stop a run, keep their state over a resume, and end a run with their name."""
 
+import errno
 import json
+import os
 
 import pytest
 from scripted import SMALL
@@ -10,6 +12,7 @@ from td3.callbacks import Callback, CallbackList
 from td3.config import resolve
 from td3.errors import CallbackError
 from td3.run.checkpoints import Checkpoints
+from td3.run.directory import write_json
 from td3.training import resume_run, train_run
 
 FIELDS = {**SMALL, "steps": 120, "eval_every": 30, "save_every": 30, "device": "cpu"}
@@ -274,3 +277,135 @@ def test_what_is_no_callback_is_refused_in_one_sentence_before_the_run(tmp_path,
     with pytest.raises(CallbackError, match=said):
         td3.train("Scripted-v0", out=tmp_path / "run", callbacks=given, **FIELDS)
     assert not (tmp_path / "run").exists()
+
+
+class FailingAtTheEnd(Counting):
+    """Raises when training has ended."""
+
+    def on_training_end(self, trainer):
+        raise ValueError("no such thing")
+
+
+def test_a_callback_that_fails_at_the_end_is_named_and_the_run_is_finished(tmp_path):
+    with pytest.raises(CallbackError) as caught:
+        td3.train("Scripted-v0", out=tmp_path / "run", callbacks=[FailingAtTheEnd()], **FIELDS)
+    assert str(caught.value) == (
+        "callback FailingAtTheEnd failed in on_training_end: ValueError: no such thing. The run itself is finished, "
+        f"and saved in {tmp_path / 'run'}."
+    )
+    assert isinstance(caught.value.__cause__, ValueError)
+    assert json.loads((tmp_path / "run" / "status.json").read_text())["status"] == "finished"
+
+
+@pytest.mark.filterwarnings("ignore:exploration_noise is 0")
+def test_a_callback_that_fails_at_a_hint_of_the_last_report_is_named(tmp_path):
+    class Unhinted(Callback):
+        def on_hint(self, trainer, text):
+            raise ValueError("no such thing")
+
+    with pytest.raises(CallbackError, match="callback Unhinted failed in on_hint: ValueError: no such thing"):
+        td3.train("Scripted-v0", out=tmp_path / "run", callbacks=[Unhinted()], exploration_noise=0.0, **FIELDS)
+
+
+def test_a_callback_that_fails_at_the_end_hides_no_error_and_is_logged(tmp_path, caplog):
+    with pytest.raises(KeyboardInterrupt):
+        td3.train("Scripted-v0", out=tmp_path / "run", callbacks=[FailingAtTheEnd(interrupt_at=75)], **FIELDS)
+    assert caplog.messages == ["callback FailingAtTheEnd failed in on_training_end: ValueError: no such thing."]
+
+
+def test_of_two_callbacks_that_fail_the_second_is_logged(tmp_path, caplog):
+    class Second(Failing):
+        pass
+
+    failing = [Failing("on_evaluation"), Second("on_evaluation")]
+    with pytest.raises(CallbackError, match="callback Failing failed"):
+        td3.train("Scripted-v0", out=tmp_path / "run", callbacks=failing, **FIELDS)
+    assert caplog.messages == ["callback Second failed in on_evaluation: ValueError: no such thing."]
+
+
+def test_a_run_is_stopped_without_a_reason(tmp_path):
+    class Stopping(Callback):
+        def on_env_step(self, trainer):
+            if trainer.env_steps == 40:
+                trainer.stop("")
+
+    run = td3.train("Scripted-v0", out=tmp_path / "run", callbacks=[Stopping()], **FIELDS)
+    status = json.loads((run.path / "status.json").read_text())
+    assert (status["status"], status["env_steps"]) == ("stopped", 40)
+
+
+class Holding(Callback):
+    """Fails in an event, and holds something until the end."""
+
+    def __init__(self, event: str, optional: bool) -> None:
+        self.event, self.optional, self.told = event, optional, []
+
+    def _hear(self, event):
+        self.told.append(event)
+        if event == self.event:
+            raise ValueError("no such thing")
+
+    def on_training_start(self, trainer):
+        self._hear("on_training_start")
+
+    def on_evaluation(self, trainer, evaluation):
+        self._hear("on_evaluation")
+
+    def on_timing(self, trainer, seconds):
+        self._hear("on_timing")
+
+    def on_env_step(self, trainer):
+        if trainer.is_due(30):  # of an evaluation, whose events come first
+            self._hear("on_env_step")
+
+    def on_training_end(self, trainer):
+        self._hear("on_training_end")
+        raise OSError("what it holds is gone")
+
+
+@pytest.mark.parametrize("optional", [True, False])
+@pytest.mark.parametrize(
+    ("event", "told"),
+    [("on_training_start", []), ("on_timing", ["on_training_start", "on_evaluation"])],
+)
+def test_a_callback_that_fails_gets_the_end_alone_and_fails_there_in_silence(tmp_path, caplog, event, told, optional):
+    holding = Holding(event, optional)
+
+    def run():
+        td3.train("Scripted-v0", out=tmp_path / "run", callbacks=[holding], **FIELDS)
+
+    if optional:
+        run()
+        assert caplog.messages == ["Holding failed and is left out (ValueError: no such thing)"]
+    else:
+        with pytest.raises(CallbackError, match=f"callback Holding failed in {event}: ValueError: no such thing"):
+            run()
+        assert caplog.messages == []
+    assert holding.told == [*told, event, "on_training_end"]
+
+
+def test_a_round_that_is_saved_is_not_saved_again_where_the_run_ends_early(tmp_path, monkeypatch):
+    saved, real = [], Checkpoints.save
+    monkeypatch.setattr(Checkpoints, "save", lambda self, step, *rest: (saved.append(step), real(self, step, *rest)))
+
+    class FailingAt(Callback):
+        def on_env_step(self, trainer):
+            if trainer.env_steps == 60:
+                raise ValueError("no such thing")
+
+    with pytest.raises(CallbackError, match="The checkpoint at env step 60 is whole"):
+        td3.train("Scripted-v0", out=tmp_path / "run", callbacks=[FailingAt()], **FIELDS)
+    assert saved == [0, 30, 60]
+
+
+def test_a_status_that_cannot_be_written_is_not_called_a_checkpoint_that_cannot(tmp_path, monkeypatch):
+    def full_at_60(path, values):
+        if values["env_steps"] == 60:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write_json(path, values)
+
+    monkeypatch.setattr("td3.callbacks.checkpoints.write_json", full_at_60)
+    said = "status.json could not be written at env step 60 .No space left on device.; the checkpoint was written"
+    with pytest.warns(UserWarning, match=said):
+        run = td3.train("Scripted-v0", out=tmp_path / "run", **FIELDS)
+    assert json.loads((run.path / "status.json").read_text())["status"] == "finished"

@@ -1,7 +1,9 @@
 """TensorBoard and W&B get every number under the names that people know, and a resumed run goes on where it was."""
 
+import json
 import math
 import sys
+import threading
 from importlib.machinery import ModuleSpec
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -127,7 +129,7 @@ def wandb(monkeypatch):
 def test_wandb_gets_a_run_for_each_seed_in_a_group(tmp_path, monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "offline")
     tracker = WeightsAndBiases("mine")
-    trainer = trainer_of(tmp_path / "run", seeds=2)
+    trainer = trainer_of(tmp_path, seeds=2)
     tracker.on_training_start(trainer)
     trainer.env_steps = 1_000
     tracker.on_log(trainer, [ROW, ROW])
@@ -135,14 +137,78 @@ def test_wandb_gets_a_run_for_each_seed_in_a_group(tmp_path, monkeypatch):
     tracker.on_evaluation(trainer, Evaluation(returns, lengths, env_steps=1_000))
     tracker.on_training_end(trainer)
     runs = tracker._runs
-    assert [run.given["name"] for run in runs] == ["Scripted-v0-run-seed_0", "Scripted-v0-run-seed_1"]
-    assert {run.given["group"] for run in runs} == {"Scripted-v0-run"}
+    name = f"Scripted-v0-{tmp_path.name}"
+    assert [run.given["name"] for run in runs] == [f"{name}-seed_0", f"{name}-seed_1"]
+    assert {run.given["group"] for run in runs} == {name}
     assert {(run.given["project"], run.given["mode"], run.given["resume"]) for run in runs} == {
         ("mine", "offline", None)
     }
     assert runs[1].logged[-1] == {"env_steps": 1_000, "eval/mean_reward": 5.0, "eval/mean_ep_length": 7.0}
     assert "train/actor_loss" not in runs[0].logged[0]
     assert all(run.finished for run in runs)
+
+
+@pytest.mark.usefixtures("wandb")
+def test_wandb_ids_are_of_one_run_also_where_it_is_resumed_and_moved(tmp_path):
+    def ids(path, first_step=0):
+        tracker = WeightsAndBiases("mine")
+        tracker.on_training_start(trainer_of(path, first_step, seeds=2))
+        return [run.given["id"] for run in tracker._runs]
+
+    first, second = tmp_path / "exp1" / "run", tmp_path / "exp2" / "run"
+    for folder in (first, second):
+        folder.mkdir(parents=True)
+    before = ids(first)
+    assert len({*before, *ids(second)}) == 4
+    assert ids(first, first_step=1_000) == before
+    first.parent.rename(tmp_path / "elsewhere")
+    assert ids(tmp_path / "elsewhere" / "run", first_step=1_000) == before
+
+
+@pytest.mark.usefixtures("wandb")
+@pytest.mark.parametrize("damage", ["{", '{"id": 3}', '{"id": "../x"}'])
+def test_a_damaged_file_of_wandbs_id_is_written_anew(tmp_path, damage):
+    (tmp_path / "wandb.json").write_text(damage)
+    tracker = WeightsAndBiases("mine")
+    tracker.on_training_start(trainer_of(tmp_path, first_step=1_000))
+    known = json.loads((tmp_path / "wandb.json").read_text())["id"]
+    assert tracker._runs[0].given["id"] == f"Scripted-v0-{tmp_path.name}-seed_0-{known}"
+
+
+@pytest.mark.usefixtures("wandb")
+def test_a_tracker_that_fails_finishes_its_runs(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(FakeRun, "log", lambda self, values: 1 / 0)
+    monkeypatch.setattr(FakeRun, "finish", lambda self: (finished.append(self), 1 / 0))
+    finished, tracker = [], WeightsAndBiases("mine")
+    fields = {**SMALL, "steps": 60, "seeds": 2, "eval_every": 25, "out": tmp_path / "run"}
+    train_run(resolve("Scripted-v0", **fields), [WarningsCallback(), tracker])
+    assert len(finished) == 2
+    assert caplog.messages == ["WeightsAndBiases failed and is left out (ZeroDivisionError: division by zero)"]
+
+
+def test_a_tensorboard_that_fails_restores_pythons_hook_and_ends_its_threads(tmp_path, monkeypatch, caplog):
+    def failing(self, seed, env_steps, values):
+        if env_steps == 25:
+            raise OSError("the disk is full")
+
+    def writing():
+        return [thread for thread in threading.enumerate() if type(thread).__module__.startswith("tensorboard.")]
+
+    monkeypatch.setattr(TensorBoard, "_scalars", failing)
+    before, threads = threading.excepthook, len(writing())
+    train_run(resolve("Scripted-v0", **{**SMALL, "steps": 60, "seeds": 2, "eval_every": 25, "out": tmp_path / "run"}))
+    assert caplog.messages == ["TensorBoard failed and is left out (OSError: the disk is full)"]
+    assert threading.excepthook is before
+    assert len(writing()) == threads
+
+
+def test_a_tensorboard_whose_files_cannot_be_opened_restores_pythons_hook(tmp_path, caplog):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "tensorboard").write_text("in the way")
+    before = threading.excepthook
+    train_run(resolve("Scripted-v0", **{**SMALL, "steps": 30, "out": tmp_path / "run"}))
+    assert caplog.text.count("TensorBoard failed and is left out") == len(caplog.messages) == 1
+    assert threading.excepthook is before
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,26 @@
 """Environments in threads and processes: at the same time, with the same rows, and the faster way found by trial."""
 
+import threading
 from functools import partial
 
 import gymnasium as gym
 import numpy as np
 import pytest
 from meeting import COUNT, Meeting, Waiting
-from scripted import Scripted
+from scripted import SMALL, Scripted
 
+import td3
 from td3.collect.collector import Collector
-from td3.environments import WorkerBackend, fastest_workers, make_environment, place, requested_workers
+from td3.environments import (
+    InProcessVectorEnv,
+    WorkerBackend,
+    fastest_workers,
+    make_environment,
+    place,
+    requested_workers,
+)
 from td3.environments import workers as worker_backend
+from td3.errors import ConfigError
 
 
 @pytest.mark.parametrize("kind", ["threads", "processes"])
@@ -133,3 +143,46 @@ def test_a_fault_in_a_thread_is_that_environments_alone():
     assert environments.faults == {1: "an environment failed in step(): AssertionError: not now"}
     assert rewards[1] == 0
     assert min(rewards[0], rewards[2]) > 0
+
+
+class Locked(Scripted):
+    """Holds what no other process can have."""
+
+    def __init__(self, lock):
+        super().__init__()
+        self.lock = lock
+
+
+def test_an_environment_that_cannot_be_sent_to_processes_is_refused_in_one_sentence(tmp_path):
+    lock = threading.Lock()
+    said = (
+        r"^the environment cannot be sent to worker processes \(TypeError: cannot pickle .*lock.*\): use --workers thr"
+    )
+    with pytest.raises(ConfigError, match=said) as refused:
+        td3.train(lambda: Locked(lock), envs=2, workers="processes", out=tmp_path / "run", **{**SMALL, "steps": 30})
+    assert isinstance(refused.value.__cause__, TypeError)
+    assert not (tmp_path / "run").exists()
+    td3.train(lambda: Locked(lock), envs=2, workers="threads", out=tmp_path / "run", **{**SMALL, "steps": 30})
+
+
+def test_a_thread_that_was_abandoned_ends_when_its_call_returns():
+    back = threading.Event()
+
+    class Hanging(Scripted):
+        def step(self, action):
+            back.wait(60)
+            return super().step(action)
+
+    environments = InProcessVectorEnv([Hanging()], Scripted, threads=1, patience=0.2)
+    environments.reset(seed=[0])
+    before = {thread for thread in threading.enumerate() if thread.name == "td3 environment"}
+    environments.step(np.float32([[0.5, 0.3]]))
+    assert environments.faults == {0: "an environment took longer than 0.2 s and its thread was abandoned"}
+    environments.replace(0)
+    (added,) = {thread for thread in threading.enumerate() if thread.name == "td3 environment"} - before
+    back.set()
+    for thread in before:
+        thread.join(10)
+    assert not any(thread.is_alive() for thread in before)
+    assert added.is_alive()
+    environments.close()

@@ -80,7 +80,7 @@ def here(tmp_path, monkeypatch, trained):
     def begin(*arguments, **options):
         raise ConfigError(would)
 
-    monkeypatch.setattr("td3.training.api._train", begin)
+    monkeypatch.setattr("td3.training.api._trainer", begin)
     for module, name in {
         "td3.tune.search": "_open_study",
         "td3.sweep": "run_sweep",

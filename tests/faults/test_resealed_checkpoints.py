@@ -1,5 +1,6 @@
 """Checkpoints with one wrong field and a right checksum: resume uses an older one or says a sentence, and no more."""
 
+import contextlib
 import hashlib
 import json
 import os
@@ -90,14 +91,17 @@ def of_the_manifest(body: dict[str, Any]) -> list[tuple]:
 def only_choosing(monkeypatch):
     """End a resumed run when its checkpoint is chosen, before anything is written."""
 
-    def stop(config, make, eval_make, spaces, in_host_ram, replacements, callbacks, checkpoint, rows, notices):
-        callbacks[0].warnings += notices
-        raise Stop
+    class Chosen:
+        def run(self, callbacks, checkpoint, notices):
+            callbacks[0].warnings += notices
+            raise Stop
 
     monkeypatch.setattr("td3.training.api.probe_environment", lambda config, make, first_step: None)
     monkeypatch.setattr("td3.training.api.require_room", lambda *arguments, **options: False)
     monkeypatch.setattr("td3.training.api.write_facts", lambda path, values: None)
-    monkeypatch.setattr("td3.training.api._train", stop)
+    monkeypatch.setattr("td3.training.api._trainer", lambda *arguments: contextlib.nullcontext(Chosen()))
+    monkeypatch.setattr("td3.training.api._callbacks", lambda trainer, given: given)
+    monkeypatch.setattr("td3.training.api.begin", lambda trainer, rows: None)
 
 
 def test_every_field_of_a_manifest_may_be_wrong(copy, only_choosing):

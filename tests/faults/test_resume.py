@@ -168,6 +168,13 @@ def test_a_finished_run_can_be_made_longer(tmp_path, preset):
     assert differences(tmp_path / "whole", tmp_path / "longer") == []
 
 
+def test_a_short_run_of_preset_paper_can_be_made_longer(tmp_path):
+    """Its buffer has the whole history, and at least a batch."""
+    fields = {"preset": "paper", "hidden_sizes": (8, 8), "eval_every": 0, "eval_episodes": 1, "device": "cpu"}
+    run = td3.train("Rail-v0", steps=50, out=tmp_path / "run", **fields)
+    assert [td3.resume(run.path, steps=steps).config.td3.buffer_size for steps in (80, 150)] == [100, 150]
+
+
 def test_a_killed_extension_goes_on_to_its_new_end(tmp_path):
     train_run(config(tmp_path / "run", steps=300))
     with pytest.raises(Stop):

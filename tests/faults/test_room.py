@@ -149,3 +149,20 @@ def test_a_gpu_without_room_is_said_in_a_sentence(tmp_path, monkeypatch):
     monkeypatch.setattr("td3.training.setup.make_replay_buffer", no_room)
     with pytest.raises(ConfigError, match="the GPU has no memory left: train fewer seeds"):
         train_run(config(tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("kind", ["folder", "link", "missing"])
+def test_the_room_is_that_of_the_folder_itself_which_may_be_another_disk(tmp_path, monkeypatch, kind):
+    out, measured = tmp_path / "parent" / "run", []
+    out.parent.mkdir()
+    if kind == "folder":
+        out.mkdir()
+    elif kind == "link":
+        (tmp_path / "disk").mkdir()
+        out.symlink_to(tmp_path / "disk")
+    usage, real = namedtuple("usage", "total used free"), shutil.disk_usage
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: measured.append(path) or usage(*real(path)))
+    monkeypatch.chdir(out.parent)
+    train_run(config(Path("run"), steps=120, save_every=0))
+    assert measured == [out.parent if kind == "missing" else out]

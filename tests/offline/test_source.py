@@ -11,7 +11,7 @@ from scripted import SMALL
 import td3
 from td3.environments import TaskSpaces
 from td3.errors import MissingExtra, UserError
-from td3.offline import files, load_dataset
+from td3.offline import files, find_dataset
 from td3.offline.transitions import DatasetError
 
 SPACES = TaskSpaces(2, (-1.0,), (1.0,), (2,), (1,))
@@ -35,23 +35,23 @@ def npz(tmp_path):
 
 
 def test_an_npz_file_has_its_columns_and_no_environment(npz):
-    dataset = load_dataset(npz)
+    dataset = find_dataset(npz)
     assert dataset.env is None
     assert dataset.name == str(npz.absolute())
-    assert {*dataset.arrays} == {*columns()}
+    assert {*dataset.read()} == {*columns()}
     assert dataset.rows(SPACES).shape == (5, 7)
 
 
 def test_a_compressed_file_and_one_in_column_order_are_the_same(npz, tmp_path):
-    rows = load_dataset(npz).rows(SPACES)
+    rows = find_dataset(npz).rows(SPACES)
     np.savez_compressed(tmp_path / "small.npz", **{k: np.asfortranarray(v) for k, v in columns().items()})
-    assert (load_dataset(tmp_path / "small.npz").rows(SPACES) == rows).all()
+    assert (find_dataset(tmp_path / "small.npz").rows(SPACES) == rows).all()
 
 
 def test_pickled_objects_are_never_loaded(tmp_path):
     np.savez(tmp_path / "data.npz", **{**columns(), "rewards": np.array([{}] * 5, object)}, allow_pickle=True)
     with pytest.raises(DatasetError, match="holds pickled objects, which are never loaded"):
-        load_dataset(tmp_path / "data.npz")
+        find_dataset(tmp_path / "data.npz").rows(SPACES)
 
 
 def test_an_array_that_claims_more_than_it_has_is_refused(tmp_path):
@@ -60,13 +60,13 @@ def test_an_array_that_claims_more_than_it_has_is_refused(tmp_path):
     with zipfile.ZipFile(tmp_path / "data.npz", "w") as archive:
         archive.writestr("rewards.npy", content + header.ljust(117) + b"\n" + bytes(80))
     with pytest.raises(DatasetError, match="another size than its header says"):
-        load_dataset(tmp_path / "data.npz")
+        find_dataset(tmp_path / "data.npz").rows(SPACES)
 
 
 def test_a_file_larger_than_memory_is_refused_before_it_is_read(npz, monkeypatch):
     monkeypatch.setattr(files, "available_memory", lambda: 100)
     with pytest.raises(DatasetError, match=r"holds 0.0 MB, and this machine has 0.0 MB free"):
-        load_dataset(npz)
+        find_dataset(npz).rows(SPACES)
 
 
 @pytest.mark.parametrize(
@@ -83,17 +83,17 @@ def test_what_is_no_dataset_gets_one_sentence(tmp_path, name, content, said):
     if content is not None:
         (tmp_path / name).write_bytes(content)
     with pytest.raises(UserError, match=said):
-        load_dataset(tmp_path / name)
+        find_dataset(tmp_path / name).rows(SPACES)
 
 
 def test_a_directory_that_is_no_run_gets_the_sentence_of_runs(tmp_path):
     with pytest.raises(UserError, match=r"is not a run: it has no config\.json"):
-        load_dataset(tmp_path)
+        find_dataset(tmp_path).rows(SPACES)
 
 
 def test_a_runs_replay_buffer_has_the_transitions_of_all_its_seeds(tmp_path):
     run = td3.train("Rail-v0", out=tmp_path / "run", **{**SMALL, "steps": 40, "seeds": 2, "device": "cpu"})
-    dataset = load_dataset(run.path)
+    dataset = find_dataset(run.path)
     assert dataset.env == "Rail-v0"
     rows = dataset.rows(TaskSpaces(2, (-1.0,), (1.0,), (2,), (1,)))
     assert rows.shape == (80, 7)
@@ -103,7 +103,7 @@ def test_a_runs_replay_buffer_has_the_transitions_of_all_its_seeds(tmp_path):
 def test_rows_of_parallel_environments_are_put_one_environment_after_another(tmp_path):
     fields = {**SMALL, "steps": 120, "envs": 3, "buffer_size": 90, "device": "cpu"}
     run = td3.train("Rail-v0", out=tmp_path / "run", **fields)
-    rows = load_dataset(run.path).rows(SPACES)
+    rows = find_dataset(run.path).rows(SPACES)
     assert len(rows) == 90
     followed = (rows[:-1, 3:5] == rows[1:, :2]).all(1)  # but where an episode or an environment ends
     assert followed.mean() > 0.8
@@ -112,7 +112,7 @@ def test_rows_of_parallel_environments_are_put_one_environment_after_another(tmp
 def test_a_run_without_checkpoints_has_no_replay_buffer(tmp_path):
     run = td3.train("Rail-v0", out=tmp_path / "run", **{**SMALL, "steps": 40, "device": "cpu", "save_every": 0})
     with pytest.raises(DatasetError, match="no checkpoint with transitions"):
-        load_dataset(run.path)
+        find_dataset(run.path).rows(SPACES)
 
 
 def test_an_hdf5_file_has_the_same_columns(npz, tmp_path):
@@ -121,7 +121,7 @@ def test_an_hdf5_file_has_the_same_columns(npz, tmp_path):
         for name, array in columns().items():
             file[name] = array
         file["infos/qpos"] = np.zeros(3)
-    assert (load_dataset(tmp_path / "data.hdf5").rows(SPACES) == load_dataset(npz).rows(SPACES)).all()
+    assert (find_dataset(tmp_path / "data.hdf5").rows(SPACES) == find_dataset(npz).rows(SPACES)).all()
 
 
 def test_an_hdf5_file_never_reads_another_file(tmp_path):
@@ -134,10 +134,10 @@ def test_an_hdf5_file_never_reads_another_file(tmp_path):
                 file[name] = array
         file["rewards"] = h5py.ExternalLink("secret.hdf5", "rewards")
     with pytest.raises(DatasetError, match="has no rewards"):
-        load_dataset(tmp_path / "data.hdf5").rows(SPACES)
+        find_dataset(tmp_path / "data.hdf5").rows(SPACES)
     (tmp_path / "broken.h5").write_bytes(b"nothing")
     with pytest.raises(DatasetError, match="cannot be read as HDF5"):
-        load_dataset(tmp_path / "broken.h5")
+        find_dataset(tmp_path / "broken.h5").rows(SPACES)
 
 
 @pytest.mark.parametrize(("name", "module", "extra"), [("data.hdf5", "h5py", "hdf5"), ("x/y-v0", "minari", "minari")])
@@ -147,7 +147,7 @@ def test_a_missing_package_is_named_with_its_extra(tmp_path, monkeypatch, name, 
         (tmp_path / name).write_bytes(b"")
     monkeypatch.setitem(__import__("sys").modules, module, None)
     with pytest.raises(MissingExtra, match=rf"needs the extra '{extra}'"):
-        load_dataset(name)
+        find_dataset(name).rows(SPACES)
 
 
 @pytest.fixture
@@ -170,19 +170,19 @@ def test_a_minari_dataset_is_found_by_its_id_and_by_its_directory(minari, tmp_pa
                 column.append(value)
         buffers.append(minari.data_collector.EpisodeBuffer(number, number, None, *columns))
     minari.create_dataset_from_buffers("rail/random-v0", buffer=buffers, env=environment)
-    dataset = load_dataset("rail/random-v0")
+    dataset = find_dataset("rail/random-v0")
     assert dataset.env == "Rail-v0"
     rows = dataset.rows(SPACES)
     assert rows.shape[1] == 7
     assert (rows[:-1, 3:5] == rows[1:, :2]).all(1).sum() == len(rows) - 2  # each is followed by the next, but for ends
     (folder,) = (tmp_path / "datasets").glob("rail/random-v0")
-    assert (load_dataset(folder).rows(SPACES) == rows).all()
+    assert (find_dataset(folder).rows(SPACES) == rows).all()
     with pytest.raises(DatasetError, match="`minari download rail/expert-v0` fetches one"):
-        load_dataset("rail/expert-v0")
+        find_dataset("rail/expert-v0").rows(SPACES)
 
 
 def test_a_minari_dataset_that_is_damaged_gets_one_sentence(minari, tmp_path):
     (tmp_path / "made" / "data").mkdir(parents=True)
     (tmp_path / "made" / "data" / "metadata.json").write_text(json.dumps({"data_format": "hdf5"}))
     with pytest.raises(DatasetError, match="cannot be read as a Minari dataset"):
-        load_dataset(tmp_path / "made")
+        find_dataset(tmp_path / "made").rows(SPACES)

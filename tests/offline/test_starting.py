@@ -12,7 +12,7 @@ from td3.environments.rail import Rail
 from td3.errors import AgentFileError, UserError
 from td3.run import starting
 from td3.run.checkpoints import Checkpoints
-from td3.training import Trainer
+from td3.training import Trainer, beginning
 
 FIELDS = {**SMALL, "steps": 60, "device": "cpu", "normalize_observations": True}
 NETWORKS = ("actor", "actor_target", "critics", "critics_target")
@@ -88,6 +88,13 @@ def test_what_normalizes_observations_goes_on_from_where_it_was(first, tmp_path)
         assert np.array_equal(seen.tensors[f"observations.{name}"], before[f"observations.{name}"]), name
     for name in ("exact_mean", "squares"):
         assert seen.tensors[f"observations.{name}"] == pytest.approx(before[f"observations.{name}"], rel=1e-4)
+
+
+def test_every_seed_is_tried_in_one_agent_before_the_run(first, tmp_path, monkeypatch):
+    made, real = [], beginning.make_agent
+    monkeypatch.setattr(beginning, "make_agent", lambda *given: made.append(given[0].seeds) or real(*given))
+    started(tmp_path, first.path, steps=30)
+    assert made == [1]
 
 
 def test_one_agent_is_for_every_seed_and_may_be_given_by_its_file(first, tmp_path):

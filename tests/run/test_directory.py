@@ -7,11 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from scripted import SMALL
 
 import td3
 from td3.config import resolve
-from td3.errors import AgentFileError, RunError, UserError
+from td3.errors import AgentFileError, ConfigError, RunError, UserError
+from td3.run import directory
 from td3.run.directory import new_directory
 
 
@@ -176,3 +178,46 @@ def test_the_configuration_in_the_directory_is_the_whole_one(trained):
 def test_versions_name_what_results_depend_on(trained):
     values = json.loads((trained.path / "versions.json").read_text())
     assert {"python", "machine", "td3", "torch", "numpy", "gymnasium", "mujoco"} <= set(values)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="on a GPU, the engine is one")
+@pytest.mark.parametrize("out", ["mine", None])
+def test_a_run_that_is_refused_leaves_no_folder_and_the_latest_as_it_was(tmp_path, monkeypatch, out):
+    """An engine that needs a GPU is refused when it is made, as late as anything is."""
+    monkeypatch.chdir(tmp_path)
+    before = td3.train("Scripted-v0", steps=30, **SMALL)
+    with pytest.raises(ConfigError, match="engine graph"):
+        td3.train("Scripted-v0", steps=30, out=out, **{**SMALL, "engine": "graph", "device": "auto"})
+    assert Path("runs/Scripted-v0/latest").resolve() == before.path.resolve()
+    assert {path.name for path in Path("runs/Scripted-v0").iterdir()} == {"latest", before.path.name}
+    assert [path.name for path in tmp_path.iterdir()] == ["runs"]
+    td3.train("Scripted-v0", steps=30, out=out, **SMALL)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="on a GPU, the engine is one")
+def test_an_extension_that_is_refused_leaves_the_run_as_it_was(tmp_path):
+    run = td3.train("Scripted-v0", steps=30, out=tmp_path / "run", **SMALL)
+    values = json.loads((run.path / "config.json").read_text())
+    (run.path / "config.json").write_text(text := json.dumps({**values, "engine": "graph", "device": "auto"}))
+    for folder in run.path.glob("checkpoints/0*"):
+        shutil.rmtree(folder)
+    for path in (run.path / "status.json", *run.path.glob("seed_0/best/agent.json")):
+        path.unlink()
+    with pytest.raises(ConfigError, match="engine graph"):
+        td3.resume(run.path, steps=60)
+    assert (run.path / "config.json").read_text() == text
+
+
+def test_a_directory_that_holds_a_run_is_refused_before_an_environment_is_made(copied):
+    def make():
+        raise AssertionError("made")
+
+    with pytest.raises(RunError, match="already holds a run"):
+        td3.train(make, steps=30, out=copied, **SMALL)
+
+
+def test_the_seeds_that_were_not_frozen_are_found_in_one_look(trained, monkeypatch):
+    read = []
+    monkeypatch.setattr(directory, "read_facts", lambda path: read.append(path.name) or {})
+    assert td3.Run(trained.path).active_seeds == (0, 1)
+    assert read == ["status.json"]

@@ -309,6 +309,20 @@ def test_steps_that_are_replaced_later_are_recorded_from_there_on(tmp_path):
     assert (recorded["function"], recorded["from_env_step"]) == ("absolute_error", 80)
 
 
+def test_a_step_given_by_its_file_at_a_resume_is_found_at_the_next_one(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    name = "mine.py:absolute"
+    (tmp_path / "mine.py").write_text(
+        "import td3\n\n\n@td3.replace_step(11)\ndef absolute(q_values, target_q):\n"
+        "    return (q_values - target_q).abs().mean(-1).sum(0)\n"
+    )
+    run = trained(tmp_path, "run", replace_steps=[name])
+    assert run.config.replace_steps == (f"{tmp_path}/{name}",)
+    assert td3.resume(run.path, steps=100, replace_steps=[name]).config.replace_steps == (f"{tmp_path}/{name}",)
+    monkeypatch.chdir("/")
+    td3.resume(run.path, steps=120, trust=True)
+
+
 @replace_step(9, state={"largest": 2, "calls": 2})
 def remembers_more(reward, terminated, next_q, gamma, original, step_state):
     return original(reward, terminated, next_q, gamma)

@@ -124,15 +124,17 @@ def _named(given: Any) -> str:
 class CallbackList(Callback):
     """Passes every event on to the callbacks that override it, in order.
 
-    One that was not started is not ended, except for parts of the run. A callback that raises gets no more events. If
-    it is neither optional nor essential, `failure` says so, and the trainer ends the run when the round is complete,
-    with a whole checkpoint.
+    One that was not started is not ended, except for parts of the run. A callback that raises gets no more events but
+    `on_training_end`, to release what it holds. If it is neither optional nor essential, `failure` says so, and the
+    trainer ends the run when the round is complete, with a whole checkpoint.
     """
 
     def __init__(self, callbacks: Sequence[Callback]) -> None:
         self.callbacks = list(callbacks)
         self.failure: CallbackError | None = None
+        """The first failure that the trainer has not raised yet."""
         self._started: set[int] = set()
+        self._failed: set[int] = set()
         self._handlers: dict[str, tuple[tuple[Callback, Callable[..., None]], ...]] = {
             event: tuple(
                 (c, getattr(c, event))
@@ -170,27 +172,33 @@ class CallbackList(Callback):
                     raise _failed(callback, "load_state", error) from error
 
     def _call(self, event: str, *arguments: Any) -> None:
+        is_end = event == "on_training_end"
         for callback, handler in self._handlers[event]:
-            if event == "on_training_end" and id(callback) not in self._started and not callback.essential:
+            if is_end and id(callback) not in self._started and not callback.essential:
                 continue
+            failed_before = id(callback) in self._failed
+            if failed_before and not is_end:
+                continue
+            if event == "on_training_start":
+                self._started.add(id(callback))  # also where it raises: it may hold something by then
             try:
                 handler(*arguments)
-                if event == "on_training_start":
-                    self._started.add(id(callback))
             except Exception as error:
                 if callback.essential:
                     raise
-                self._leave_out(callback)
-                if callback.optional:
-                    # Hours of training are worth more than a curve in a browser.
-                    fault = f"{type(error).__name__}: {error}"
-                    logging.getLogger("td3").warning("%s failed and is left out (%s)", callback.name, fault)
-                elif self.failure is None:
-                    self.failure = _failed(callback, event, error)
+                if not failed_before:  # else its failure is known
+                    self._leave_out(callback, event, error)
 
-    def _leave_out(self, failed: Callback) -> None:
-        for event, handlers in self._handlers.items():
-            self._handlers[event] = tuple(one for one in handlers if one[0] is not failed)
+    def _leave_out(self, callback: Callback, event: str, error: Exception) -> None:
+        self._failed.add(id(callback))
+        if callback.optional:
+            # Hours of training are worth more than a curve in a browser.
+            fault = f"{type(error).__name__}: {error}"
+            logging.getLogger("td3").warning("%s failed and is left out (%s)", callback.name, fault)
+        elif self.failure is None:
+            self.failure = _failed(callback, event, error)
+        else:
+            logging.getLogger("td3").warning("%s", _failed(callback, event, error))
 
 
 def _failed(callback: Callback, event: str, error: Exception) -> CallbackError:

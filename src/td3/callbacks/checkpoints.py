@@ -44,12 +44,11 @@ class CheckpointCallback(RunCallback):
 
     def on_interruption(self, trainer: "Trainer") -> None:
         """The round that is complete."""
-        self._save(trainer)
+        self._save_once(trainer)
 
     def on_loop_end(self, trainer: "Trainer") -> None:
-        """The last one, unless the run was killed after its last one."""
-        if self._saved != trainer.env_steps:
-            self._save(trainer)
+        """The last one."""
+        self._save_once(trainer)
 
     def _is_due(self, trainer: "Trainer") -> bool:
         every = trainer.config.save_every
@@ -58,6 +57,11 @@ class CheckpointCallback(RunCallback):
         if every is not None:
             return trainer.is_due(every)
         return time.monotonic() - self._last > max(SAVE_INTERVAL, self._cost / SAVING_SHARE)
+
+    def _save_once(self, trainer: "Trainer") -> None:
+        """Save unless this env step is saved: before its resume, or on schedule; a checkpoint is not replaced."""
+        if self._saved != trainer.env_steps:
+            self._save(trainer)
 
     def _save(self, trainer: "Trainer") -> None:
         """Save everything; where the disk does not allow it, say so and go on."""
@@ -71,12 +75,13 @@ class CheckpointCallback(RunCallback):
                 trainer.engine.check()  # raises; else seeds are frozen on a schedule of env steps, not of the clock
             self._checkpoints.save(trainer.env_steps, *trainer.state(), trainer.buffer)
             self._saved = trainer.env_steps
-            trainer.callbacks.on_checkpoint_saved(trainer)
         except OSError as error:
             trainer.warn(
                 f"the checkpoint at env step {trainer.env_steps:,} could not be written ({error.strerror}); "
                 "the one before it stays, and training goes on."
             )
+        else:
+            trainer.callbacks.on_checkpoint_saved(trainer)
         self._last = time.monotonic()
         self._cost = self._last - begun
         self.saving_seconds += self._cost
@@ -116,8 +121,14 @@ class StatusCallback(RunCallback):
         self._write(trainer)
 
     def on_checkpoint_saved(self, trainer: "Trainer") -> None:
-        """Say how far the run has come."""
-        self._write(trainer)
+        """Say how far the run has come; where the disk does not allow it, the checkpoint is there all the same."""
+        try:
+            self._write(trainer)
+        except OSError as error:
+            trainer.warn(
+                f"status.json could not be written at env step {trainer.env_steps:,} ({error.strerror}); the "
+                "checkpoint was written, and training goes on."
+            )
 
     def on_training_end(self, trainer: "Trainer") -> None:
         """How it ended."""

@@ -1,12 +1,15 @@
 """Where people look while a run trains: TensorBoard and Weights & Biases, under the names that they know."""
 
+import contextlib
 import importlib.util
 import math
 import netrc
 import os
+import secrets
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -14,6 +17,7 @@ import numpy as np
 from td3.callbacks.base import Callback
 from td3.errors import missing_extra
 from td3.evaluate import Evaluation
+from td3.run.directory import read_facts, write_json
 
 if TYPE_CHECKING:
     from td3.training import Trainer
@@ -85,10 +89,11 @@ class TensorBoard(Tracker):
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
         super().on_training_start(trainer)
-        self._event, self._hook = Event, threading.excepthook
+        self._event, self._hook, self._writers = Event, threading.excepthook, list[Any]()
         threading.excepthook = self._without_traceback
         folder = trainer.path / "tensorboard"
-        self._writers = [EventFileWriter(str(folder / f"seed_{seed}")) for seed in trainer.config.member_seeds]
+        for seed in trainer.config.member_seeds:
+            self._writers.append(EventFileWriter(str(folder / f"seed_{seed}")))
         if trainer.first_step:
             # TensorBoard drops what has this step or a later one and was written before.
             start = SessionLog(status=SessionLog.START)
@@ -109,12 +114,11 @@ class TensorBoard(Tracker):
             writer.flush()
 
     def on_training_end(self, trainer: "Trainer") -> None:
-        """Close the files."""
-        try:
+        """Close the files, each of them also where another cannot be closed."""
+        with contextlib.ExitStack() as closing:
+            closing.callback(setattr, threading, "excepthook", self._hook)
             for writer in self._writers:
-                writer.close()
-        finally:
-            threading.excepthook = self._hook
+                closing.callback(writer.close)
 
     def _without_traceback(self, failed: threading.ExceptHookArgs) -> None:
         """A writer's thread that fails, on a full disk for example, tells its writer, and that raises again here."""
@@ -143,12 +147,13 @@ class WeightsAndBiases(Tracker):
         super().on_training_start(trainer)
         config, path = trainer.config, trainer.path
         name = f"{config.env.replace('/', '_')}-{path.name}"
+        run_id = _run_id(path / "wandb.json")
         for seed in config.member_seeds:
             run = wandb.init(
                 project=self.project,
                 group=name,
                 name=f"{name}-seed_{seed}",
-                id=f"{name}-seed_{seed}".replace(":", "_"),
+                id=f"{name}-seed_{seed}-{run_id}".replace(":", "_"),
                 resume="allow" if trainer.first_step else None,
                 config={**config.to_json(), "member_seed": seed, "device": trainer.placement},
                 dir=str(path),
@@ -165,9 +170,23 @@ class WeightsAndBiases(Tracker):
         self._runs[seed].log({"env_steps": env_steps, **known})
 
     def on_training_end(self, trainer: "Trainer") -> None:
-        """Finish the runs."""
-        for run in self._runs:
-            run.finish()
+        """Finish the runs, each of them also where another cannot be finished."""
+        with contextlib.ExitStack() as finishing:
+            for run in self._runs:
+                finishing.callback(run.finish)
+
+
+def _run_id(path: Path) -> str:
+    """What tells the W&B runs of this run from those of a folder of the same name elsewhere.
+
+    It is kept in the run: a resumed run has it again, also after its folder was moved or it was resumed untracked.
+    """
+    known = read_facts(path).get("id")
+    if isinstance(known, str) and known.isalnum():
+        return known
+    new = secrets.token_hex(4)
+    write_json(path, {"id": new})
+    return new
 
 
 def wandb_mode() -> Literal["online", "offline", "disabled", "shared"]:

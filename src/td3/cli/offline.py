@@ -81,12 +81,12 @@ def offline_defaults(words: Sequence[str]) -> OfflineCommand:
 
 def offline_command(command: OfflineCommand) -> int:
     """Train offline, with a live display."""
-    from td3.offline import load_dataset
+    from td3.offline import find_dataset
     from td3.run.directory import require_trust
     from td3.training.api import train_run
     from td3.training.offline import UNUSED, offline_config
 
-    dataset = load_dataset(command.dataset)
+    dataset = find_dataset(command.dataset)
     given = {f.name: getattr(command, f.name) for f in fields(TrainConfig)}
     given |= {f.name: getattr(command.td3, f.name) for f in fields(TD3Config)}
     settings = {name: value for name, value in given.items() if name not in (*UNUSED, "td3", "env", "dataset")}

@@ -101,7 +101,7 @@ def doctor_command(command: DoctorCommand) -> int:
         print(json.dumps({"run": str(command.run), **facts, "notes": records.notes}))
         return 1 if findings else 0
     if not findings:
-        looked = f"{len(RULES)} things looked at, {records.env_steps:,} env steps"
+        looked = f"{len(RULES)} things looked at, {records.env_steps:,} {records.config.unit}"
         print(f"{command.run}: {all_clear(records)} ({looked}).")
     for finding in findings:
         print(f"{finding.name}: {finding.said}\n  Try: {finding.advice}")

@@ -1,10 +1,11 @@
 """What every engine has: members that are frozen, learning rates, and a way to warn."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from td3.algorithm import Agent, ReplayBuffer
 from td3.algorithm.optimizer import NonFinite
+from td3.engine.losses import LossSums
 
 
 class EngineBase:
@@ -13,6 +14,7 @@ class EngineBase:
     `on_warning` is told what a run survives; a run sets its own. `notices` are warnings from before the first update.
     """
 
+    losses: LossSums
     on_warning: Callable[[str], None] = staticmethod(lambda text: warnings.warn(text, stacklevel=2))
 
     def __init__(self, agent: Agent, buffer: ReplayBuffer) -> None:
@@ -51,6 +53,11 @@ class EngineBase:
                 if steps is not None:  # the updates begun since then did nothing
                     self.agent.updates[member] = int(steps[0, member])
         self.require_active()
+
+    def mean_losses(self, updates: Sequence[int]) -> list[dict[str, float]]:
+        """Each member's means over all updates since the previous call."""
+        self.check()
+        return self.losses.take(updates)
 
     def require_active(self) -> None:
         """Raise `NonFinite` if all members are frozen."""

@@ -160,11 +160,6 @@ class EagerEngine(EngineBase):
         news = torch.from_numpy(rows) if isinstance(rows, np.ndarray) else rows
         self.buffer.add_(news if self._policy is not None else news.to(self.device))
 
-    def mean_losses(self, updates: Sequence[int]) -> list[dict[str, float]]:
-        """Each member's means over all updates since the previous call."""
-        self.check()
-        return self.losses.take(updates)
-
     def flush(self) -> None:
         """Nothing: rows are in the buffer as soon as they are stored."""
 

@@ -201,11 +201,6 @@ class GraphEngine(EngineBase):
         self._staging.host_counts[:] = len(self.buffer), self.buffer.added
         self._rows_wait = True
 
-    def mean_losses(self, updates: Sequence[int]) -> list[dict[str, float]]:
-        """Each member's means over all updates since the previous call."""
-        self.check()
-        return self.losses.take(updates)
-
     def flush(self) -> None:
         """Upload rows that are still staged."""
         if self._rows_wait:

@@ -145,6 +145,7 @@ class InProcessVectorEnv(VectorEnv[Array, Array, Array]):
             return call
         place = index % len(self._threads)
         if index in self._abandoned:
+            self._threads[place].stop()  # it ends when its call returns
             self._threads[place] = _Thread()
             self._abandoned.remove(index)
         return partial(self._await, index, self._threads[place].submit(call), self._patience)

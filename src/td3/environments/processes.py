@@ -35,7 +35,7 @@ from td3.environments.process_worker import (
     WorkerSignals,
     work,
 )
-from td3.errors import EnvironmentFault
+from td3.errors import ConfigError, EnvironmentFault
 
 PATIENCE_SECONDS = 0.005
 """Seconds of waiting after which polling is less frequent."""
@@ -94,13 +94,20 @@ class ProcessVectorEnv(VectorEnv[Array, Array, Array]):
         """Start a worker, which has no environments yet."""
         signals = self._signals[index] = WorkerSignals(self._context.Semaphore(0), self._context.Semaphore(0))
         arguments = (self._make, self._shared, self.num_envs, self.workers, self._shapes, index, self._places[index])
-        self._processes[index] = process = self._context.Process(
-            target=work, args=(*arguments, signals, os.getpid()), daemon=True
-        )
+        process = self._context.Process(target=work, args=(*arguments, signals, os.getpid()), daemon=True)
         self._arrays.calls[index] = 0
         self._arrays.at[index] = self._blamed(index)
         with single_threaded_children(), parents_signals_blocked():
-            process.start()
+            try:
+                process.start()
+            except OSError:  # no memory or no process left
+                raise
+            except Exception as error:  # of pickling, which calls the user's code
+                raise ConfigError(
+                    f"the environment cannot be sent to worker processes ({guarded.describe(error)}): use --workers "
+                    "threads."
+                ) from error
+        self._processes[index] = process
 
     def _blamed(self, worker: int) -> int:
         """The environment that a worker was at, or another one of it where that is retired."""

@@ -1,5 +1,8 @@
 """Columns of a local Minari dataset."""
 
+import contextlib
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +14,8 @@ from td3.offline.transitions import DatasetError
 from td3.policy import Array
 
 
-def load_minari(source: str | Path) -> tuple[str | None, dict[str, Any], dict[str, Array]]:
-    """The environment of a dataset, by name and arguments, and its columns; nothing is downloaded.
+def find_minari(source: str | Path) -> tuple[str | None, dict[str, Any], Callable[[], dict[str, Array]]]:
+    """The environment of a dataset, by name and arguments, and what reads its columns; nothing is downloaded.
 
     `source` is the id of a local dataset, or its directory.
     """
@@ -20,10 +23,24 @@ def load_minari(source: str | Path) -> tuple[str | None, dict[str, Any], dict[st
         import minari
     except ImportError:
         raise missing_extra(f"the Minari dataset {source}", "minari") from None
-    try:
+    with _readable(source):
         dataset = minari.MinariDataset(source / "data") if isinstance(source, Path) else minari.load_dataset(source)
+        spec = dataset.env_spec
+    kwargs = {} if spec is None else {name: value for name, value in spec.kwargs.items() if name != "render_mode"}
+    return (None if spec is None else spec.id), kwargs, partial(_read, source, dataset)
+
+
+def _read(source: str | Path, dataset: Any) -> dict[str, Array]:
+    with _readable(source):
         episodes = [_columns(episode, dataset.observation_space) for episode in dataset.iterate_episodes()]
-        columns = {name: np.concatenate([episode[name] for episode in episodes]) for name in episodes[0]}
+        return {name: np.concatenate([episode[name] for episode in episodes]) for name in episodes[0]}
+
+
+@contextlib.contextmanager
+def _readable(source: str | Path) -> Iterator[None]:
+    """What Minari raises, in one sentence."""
+    try:
+        yield
     except FileNotFoundError:
         raise DatasetError(
             f"{source} is neither a file or directory nor a local Minari dataset: `minari download {source}` fetches "
@@ -34,9 +51,6 @@ def load_minari(source: str | Path) -> tuple[str | None, dict[str, Any], dict[st
     except Exception as error:  # of a package that is not ours, about a file that is not ours
         said = " ".join(str(error).split())[:300]
         raise DatasetError(f"{source} cannot be read as a Minari dataset ({type(error).__name__}: {said}).") from error
-    spec = dataset.env_spec
-    kwargs = {} if spec is None else {name: value for name, value in spec.kwargs.items() if name != "render_mode"}
-    return (None if spec is None else spec.id), kwargs, columns
 
 
 def _columns(episode: Any, space: Any) -> dict[str, Array]:

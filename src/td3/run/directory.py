@@ -39,13 +39,11 @@ PARTS = ("env", "act", "update", "store", "evaluate", "save", "other")
 
 def new_directory(config: TrainConfig) -> Path:
     """The directory of a new run; one that holds a run or cannot be written is refused."""
-    if config.out is not None and config.out.absolute() == config.out.absolute().parent:
-        raise RunError(f"{config.out} is no folder for a run: give a folder of its own as --out.")
+    require_new(config)
     path = config.out or Path("runs") / config.env.replace("/", "_").replace(":", "_")
     try:
         if config.out is None:
             path = _dated_folder(path)
-        require_no_run(path)
         path.mkdir(parents=True, exist_ok=True)
         check_run_folder(path)
         os.close(create(path / ".writable"))
@@ -60,6 +58,16 @@ def new_directory(config: TrainConfig) -> Path:
                 latest.unlink()
             latest.symlink_to(path.name)
     return path
+
+
+def require_new(config: TrainConfig) -> None:
+    """Refuse an --out that cannot become a run's directory, before anything is made."""
+    if config.out is None:
+        return
+    if config.out.absolute() == config.out.absolute().parent:
+        raise RunError(f"{config.out} is no folder for a run: give a folder of its own as --out.")
+    with contextlib.suppress(OSError):  # what cannot be looked at cannot be made either, which says so
+        require_no_run(config.out)
 
 
 def require_no_run(path: Path) -> None:
@@ -186,7 +194,8 @@ class Run:
     @property
     def active_seeds(self) -> tuple[int, ...]:
         """The seeds that were not frozen; means over seeds cover these."""
-        return tuple(seed for seed in self.seeds if seed not in self.frozen) or self.seeds
+        frozen = self.frozen
+        return tuple(seed for seed in self.seeds if seed not in frozen) or self.seeds
 
     def folder(self, seed: int) -> Path:
         """The files of one seed."""

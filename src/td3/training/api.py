@@ -2,7 +2,7 @@
 
 import contextlib
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,16 +21,14 @@ from td3.environments.vector import VectorSource
 from td3.errors import ConfigError, RunError
 from td3.files import check_run_folder
 from td3.libraries import library_variables
-from td3.policy import Array
-from td3.run.checkpoints import Checkpoint
 from td3.run.directory import (
     Run,
     locked,
     new_directory,
+    require_new,
     require_no_run,
     require_trust,
     require_trusted_steps,
-    versions,
     write_facts,
 )
 from td3.signals import sigterm_as_interrupt
@@ -51,7 +49,7 @@ from td3.variants import (
     absolute,
     find_replacements,
     load_functions,
-    name_of,
+    names_of,
     record_after,
     record_of,
     require_no_import,
@@ -87,7 +85,7 @@ def train(
             )
         settings.setdefault("envs", max(1, count // seeds) if divides else 1)
     functions = load_functions(replace_steps)
-    settings["replace_steps"] = tuple(name_of(step) if callable(step) else step for step in replace_steps)
+    settings["replace_steps"] = names_of(replace_steps)
     if given.env_kwargs:
         settings["env_kwargs"] = given.env_kwargs | settings.get("env_kwargs", {})
     config = resolve(given.env, preset, **settings)
@@ -114,21 +112,29 @@ def train_run(
     replacements = find_replacements(config.variant, config.replace_steps, functions)
     record = record_of(replacements)
     config = replace(config, replace_steps=absolute(config.replace_steps))
+    require_new(config)
     with environment_maker(arguments_of_env(config, factory)) as make:
         spaces = probe_environment(config, make)
         config, rows = read_dataset(config, spaces)
         in_host_ram = require_room(config, spaces)
         notices = try_replaced_steps(config, spaces, replacements)
         config = try_start(config, spaces, replacements)
-        path = new_directory(config)
-        config = replace(config, out=path)
-        with locked(path), evaluation_maker(make, eval_env, spaces) as eval_make:
-            require_no_run(path)  # another process may have been faster
-            write_facts(path / "versions.json", versions())
-            write_facts(path / "config.json", config.to_json())
-            if record:
-                write_facts(path / RECORD, {"replaced": record})
-            _train(config, make, eval_make, spaces, in_host_ram, replacements, callbacks, None, rows, notices)
+        with (
+            evaluation_maker(make, eval_env, spaces) as eval_make,
+            _trainer(config, spaces, make, in_host_ram, replacements, eval_make) as trainer,
+        ):
+            begin(trainer, rows)
+            del rows  # the replay buffer has them
+            # Nothing is written before everything that may refuse the run is made.
+            path = new_directory(config)
+            trainer.config = config = replace(config, out=path)
+            with locked(path):
+                require_no_run(path)  # another process may have been faster
+                write_facts(path / "versions.json", trainer.versions)
+                write_facts(path / "config.json", config.to_json())
+                if record:
+                    write_facts(path / RECORD, {"replaced": record})
+                trainer.run(_callbacks(trainer, callbacks), None, notices)
     return Run(path)
 
 
@@ -139,7 +145,7 @@ def resume(
     env: Any = None,
     trust: bool = False,
     callbacks: Sequence[Callback] = (),
-    replace_steps: Sequence[Callable[..., Any]] = (),
+    replace_steps: Sequence[Callable[..., Any] | str] = (),
     eval_env: Any = None,
 ) -> Run:
     """Continue a run that was interrupted or stopped, or, with more steps, a finished one.
@@ -169,7 +175,7 @@ def resume_run(
     *,
     trust: bool = False,
     env: str | None = None,
-    functions: Sequence[Callable[..., Any]] = (),
+    functions: Sequence[Callable[..., Any] | str] = (),
     eval_env: Any = None,
 ) -> Run:
     """Go on from the newest whole checkpoint, or from the beginning where there is none.
@@ -186,7 +192,7 @@ def resume_run(
         require_trusted_steps(config, path, trust or bool(functions), f"td3 resume {path}")
         replacements = find_replacements(config.variant, config.replace_steps, functions)
         if functions:
-            config = replace(config, replace_steps=tuple(name_of(function) for function in functions))
+            config = replace(config, replace_steps=names_of(functions))
         checkpoint, refused = newest_usable(path, config)
         config = with_capacity_of(config, checkpoint)
         require_unfinished(path, config, checkpoint, refused)
@@ -201,37 +207,41 @@ def resume_run(
             rows = None if checkpoint else dataset_again(config, spaces)
             in_host_ram = require_room(config, spaces, checkpoint, resumed=True)
             notices += try_replaced_steps(config, spaces, replacements)
-            with evaluation_maker(make, eval_env, spaces) as eval_make:
+            with (
+                evaluation_maker(make, eval_env, spaces) as eval_make,
+                _trainer(config, spaces, make, in_host_ram, replacements, eval_make) as trainer,
+            ):
+                if checkpoint is None:
+                    begin(trainer, rows)
+                del rows
                 # Before the first checkpoint of an extension: a run that is killed until then still knows its length.
                 write_facts(path / "config.json", config.to_json())
                 if record:
                     write_facts(path / RECORD, {"replaced": record})
-                _train(config, make, eval_make, spaces, in_host_ram, replacements, callbacks, checkpoint, rows, notices)
+                trainer.run(_callbacks(trainer, callbacks), checkpoint, notices)
     return Run(path)
 
 
-def _train(
+def _callbacks(trainer: Trainer, given: Sequence[Callback] | None) -> CallbackList:
+    return CallbackList(standard_callbacks(trainer, [WarningsCallback()] if given is None else given))
+
+
+@contextlib.contextmanager
+def _trainer(
     config: TrainConfig,
-    make: Make | VectorSource,
-    eval_make: Make | VectorSource | None,
     spaces: TaskSpaces,
+    make: Make | VectorSource,
     in_host_ram: bool,
     replacements: Sequence[Replacement],
-    callbacks: Sequence[Callback] | None,
-    checkpoint: Checkpoint | None,
-    rows: Array | None,
-    notices: Sequence[str] = (),
-) -> None:
-    given = [WarningsCallback()] if callbacks is None else callbacks
-    buffer_size = buffer_capacity(config)
+    eval_make: Make | VectorSource | None,
+) -> Iterator[Trainer]:
+    """The trainer of a run, closed afterwards; a GPU without enough memory gets one sentence, also while it trains."""
     try:
         with backend_flags(config.precision):
-            device = choose_device(config.device)
-            trainer = Trainer(config, spaces, make, device, buffer_size, in_host_ram, replacements, eval_make)
+            device, capacity = choose_device(config.device), buffer_capacity(config)
+            trainer = Trainer(config, spaces, make, device, capacity, in_host_ram, replacements, eval_make)
             with contextlib.closing(trainer):
-                if checkpoint is None:
-                    begin(trainer, rows)
-                trainer.run(CallbackList(standard_callbacks(trainer, given)), checkpoint, notices)
+                yield trainer
     except torch.OutOfMemoryError:
         raise ConfigError(
             "the GPU has no memory left: train fewer seeds, lower --td3.buffer-size, or use --device cpu."

@@ -11,7 +11,7 @@ from td3.algorithm.replacing import Replacement, state_numbers
 from td3.config import TrainConfig
 from td3.engine.check import try_changes
 from td3.environments import TaskSpaces
-from td3.offline import load_dataset
+from td3.offline import find_dataset
 from td3.offline.transitions import DatasetError
 from td3.policy import Array
 from td3.resources import require_state_memory
@@ -30,7 +30,7 @@ def read_dataset(config: TrainConfig, spaces: TaskSpaces) -> tuple[TrainConfig, 
     """The rows of an offline run's dataset, and its settings with a buffer of their number; None of another run."""
     if config.dataset is None:
         return config, None
-    dataset = load_dataset(config.dataset)
+    dataset = find_dataset(config.dataset)
     rows = dataset.rows(spaces)
     if len(rows) < config.td3.batch_size:
         raise DatasetError(
@@ -58,9 +58,10 @@ def try_start(config: TrainConfig, spaces: TaskSpaces, replacements: Sequence[Re
     """
     if config.init_from is None:
         return config
-    path, alone = Path(config.init_from).resolve(), replace(config, seeds=1)
+    path = Path(config.init_from).resolve()
+    agent = make_agent(replace(config, seeds=1), spaces, torch.device("cpu"), replacements)
     for seed in config.member_seeds:
-        start_from_(make_agent(alone, spaces, torch.device("cpu"), replacements), path, [seed], spaces)
+        start_from_(agent, path, [seed], spaces)
     return replace(config, init_from=str(path))
 
 

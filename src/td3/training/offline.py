@@ -8,10 +8,10 @@ from td3.callbacks.base import Callback, WarningsCallback, checked_callbacks
 from td3.config import TrainConfig, resolve
 from td3.environments.spec import parse_env
 from td3.errors import ConfigError
-from td3.offline import Dataset, load_dataset
+from td3.offline import Dataset, find_dataset
 from td3.run.directory import Run, require_trust
 from td3.training.api import train_run
-from td3.variants import load_functions, name_of, require_no_import
+from td3.variants import load_functions, names_of, require_no_import
 
 UNUSED = (
     *("envs", "workers", "ray_address", "max_staleness", "pixels", "frames", "image_size", "action_repeat"),
@@ -40,17 +40,17 @@ def train_offline(
     """
     require_no_import("td3.train_offline")
     told = [WarningsCallback(), *checked_callbacks(callbacks)]
-    loaded = load_dataset(dataset)
+    found = find_dataset(dataset)
     given = None if env is None else parse_env(env)
     functions = load_functions(replace_steps)
-    settings["replace_steps"] = tuple(name_of(step) if callable(step) else step for step in replace_steps)
+    settings["replace_steps"] = names_of(replace_steps)
     if given is not None:
         settings["env_kwargs"] = given.env_kwargs | settings.get("env_kwargs", {})
     if unused := [name for name in UNUSED if name in settings]:
         raise ConfigError("has no effect offline, where nothing is collected: leave it out.", unused[0])
-    config = offline_config(loaded, given and given.env, **settings)
+    config = offline_config(found, given and given.env, **settings)
     if given is None:
-        require_trust(config, Path(loaded.name), trust, f"td3 offline {dataset}")
+        require_trust(config, Path(found.name), trust, f"td3 offline {dataset}")
     return train_run(config, told, given and given.factory, functions)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from td3.config import TrainConfig
 from td3.errors import ConfigError, RunError
+from td3.presets import preset_fields
 from td3.run.checkpoints import Checkpoint, Checkpoints, check_facts
 from td3.run.directory import read_facts, versions
 from td3.run.tables import MemberWriter, check_position
@@ -61,9 +62,9 @@ def config_to_resume(path: Path, config: TrainConfig, steps: int | None) -> Trai
         return config
     if steps < config.steps:
         raise RunError(f"{path} is a run of {config.steps:,} {config.unit}: --steps {steps} is fewer.")
-    if config.preset == "paper" and config.td3.buffer_size == max(config.steps, 100):
-        # That preset keeps the whole history, however long.
-        config = replace(config, td3=replace(config.td3, buffer_size=steps))
+    before, after = (preset_fields(config.preset, config.env, length) for length in (config.steps, steps))
+    if config.td3.buffer_size == before.get("buffer_size"):  # preset paper keeps the whole history, however long
+        config = replace(config, td3=replace(config.td3, buffer_size=after["buffer_size"]))
     return replace(config, steps=steps)
 
 

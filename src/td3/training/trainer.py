@@ -4,6 +4,7 @@ One order of events, whatever the engine: the action comes from the actor as the
 environments do it, the update draws from the buffer as it was before that step.
 """
 
+import logging
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +24,7 @@ from td3.engine import acting_policy
 from td3.environments import TaskSpaces
 from td3.environments.guarded import Make
 from td3.environments.vector import VectorSource
-from td3.errors import EnvironmentFault
+from td3.errors import CallbackError, EnvironmentFault
 from td3.policy import Array
 from td3.run.checkpoints import Checkpoint
 from td3.run.directory import versions
@@ -59,7 +60,9 @@ class Trainer:
         self.beginning: list[str] = []
         """Where a new run's weights and transitions come from, a sentence each."""
         self.env_steps = self._steps_before = self.first_step = 0
-        self.resumed, self.status, self.reason, self.stop_reason = False, "running", "", ""
+        self.resumed, self.status, self.reason = False, "running", ""
+        self.stop_reason: str | None = None
+        """Why `stop` was called; it may be empty. None: it was not."""
         self.seconds_before, self._begun = 0.0, time.monotonic()
         self.frozen: dict[int, dict[str, Any]] = {}
         """Members that stopped before the others, each with its `env_steps` and the `reason`."""
@@ -82,7 +85,7 @@ class Trainer:
             callbacks.on_loop_start(self)
             self._raise_failure()
             with StopSignals() as stopped:
-                while self.env_steps < self.config.steps and not self.stop_reason:
+                while self.env_steps < self.config.steps and self.stop_reason is None:
                     self._round()
                     self._raise_failure()
                     if stopped.noted:
@@ -91,7 +94,7 @@ class Trainer:
                         raise KeyboardInterrupt
             callbacks.on_loop_end(self)
             self._raise_failure()
-            self.status, self.reason = ("stopped", self.stop_reason) if self.stop_reason else ("finished", "")
+            self.status, self.reason = ("finished", "") if self.stop_reason is None else ("stopped", self.stop_reason)
         except KeyboardInterrupt:
             self.status = "interrupted"
             raise
@@ -102,13 +105,24 @@ class Trainer:
             raise
         finally:
             self.status = "failed" if self.status == "running" else self.status
-            callbacks.on_training_end(self)
+            self._end()
+
+    def _end(self) -> None:
+        """Tell the callbacks; a failure of one is raised, unless an error is under way, which it must not hide."""
+        self.callbacks.on_training_end(self)
+        if (failure := self.callbacks.failure) is None:
+            return
+        if self.status in ("finished", "stopped"):
+            said = f"{failure} The run itself is {self.status}, and saved in {self.path}."
+            raise CallbackError(said) from failure.__cause__
+        logging.getLogger("td3").warning("%s", failure)
 
     def _raise_failure(self) -> None:
         """End the run if a callback has failed, with a checkpoint of the round that is complete now."""
         if self.callbacks.failure:
             self.callbacks.on_interruption(self)
-            raise self.callbacks.failure
+            failure, self.callbacks.failure = self.callbacks.failure, None  # from here on, one that is not raised yet
+            raise failure
 
     def _round(self) -> None:
         """One env step of every environment, and the updates that belong to it."""

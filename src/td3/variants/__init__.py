@@ -48,7 +48,7 @@ _importing: list[str] = []
 
 
 def find_replacements(
-    variant: Sequence[str], named: Sequence[str], functions: Sequence[Callable[..., Any]] = ()
+    variant: Sequence[str], named: Sequence[str], functions: Sequence[Callable[..., Any] | str] = ()
 ) -> tuple[Replacement, ...]:
     """All replacements of a run, in order: of its variants, of `FILE.py:NAME`, and functions from Python."""
     own = [function for name in FUNCTIONS if name in variant for function in FUNCTIONS[name]]
@@ -96,6 +96,11 @@ def absolute(named: Sequence[str]) -> tuple[str, ...]:
     """The same names with absolute paths, so that a run can be resumed from any folder."""
     parts = [_parts(name) for name in named]
     return tuple(f"{path if path[0] == '<' else Path(path).absolute()}:{function}" for path, function in parts)
+
+
+def names_of(steps: Sequence[Callable[..., Any] | str]) -> tuple[str, ...]:
+    """The names of functions from Python, and of those that were named, as a run's config.json keeps them."""
+    return absolute([name_of(step) if callable(step) else step for step in steps])
 
 
 def _module(path: str) -> Any:
