@@ -97,7 +97,7 @@ def require_room(
         folder = next(place for place in (out, *out.parents) if place.is_dir())  # out may be a mount point or a link
         total, _, free = shutil.disk_usage(folder)
     except OSError as error:
-        raise ConfigError(f"{config.out} cannot be used ({error.strerror}): give another --out.") from None
+        raise ConfigError(f"{out} cannot be used ({error.strerror}): give another --out.") from None
     needed -= sum(shard.bytes for shard in checkpoint.shards) if checkpoint else 0  # they are there already
     if config.save_every != 0 and needed > 0.9 * free and total > 0:
         what = "further checkpoints" if resumed else "the checkpoints"
