@@ -17,6 +17,7 @@ import numpy as np
 from td3.config import MOST_ENVIRONMENTS
 from td3.environments import InProcessVectorEnv, ProcessVectorEnv, WorkerBackend, place, single_threaded_children
 from td3.environments.child_processes import belong_to, parents_signals_blocked
+from td3.environments.processes import sent
 from td3.environments.vector import VectorSource
 from td3.environments.vector_episodes import VectorEpisodes
 from td3.errors import ConfigError, EnvironmentFault
@@ -143,7 +144,7 @@ class EvaluationWorkers:
                 *(os.getpid(), self._idle_priority, self._patience),
             ),
         )
-        with single_threaded_children(), parents_signals_blocked():
+        with single_threaded_children(), parents_signals_blocked(), sent("evaluation", "train with --device cpu"):
             for _ in range(self._workers):
                 self._processes.submit(_nothing)  # each starts a process
 

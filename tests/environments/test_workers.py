@@ -21,6 +21,7 @@ from td3.environments import (
 )
 from td3.environments import workers as worker_backend
 from td3.errors import ConfigError
+from td3.evaluate import EvaluationWorkers
 
 
 @pytest.mark.parametrize("kind", ["threads", "processes"])
@@ -161,6 +162,8 @@ def test_an_environment_that_cannot_be_sent_to_processes_is_refused_in_one_sente
     with pytest.raises(ConfigError, match=said) as refused:
         td3.train(lambda: Locked(lock), envs=2, workers="processes", out=tmp_path / "run", **{**SMALL, "steps": 30})
     assert isinstance(refused.value.__cause__, TypeError)
+    with pytest.raises(ConfigError, match=r"cannot be sent to evaluation processes \(.*: train with --device cpu\.$"):
+        EvaluationWorkers(lambda: Locked(lock), [0], 2, workers=2)
     assert not (tmp_path / "run").exists()
     td3.train(lambda: Locked(lock), envs=2, workers="threads", out=tmp_path / "run", **{**SMALL, "steps": 30})
 

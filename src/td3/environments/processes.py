@@ -7,13 +7,14 @@ before it, on every processor. A worker that dies or hangs is replaced, and the 
 time limit.
 """
 
+import contextlib
 import ctypes
 import multiprocessing
 import multiprocessing.util
 import os
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,19 @@ PATIENCE_SECONDS = 0.005
 """Seconds of waiting after which polling is less frequent."""
 START_SECONDS = 300.0
 """Seconds in which a worker must start Python and import its modules."""
+
+
+@contextlib.contextmanager
+def sent(kind: str, instead: str) -> Iterator[None]:
+    """Start processes that get the environment; one that cannot be pickled gets a sentence."""
+    try:
+        yield
+    except OSError:  # no memory or no process left
+        raise
+    except Exception as error:  # of pickling, which calls the user's code
+        raise ConfigError(
+            f"the environment cannot be sent to {kind} processes ({guarded.describe(error)}): {instead}."
+        ) from error
 
 
 class ProcessVectorEnv(VectorEnv[Array, Array, Array]):
@@ -97,16 +111,8 @@ class ProcessVectorEnv(VectorEnv[Array, Array, Array]):
         process = self._context.Process(target=work, args=(*arguments, signals, os.getpid()), daemon=True)
         self._arrays.calls[index] = 0
         self._arrays.at[index] = self._blamed(index)
-        with single_threaded_children(), parents_signals_blocked():
-            try:
-                process.start()
-            except OSError:  # no memory or no process left
-                raise
-            except Exception as error:  # of pickling, which calls the user's code
-                raise ConfigError(
-                    f"the environment cannot be sent to worker processes ({guarded.describe(error)}): use --workers "
-                    "threads."
-                ) from error
+        with single_threaded_children(), parents_signals_blocked(), sent("worker", "use --workers threads"):
+            process.start()
         self._processes[index] = process
 
     def _blamed(self, worker: int) -> int:
