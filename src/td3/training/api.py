@@ -127,11 +127,11 @@ def train_run(
             del rows  # the replay buffer has them
             # Nothing is written before everything that may refuse the run is made.
             path = new_directory(config)
-            trainer.config = config = replace(config, out=path)
+            trainer.config = replace(trainer.config, out=path)
             with locked(path):
                 require_no_run(path)  # another process may have been faster
                 write_facts(path / "versions.json", trainer.versions)
-                write_facts(path / "config.json", config.to_json())
+                write_facts(path / "config.json", trainer.config.to_json())
                 if record:
                     write_facts(path / RECORD, {"replaced": record})
                 trainer.run(_callbacks(trainer, callbacks), None, notices)
