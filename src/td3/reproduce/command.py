@@ -85,13 +85,13 @@ def reproduce(
         say(f"{row.name}: {trained.command}")
         if stored is not None and (seconds := stored.made.get("seconds")):
             say(f"{row.name}: the stored run trained for {seconds:,.0f} s on {stored.made['hardware']}")
-        if row.dataset:
-            train(selected((row.dataset,))[0].config(), out / row.dataset)
         own = "".join(f"_{number}_{what}" for what, number in given.items())
         config, folder = trained.config(out), out / f"{row.name}{own}"
         if hardware is not None:  # what cannot be stored is not trained
             known = read_facts(folder / "versions.json") or versions()
             require_storable(row, config.member_seeds, results / row.name, known)
+        if row.dataset:
+            train(selected((row.dataset,))[0].config(), out / row.dataset)
         if not interrupted and read_facts(folder / "status.json").get("status") != "finished":
             note_commit(folder)
         run = train(config, folder)

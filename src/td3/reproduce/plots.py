@@ -89,7 +89,9 @@ def _compare_ablations(
         for name, curve in curves.items():
             label = {"": "TD3", "paper": "TD3, preset paper"}.get(name) or ABLATIONS[name][0]
             _draw(panel, curve, colors[name], label, seeds=False)
-        panel.set(title=f"{env}, {len(curve.returns)} seeds", xlabel="env steps (millions)", ylabel=ylabel)
+        counts = sorted({len(curve.returns) for curve in curves.values()})
+        seeds = " to ".join(map(str, counts[:: max(1, len(counts) - 1)]))
+        panel.set(title=f"{env}, {seeds} seeds", xlabel="env steps (millions)", ylabel=ylabel)
         panel.axhline(0, color="0.2", linewidth=0.8)
     _legend_below(figure, axes)
     figure.savefig(out)
