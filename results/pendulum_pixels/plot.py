@@ -19,7 +19,7 @@ axes.axhline(RANDOM, color="#E69F00", linestyle="--", label=f"random actions: {R
 axes.set(
     xlabel="env steps (each is two steps of the pendulum)",
     ylabel="return of 5 noise-free episodes",
-    title="Pendulum-v1 from three 48 x 48 pictures",
+    title="Pendulum-v1 from three 48 x 48 frames",
     xlim=(0, steps[-1] * 1.01),
     ylim=(None, 0),
 )

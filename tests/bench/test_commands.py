@@ -205,7 +205,7 @@ def test_env_steps_beside_sbx(capsys, small):
 
 @pytest.fixture
 def few_points(monkeypatch):
-    points = {"batch": (4, 8), "width": (4, 8), "members": (1, 2), "memory": (300, 600), "envs": (1, 2)}
+    points = {"batch": (4, 8), "width": (4, 8), "seeds": (1, 2), "buffer": (300, 600), "envs": (1, 2)}
     monkeypatch.setattr(scaling, "POINTS", points)
 
 
@@ -216,9 +216,9 @@ def test_scaling_is_written_drawn_and_printed(capsys, small, few_points, tmp_pat
     }
     for rows in figures["sweeps"].values():
         assert all(row["ms"] == pytest.approx(1_000 / row["per_s"]) for row in rows)
-    assert figures["sweeps"]["memory"][0]["megabytes"] == pytest.approx(300 * 168 / 1e6)
+    assert figures["sweeps"]["buffer"][0]["megabytes"] == pytest.approx(300 * 168 / 1e6)
     assert json.loads((tmp_path / "new" / "scaling.json").read_text()) == figures
-    assert "| members (seeds) side by side |" in (tmp_path / "new" / "scaling.md").read_text()
+    assert "| seeds, one process |" in (tmp_path / "new" / "scaling.md").read_text()
     image = (tmp_path / "new" / "scaling.png").read_bytes()
     assert image.startswith(b"\x89PNG")
     assert len(image) < 150_000

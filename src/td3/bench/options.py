@@ -11,7 +11,7 @@ from td3.config import Precision
 from td3.errors import ConfigError
 
 BenchDevice = Literal["cpu", "cuda"]
-Sweep = Literal["batch", "width", "members", "memory", "envs"]
+Sweep = Literal["batch", "width", "seeds", "buffer", "envs"]
 EnvName = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENV")]
 AUTHOR_WIDTH = 256
 """Units of each hidden layer in the author's code, which has no option for it."""
@@ -109,7 +109,7 @@ class PeersBench:
 class ScalingBench:
     """How cost grows with batch, width, seeds, buffer, environments: `td3 bench scaling --out docs/images`."""
 
-    sweeps: tuple[Sweep, ...] = ("batch", "width", "members", "memory", "envs")
+    sweeps: tuple[Sweep, ...] = ("batch", "width", "seeds", "buffer", "envs")
     """Settings to vary, one at a time, around preset author."""
     env: EnvName = "HalfCheetah-v5"
     """Gymnasium's name of the environment, for the sweep over environments."""
@@ -195,7 +195,7 @@ _RULES: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
     ("step_ms", "a number of at least 0", lambda given: 0 <= given < float("inf")),
     ("seconds", "a positive number", lambda given: 0 < given < float("inf")),
     ("collectors", "whole numbers of at least 1", lambda given: len(given) > 0 and min(given) >= 1),
-    ("sweeps", "one or more of batch, width, members, memory, envs", lambda given: len(given) > 0),
+    ("sweeps", "one or more of batch, width, seeds, buffer, envs", lambda given: len(given) > 0),
 )
 
 

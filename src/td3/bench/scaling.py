@@ -18,19 +18,19 @@ from td3.training import backend_flags, choose_device
 POINTS: dict[Sweep, tuple[int, ...]] = {
     "batch": (64, 128, 256, 512, 1024, 2048, 4096),
     "width": (64, 128, 256, 512, 1024),
-    "members": (1, 2, 4, 8, 16, 32, 64),
-    "memory": (10_000, 30_000, 100_000, 300_000, 1_000_000),
+    "seeds": (1, 2, 4, 8, 16, 32, 64),
+    "buffer": (10_000, 30_000, 100_000, 300_000, 1_000_000),
     "envs": (1, 2, 4, 8, 16, 32),
 }
 TITLES: dict[Sweep, str] = {
     "batch": "transitions per batch",
     "width": "units per hidden layer",
-    "members": "members (seeds) side by side",
-    "memory": "transitions in the buffer",
-    "envs": "environments of one member",
+    "seeds": "seeds, one process",
+    "buffer": "transitions in the buffer",
+    "envs": "environments of one seed",
 }
-MEMBER_ROWS = 10_000
-"""Transitions in each member's buffer where members are varied, so that 64 of them stay small."""
+SEED_ROWS = 10_000
+"""Transitions in each seed's buffer where their number is varied, so that 64 of them stay small."""
 SLICE_SECONDS = 0.25
 
 
@@ -58,7 +58,7 @@ def _sweep(sweep: Sweep, options: ScalingBench, device: torch.device, threads: i
         cases = {}
         for value in POINTS[sweep]:
             cases[str(value)] = stack.enter_context(_case(sweep, value, options.env, device, threads))
-        stack_size = 2 * max(POINTS["members"]) if sweep == "members" else 2
+        stack_size = 2 * max(POINTS["seeds"]) if sweep == "seeds" else 2
         cases["sgemm"] = machine.sgemm_case(device, threads, stack_size)
         rates = timing.interleave(cases, options.seconds, min(SLICE_SECONDS, options.seconds / (2 * len(cases))))
     rows = []
@@ -68,7 +68,7 @@ def _sweep(sweep: Sweep, options: ScalingBench, device: torch.device, threads: i
         if sweep != "envs":
             ceiling = [rate / _flops(sweep, value) for rate in rates["sgemm"]]
             row["share_of_ceiling"] = timing.ratio(rates[str(value)], ceiling)["median"]
-        if sweep == "memory":
+        if sweep == "buffer":
             row["megabytes"] = value * machine.transition_bytes(learners.STATE_SIZE, learners.ACTION_SIZE) / 1e6
         rows.append(row)
     return rows
@@ -82,8 +82,8 @@ def _case(sweep: Sweep, value: int, env: str, device: torch.device, threads: int
         with contextlib.closing(learners.Td3Loop(env, value, width, batch_size, device, threads)) as loop:
             yield loop.case
         return
-    members = value if sweep == "members" else 1
-    count = {"memory": value, "members": MEMBER_ROWS}.get(sweep, learners.ROWS)
+    members = value if sweep == "seeds" else 1
+    count = {"buffer": value, "seeds": SEED_ROWS}.get(sweep, learners.ROWS)
     buffer = learners.synthetic_buffer(members, count, device)
     width = value if sweep == "width" else width
     yield learners.td3_updates(buffer, width, value if sweep == "batch" else batch_size, threads)
@@ -112,7 +112,7 @@ def _text(figures: Mapping[str, Any]) -> str:
         unit = "env step" if sweep == "envs" else "update"
         headings = [TITLES[sweep], f"{unit}s/s", f"ms per {unit}"]
         headings += ["share of ceiling"] if sweep != "envs" else []
-        headings += ["MB"] if sweep == "memory" else []
+        headings += ["MB"] if sweep == "buffer" else []
         parts += ["", timing.table(headings, [_cells(row) for row in rows])]
     return "\n".join(parts)
 

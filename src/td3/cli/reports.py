@@ -116,6 +116,7 @@ def reproduce_command(command: ReproduceCommand) -> int:
     """List stored results, or train rows, compare them with what is stored, and store them."""
     from td3.callbacks.progress import ProgressDisplay, RetryingConsole
     from td3.reproduce.command import listing, reproduce
+    from td3.reproduce.store import CommitNote
     from td3.run.directory import Run, read_facts
     from td3.training import resume_run, train_run
 
@@ -125,7 +126,8 @@ def reproduce_command(command: ReproduceCommand) -> int:
         display = ProgressDisplay(RetryingConsole(stderr=command.json, highlight=False))
         try:
             resumed = (out / "config.json").exists()
-            return resume_run(out, None, [display]) if resumed else train_run(replace(config, out=out), [display])
+            callbacks = [display, CommitNote()]
+            return resume_run(out, None, callbacks) if resumed else train_run(replace(config, out=out), callbacks)
         finally:
             display.close()
 

@@ -1,17 +1,17 @@
 """`td3 reproduce`: list the stored rows, or run rows again and compare them with what is stored."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from td3.errors import RunError
-from td3.reproduce.figures import Curve, figures, last_evaluations, read_curve, shared, with_interval
-from td3.reproduce.rows import ROWS, TABLES, selected
-from td3.reproduce.store import note_commit, require_storable, store
+from td3.reproduce.figures import LAST, Curve, figures, last_evaluations, of_seeds, read_curve, shared, with_interval
+from td3.reproduce.rows import ROWS, TABLES, Row, selected
+from td3.reproduce.store import named_seeds, require_storable, store
 from td3.run.directory import Run, read_facts, versions
 from td3.statistics import Comparison, compare
 
@@ -68,42 +68,31 @@ def reproduce(
         raise RunError("a stored row has its own number of env steps: leave out --steps, or --store.")
     if interrupted and hardware is None:
         raise RunError("--interrupted is for storing a run that has not finished: give --store HARDWARE too.")
+    plans = [_plan(row, results, out, shorter, hardware) for row in rows]  # all are checked before one is trained
     found = []
-    for row in rows:
+    for row, trained, folder in plans:
         stored = read_curve(results / row.name)
-        # Shorter data would be another dataset.
-        given = {} if any(other.dataset == row.name for other in ROWS) else shorter
-        if "seeds" not in given and (first := given.get("first_seed", 0)):
-            if first >= row.seeds:
-                raise RunError(
-                    f"{row.name} has the seeds 0 to {row.seeds - 1}: give --seeds too, to train {first} and on."
-                )
-            given = {"seeds": row.seeds - first, **given}  # the others
-        trained = replace(row, **given)
-        if "steps" in given and not row.dataset:  # the random steps of the whole row, not a tenth of these
-            trained = replace(trained, settings={"learning_starts": row.config().td3.learning_starts, **row.settings})
         say(f"{row.name}: {trained.command}")
         if stored is not None and (seconds := stored.made.get("seconds")):
             say(f"{row.name}: the stored run trained for {seconds:,.0f} s on {stored.made['hardware']}")
-        own = "".join(f"_{number}_{what}" for what, number in given.items())
-        config, folder = trained.config(out), out / f"{row.name}{own}"
-        if hardware is not None:  # what cannot be stored is not trained
-            known = read_facts(folder / "versions.json") or versions()
-            require_storable(row, config.member_seeds, results / row.name, known)
         if row.dataset:
             train(selected((row.dataset,))[0].config(), out / row.dataset)
-        if not interrupted and read_facts(folder / "status.json").get("status") != "finished":
-            note_commit(folder)
-        run = train(config, folder)
+        run = train(trained.config(out), folder)
         facts: dict[str, Any] = {"row": row.name, "run": str(run.path)}
         if stored is not None:
-            ours, theirs = shared(Curve(*run.learning_curve(), {}, seeds=run.active_seeds), stored)
+            begun = run.config.td3.learning_starts  # an agent that was not trained says nothing
+            ours, theirs = shared(Curve(*run.learning_curve(), {}, seeds=run.active_seeds), stored, after=begun)
             if not len(ours.steps):
-                raise RunError(f"{run.path} has no evaluation at an env step of the stored run.")
-            comparison = against(ours, theirs)
+                raise RunError(
+                    f"{run.path} has no evaluation after its {begun:,} random steps at an env step of the stored run: "
+                    "give more --steps."
+                )
             facts["identical"] = identical(ours, theirs)
-            same = "the same evaluations as in the stored run; " if facts["identical"] else ""
-            say(f"{row.name}: {same}{verdict_line(comparison)}")
+            comparison = against(ours, of_seeds(theirs, ours.seeds) if facts["identical"] else theirs)
+            says = verdict_line(comparison, min(LAST, len(ours.steps)))
+            if facts["identical"]:
+                says = f"the same evaluations as in the stored run, {named_seeds(ours.seeds)}"
+            say(f"{row.name}: {says}")
             # What so few seeds do not give has no number in JSON either.
             facts |= {name: None if value != value else value for name, value in comparison._asdict().items()}
         if hardware is not None:
@@ -115,12 +104,41 @@ def reproduce(
     return found
 
 
+class _Plan(NamedTuple):
+    """A row, what is trained of it, and where."""
+
+    row: Row
+    trained: Row
+    folder: Path
+
+
+def _plan(row: Row, results: Path, out: Path, shorter: Mapping[str, Any], hardware: str | None) -> _Plan:
+    """What to train of a row; refused if it is to be stored and cannot be."""
+    # Shorter data would be another dataset.
+    given = {} if any(other.dataset == row.name for other in ROWS) else dict(shorter)
+    if not given.get("first_seed"):
+        given.pop("first_seed", None)
+    elif "seeds" not in given:
+        if (first := given["first_seed"]) >= row.seeds:
+            raise RunError(
+                f"{row.name} has {named_seeds(range(row.seeds))}: give --seeds too, to train {first} and on."
+            )
+        given = {"seeds": row.seeds - first, **given}  # the others
+    trained = replace(row, **given)
+    if "steps" in given and not row.dataset:  # the random steps of the whole row, not a tenth of these
+        trained = replace(trained, settings={"learning_starts": row.config().td3.learning_starts, **row.settings})
+    folder = out / f"{row.name}{''.join(f'_{number}_{what}' for what, number in given.items())}"
+    if hardware is not None:
+        known = read_facts(folder / "versions.json") or versions()
+        require_storable(row, trained.config(out).member_seeds, results / row.name, known)
+    return _Plan(row, trained, folder)
+
+
 def identical(ours: Curve, theirs: Curve) -> bool:
     """Whether seeds that both have gave the same returns; theirs may have others too."""
-    if not set(ours.seeds) <= set(theirs.seeds):
-        return False
-    same = [theirs.seeds.index(seed) for seed in ours.seeds]
-    return np.allclose(ours.returns, theirs.returns[same], atol=STORED_DIGITS)
+    return set(ours.seeds) <= set(theirs.seeds) and np.allclose(
+        ours.returns, of_seeds(theirs, ours.seeds).returns, atol=STORED_DIGITS
+    )
 
 
 def against(ours: Curve, theirs: Curve) -> Comparison:
@@ -129,8 +147,8 @@ def against(ours: Curve, theirs: Curve) -> Comparison:
     return compare(last_evaluations(ours), before, MARGIN * abs(float(before.mean())))
 
 
-def verdict_line(comparison: Comparison) -> str:
-    """The comparison in one sentence."""
+def verdict_line(comparison: Comparison, evaluations: int) -> str:
+    """The comparison of the means of so many evaluations in one sentence."""
     ours, theirs = comparison.seeds
     verdicts = {
         "equivalent": "equivalent to the stored result",
@@ -142,6 +160,7 @@ def verdict_line(comparison: Comparison) -> str:
     low, high = comparison.low, comparison.high
     interval = "" if math.isnan(low) else f" (95 % interval {low:+,.1f} to {high:+,.1f})"
     return (
-        f"{verdicts[comparison.verdict]}; last ten evaluations differ by {comparison.difference:+,.1f}{interval}, "
+        f"{verdicts[comparison.verdict]}; last {evaluations} evaluation{'s' * (evaluations > 1)} differ by "
+        f"{comparison.difference:+,.1f}{interval}, "
         f"margin {comparison.margin:,.1f}, {ours} against {theirs} seeds"
     )

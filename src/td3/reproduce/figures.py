@@ -64,7 +64,8 @@ def read_curve(folder: Path) -> Curve | None:
             curves[int(row["seed"])][int(row["env_steps"])] = float(row["mean_return"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RunError(f"{folder} is not a stored result ({error}).") from None
-    shared = sorted(set.intersection(*(set(curve) for curve in curves.values())))
+    if not (shared := sorted(set.intersection(*(set(curve) for curve in curves.values())) if curves else ())):
+        raise RunError(f"{folder} is not a stored result (its seeds share no evaluation).")
     returns = np.array([[curve[step] for step in shared] for _, curve in sorted(curves.items())])
     rates = [
         float(row["success_rate"]) for row in rows if "success_rate" in row and int(row["env_steps"]) in shared[-LAST:]
@@ -96,14 +97,20 @@ def at_steps(curve: Curve, steps: Sequence[int] | Array) -> Curve:
     return curve._replace(steps=curve.steps[kept], returns=curve.returns[:, kept])
 
 
+def of_seeds(curve: Curve, seeds: Sequence[int]) -> Curve:
+    """The curve of some of its seeds."""
+    return curve._replace(returns=curve.returns[[curve.seeds.index(seed) for seed in seeds]], seeds=tuple(seeds))
+
+
 def last_evaluations(curve: Curve) -> Array:
     """Each seed's mean over the last ten evaluations, as in the paper's table of ablations."""
     return np.asarray(curve.returns[:, -LAST:].mean(1))
 
 
-def shared(one: Curve, other: Curve) -> tuple[Curve, Curve]:
-    """Two curves at env steps that both have."""
-    return at_steps(one, other.steps), at_steps(other, one.steps)
+def shared(one: Curve, other: Curve, after: int = -1) -> tuple[Curve, Curve]:
+    """Two curves at env steps that both have, after this one."""
+    steps = np.intersect1d(one.steps, other.steps)
+    return at_steps(one, steps[steps > after]), at_steps(other, steps[steps > after])
 
 
 def areas(curve: Curve) -> Array:

@@ -24,8 +24,10 @@ from td3.reproduce.figures import (
 )
 from td3.reproduce.published_seeds import (
     EARLY_STEPS,
+    LAST_TEN,
     MEASURES,
     NAMES,
+    OVER_TIME,
     SEEDS,
     UNCOUNTED,
     compared_part,
@@ -62,6 +64,7 @@ def tables(results: Path) -> dict[str, str]:
     pairs += [(row, "paper") for row in ROWS if row.preset == "paper"]
     pairs.sort(key=lambda pair: [row.env for row in long].index(pair[0].env))
     found["beginning"] = _published_table(results, pairs, BEGINNING)
+    found["over_time"] = _over_time_table(results, [(row, source) for row, source in pairs if row in tasks])
     found["overestimation"] = _overestimation_table(results)
     found |= {"seeds": _seeds_table(results), "earlier": _earlier_table(results), "early": _early_table(results)}
     return {**found, "commands": _commands([each for table in rows.values() for each in table])}
@@ -84,7 +87,7 @@ def readme_table(results: Path) -> str:
 def _others(row: Row, results: Path) -> tuple[str, ...]:
     """What others published for the task of a row, as its table names them."""
     if row.table != "table1":
-        found = published_seeds(results, "sb3", row.family, SHORT).get("last ten evaluations")
+        found = published_seeds(results, "sb3", row.family, SHORT).get(LAST_TEN)
         return "-" if found is None else as_text(float(found.mean())), PUBLISHED_BULLET.get(row.family, "-")
     paper = None if row.env_kwargs else published(row.env)
     highest = "-" if paper is None else f"{as_text(paper.highest)} +- {as_text(paper.spread)}"
@@ -119,7 +122,7 @@ def _task_table(rows: list[tuple[Row, Curve | None]], by: Sequence[str], results
 
 
 def _published_table(results: Path, pairs: Sequence[tuple[Row, str]], end: int = 0) -> str:
-    """Rows against the seeds of a source, or of another row, by both measures up to each row's last env step.
+    """Rows against the seeds of a source, or of another row, by every measure up to each row's last env step.
 
     With `end`: by the last ten evaluations up to that env step.
     """
@@ -134,11 +137,26 @@ def _published_table(results: Path, pairs: Sequence[tuple[Row, str]], end: int =
         theirs = published_seeds(results, source, row.family, last)
         if other is not None:
             theirs = {measure: of(compared_part(other, source, last)) for measure, of in MEASURES.items()}
-        for measure in [measure for measure in theirs if measure != "area" or not end]:
+        for measure in [measure for measure in theirs if measure == LAST_TEN or not end]:
             ours = MEASURES[measure](compared_part(curve, source, last))
             cells = [row.task, f"`{row.preset}`", NAMES.get(source, f"`{source}`"), f"{measure}, {last:,}"]
             both = as_text(float(ours.mean())), as_text(float(theirs[measure].mean()))
             lines.append([*cells, *both, *_compared(ours, theirs[measure])])
+    return _markdown(lines)
+
+
+def _over_time_table(results: Path, pairs: Sequence[tuple[Row, str]]) -> str:
+    """The last ten evaluations of rows less those of a source's seeds, up to some env steps and to each row's end."""
+    lines = [["task", "compared with", *[f"{end:,}" for end in OVER_TIME], "its end"], ["---"] * (3 + len(OVER_TIME))]
+    for row, source in pairs:
+        if (curve := read_curve(results / row.name)) is None:
+            continue
+        cells = [row.task, NAMES[source]]
+        for end in (*OVER_TIME, int(curve.steps[-1])):
+            ours = compared_part(curve, source, end)
+            theirs = published_seeds(results, source, row.family, end).get(LAST_TEN)
+            cells.append("-" if theirs is None else _compared(last_evaluations(ours), theirs)[0])
+        lines.append(cells)
     return _markdown(lines)
 
 

@@ -11,6 +11,7 @@ from td3.reproduce.figures import LAST, VALUED_STEPS, Curve, at_steps, read_curv
 from td3.reproduce.published_seeds import (
     BULLET_ENDS,
     BULLET_SPACING,
+    LAST_TEN,
     NAMES,
     SPACING,
     compared_part,
@@ -20,7 +21,7 @@ from td3.reproduce.rows import ABLATED, ABLATIONS, BEGINNING, BULLET_TASKS, ROWS
 from td3.statistics import mean_interval
 
 OURS, PAPER = "#0072B2", "#E69F00"
-COLORS = {"": OURS, "no_delay": "#56B4E9", "no_smoothing": "#009E73", "no_twin": "#D55E00", "ddpg": "#555555"}
+COLORS = {"": OURS, "no_delay": "#E69F00", "no_smoothing": "#009E73", "no_twin": "#D55E00", "ddpg": "#555555"}
 """TD3 and its ablations."""
 CHANGED = "#CC79A7"
 
@@ -37,13 +38,13 @@ def _panels(lines: int, columns: int) -> tuple[Any, Any]:
     return figure, axes
 
 
-def _draw(panel: Any, curve: Curve, color: str, label: str, seeds: bool = True) -> None:
+def _draw(panel: Any, curve: Curve, color: str, label: str, seeds: bool = True, style: str = "-") -> None:
     """The mean of a curve with its interval, and every seed thin."""
     steps, (low, high) = curve.steps / 1e6, mean_interval(curve.returns)
     if seeds:
         panel.plot(steps, curve.returns.T, color=color, linewidth=0.5, alpha=0.4)
     panel.fill_between(steps, low, high, color=color, alpha=0.2, linewidth=0)
-    panel.plot(steps, curve.returns.mean(0), color=color, linewidth=1.8, label=label)
+    panel.plot(steps, curve.returns.mean(0), style, color=color, linewidth=1.8, label=label)
 
 
 def _legend_below(figure: Any, axes: Any) -> None:
@@ -88,7 +89,7 @@ def _compare_ablations(
     for panel, (env, curves) in zip(axes.flat, drawn.items(), strict=True):
         for name, curve in curves.items():
             label = {"": "TD3", "paper": "TD3, preset paper"}.get(name) or ABLATIONS[name][0]
-            _draw(panel, curve, colors[name], label, seeds=False)
+            _draw(panel, curve, colors[name], label, seeds=False, style="--" if name == "no_delay" else "-")
         counts = sorted({len(curve.returns) for curve in curves.values()})
         seeds = " to ".join(map(str, counts[:: max(1, len(counts) - 1)]))
         panel.set(title=f"{env}, {seeds} seeds", xlabel="env steps (millions)", ylabel=ylabel)
@@ -128,7 +129,7 @@ def plot_beginning(results: Path, out: Path) -> None:
             if (curve := read_curve(results / name)) is not None:
                 _draw(panel, compared_part(curve, "", BEGINNING), color, f"td3, {label}")
         last = np.arange(BEGINNING - (LAST - 1) * SPACING, BEGINNING + 1, SPACING) / 1e6
-        theirs = published_seeds(results, source, env.partition("-")[0], BEGINNING)["last ten evaluations"]
+        theirs = published_seeds(results, source, env.partition("-")[0], BEGINNING)[LAST_TEN]
         panel.fill_between(last, *mean_interval(theirs), color=PAPER, alpha=0.35, linewidth=0)
         label = f"{NAMES[source]}, last ten evaluations"
         panel.plot(last, np.full(len(last), theirs.mean()), color=PAPER, linewidth=1.8, label=label)
@@ -145,7 +146,7 @@ def plot_bullet(results: Path, out: Path) -> None:
             if (curve := read_curve(results / f"{preset}_{task}")) is not None:
                 _draw(panel, curve, color, f"preset {preset}, mean of {len(curve.returns)} seeds")
         for end in BULLET_ENDS:
-            theirs = published_seeds(results, "sb3", env.partition("-")[0], end)["last ten evaluations"]
+            theirs = published_seeds(results, "sb3", env.partition("-")[0], end)[LAST_TEN]
             first = end - (LAST - 1) * BULLET_SPACING
             label = "Stable-Baselines3, 1 seed, means of ten evaluations" if end == BULLET_ENDS[0] else None
             panel.plot([first / 1e6, end / 1e6], [theirs.mean()] * 2, color="0.2", linewidth=1.8, label=label)

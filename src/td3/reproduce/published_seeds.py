@@ -7,7 +7,7 @@ author's repository, sfujim/TD3, the tables `TASK-v3.csv` (or v2) of TD3 in Tian
 
 import csv
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,7 +18,8 @@ from td3.files import write_atomically
 from td3.policy import Array
 from td3.report.paper import PAPER
 from td3.reproduce.figures import Curve, areas, at_steps, last_evaluations, read_curve
-from td3.reproduce.rows import BEGINNING, BULLET_TASKS, ROWS, SHORT
+from td3.reproduce.rows import ABLATED_STEPS, BEGINNING, BULLET_TASKS, ROWS, SHORT
+from td3.statistics import interquartile_sample, sample_like
 
 NAMES = {"tianshou": "Tianshou", "paper": "the paper"}
 """Sources whose ten seeds ours are compared with."""
@@ -29,7 +30,14 @@ UNCOUNTED = 25_000
 """Random steps that Tianshou does not count as env steps; here they are added."""
 FIRST = {"tianshou": UNCOUNTED + SPACING}
 """The env step of the first evaluation that is compared, where it is not 0."""
-MEASURES = {"last ten evaluations": last_evaluations, "area": areas}
+LAST_TEN = "last ten evaluations"
+MEASURES: dict[str, Callable[[Curve], Array]] = {
+    LAST_TEN: last_evaluations,
+    "their IQM": lambda curve: interquartile_sample(last_evaluations(curve)),
+    "area": areas,
+}
+OVER_TIME = (BEGINNING, SHORT, ABLATED_STEPS)
+"""Env steps at which the tasks of 1,000,000 env steps are compared, besides their end."""
 EARLY_STEPS = (40_000, 45_000, 50_000, 75_000, 100_000, 125_000)
 """Env steps at which single evaluations of HalfCheetah are compared with Tianshou's."""
 BULLET_ENDS = (100_000, 200_000, SHORT)
@@ -53,16 +61,19 @@ class _Figure(NamedTuple):
 
 
 def write_published_seeds(folder: Path, table: Path) -> None:
-    """Number, mean and standard deviation (n - 1) of each source's seeds, by measure and env step."""
+    """Number, mean and standard deviation (n - 1) of each source's seeds, by measure and env step.
+
+    For the IQM: of as many numbers as it keeps, so that their interval is the IQM's.
+    """
     lines = ["source,task,env_steps,measure,seeds,mean,std", *map(str, _figures(folder, table.parent)), ""]
     write_atomically(table, "\n".join(lines).encode())
 
 
 def _ends(results: Path, task: str) -> list[int]:
-    """The env steps up to which rows of a task are compared: where each ends, and the beginning of long ones."""
+    """The env steps up to which rows of a task are compared: where each ends, and before that those of long ones."""
     rows = [row for row in ROWS if row.family == task and (row.table == "table1" or row.preset == "paper")]
     ends = {int(curve.steps[-1]) for row in rows if (curve := read_curve(results / row.name)) is not None}
-    return sorted(ends | {BEGINNING for row in rows if row.steps > SHORT})
+    return sorted(ends.union(*(OVER_TIME for row in rows if row.steps > SHORT)))
 
 
 def _figures(folder: Path, results: Path) -> Iterator[_Figure]:
@@ -81,7 +92,7 @@ def _figures(folder: Path, results: Path) -> Iterator[_Figure]:
         _require_end(curve, BULLET_ENDS[-1], f"Stable-Baselines3 for {env}")
         for end in BULLET_ENDS:
             until = at_steps(curve, np.arange(BULLET_SPACING, end + 1, BULLET_SPACING))
-            yield _Figure("sb3", env.partition("-")[0], end, "last ten evaluations", last_evaluations(until))
+            yield _Figure("sb3", env.partition("-")[0], end, LAST_TEN, last_evaluations(until))
 
 
 def _require_end(curve: Curve, end: int, whose: str) -> None:
@@ -136,15 +147,9 @@ def published_seeds(results: Path, source: str, task: str, end: int) -> dict[str
     stored = csv.DictReader(table.read_text().splitlines()) if table.exists() else ()
     wanted = source, task, str(end)
     lines = [line for line in stored if (line["source"], line["task"], line["env_steps"]) == wanted]
-    return {line["measure"]: float(line["mean"]) + _deviations(int(line["seeds"]), line["std"]) for line in lines}
-
-
-def _deviations(seeds: int, std: str) -> Array:
-    """Numbers around 0 with this standard deviation; 0 for a lone seed."""
-    if seeds == 1:
-        return np.zeros(1)
-    steps = np.arange(seeds) - np.arange(seeds).mean()
-    return np.asarray(float(std) * steps / steps.std(ddof=1))
+    return {
+        line["measure"]: sample_like(int(line["seeds"]), float(line["mean"]), float(line["std"] or 0)) for line in lines
+    }
 
 
 if __name__ == "__main__":

@@ -8,14 +8,18 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from td3.callbacks.base import Callback
 from td3.config import TrainConfig
 from td3.errors import RunError
 from td3.files import read_regular_file, write_atomically
-from td3.reproduce.figures import LARGEST, read_curve
+from td3.reproduce.figures import LARGEST
 from td3.reproduce.rows import Row
 from td3.run.directory import Run, read_facts
+
+if TYPE_CHECKING:
+    from td3.training import Trainer
 
 SAME = (
     *("env", "env_kwargs", "envs", "steps", "preset", "variant", "replace_steps", "normalize_observations"),
@@ -24,11 +28,28 @@ SAME = (
 """Settings that a run must share with its row."""
 EVALUATIONS = ("seed", "env_steps", "mean_return", "std_return", "success_rate")
 VALUES = ("seed", "env_steps", "q_value", "discounted_return")
+COMMITS = "commits.txt"
+"""In the folder of a run: the commits that trained it, one after another."""
 Line = Mapping[str, str]
 
 
-def store(run: Run, row: Row, results: Path, hardware: str, interrupted: bool = False) -> Path:
-    """Write results/NAME from a run of this row's settings, which is finished unless `interrupted`."""
+class CommitNote(Callback):
+    """Notes in the folder of a run which commit trains or resumes it."""
+
+    def on_training_start(self, trainer: "Trainer") -> None:
+        """Add this commit."""
+        known, commit = trained_by(trainer.path), commit_here()
+        if commit and commit not in known[-1:]:
+            write_atomically(trainer.path / COMMITS, "\n".join([*known, commit]).encode())
+
+
+def store(
+    run: Run, row: Row, results: Path, hardware: str, interrupted: bool = False, commit: str | None = None
+) -> Path:
+    """Write results/NAME from a run of this row's settings, which is finished unless `interrupted`.
+
+    `commit` is for a run that `td3 reproduce` did not train, which has no note of its commits.
+    """
     status, versions = read_facts(run.path / "status.json"), read_facts(run.path / "versions.json")
     finished = status.get("status") == "finished"
     if not finished and not interrupted:
@@ -43,23 +64,24 @@ def store(run: Run, row: Row, results: Path, hardware: str, interrupted: bool = 
     if not (evaluated := set.intersection(*steps)):
         raise RunError(f"{run.path} has no env step at which all of its seeds were evaluated: resume it.")
     made: dict[str, Any] = {
-        "commit": "; ".join(trained_by(run.path)) or commit_here(),
+        "commit": "; ".join(trained_by(run.path)) or commit or "",
         "hardware": hardware,
         "engine": status.get("engine", "-"),
         "seconds": status.get("seconds") or 0,
         **({} if finished else {"env_steps": max(evaluated)}),
         **({"frozen": sorted(run.frozen)} if run.frozen else {}),
     }
-    stored = read_curve(folder)
-    if not finished and stored is not None and stored.steps[-1] > max(evaluated):
+    before = _lines(folder / "evaluations.csv") if folder.exists() else []
+    longer = max((int(line["env_steps"]) for line in before if int(line["seed"]) in run.seeds), default=0)
+    if longer > max(evaluated):
         raise RunError(
-            f"{folder} has evaluations up to env step {stored.steps[-1]:,}, and {run.path} to {max(evaluated):,}: "
-            "resume it first, or remove the folder."
+            f"{folder} has evaluations of these seeds up to env step {longer:,}, and {run.path} to "
+            f"{max(evaluated):,}: resume it first."
         )
     if run.seeds != wanted.member_seeds:
         made, kept = _with_others(folder, {"seeds": list(run.seeds), **made})
         if kept:
-            evaluations += [line for line in _lines(folder / "evaluations.csv") if line["seed"] in kept]
+            evaluations += [line for line in before if line["seed"] in kept]
             values += [line for line in _lines(folder / "values.csv") if line["seed"] in kept]
     rated = any(line.get("success_rate", "nan") != "nan" for line in evaluations)  # the environment tells success
     config = {**run.config.to_json(), "out": None, "seed": wanted.seed, "seeds": wanted.seeds}
@@ -85,8 +107,8 @@ def require_storable(row: Row, seeds: Sequence[int], folder: Path, versions: Map
     own, stored = row.config().member_seeds, read_facts(folder / "run.json")
     if not set(seeds) <= set(own):
         raise RunError(
-            f"{row.name} has the seeds {own[0]} to {own[-1]}, and {seeds[0]} to {seeds[-1]} cannot be stored among "
-            "them: give another --first-seed, or fewer --seeds."
+            f"{row.name} has {named_seeds(own)}, and {named_seeds(seeds)} cannot be stored among them: give another "
+            "--first-seed, or fewer --seeds."
         )
     if tuple(seeds) == own or not stored:
         return
@@ -113,7 +135,8 @@ def _with_others(folder: Path, part: dict[str, Any]) -> tuple[dict[str, Any], se
     others = _others(read_facts(folder / "run.json"), part["seeds"])
     parts = sorted([part, *others], key=lambda one: one["seeds"])
     made: dict[str, Any] = {
-        name: "; ".join(dict.fromkeys(one[name] for one in parts)) for name in ("commit", "hardware", "engine")
+        name: "; ".join(dict.fromkeys(word for one in parts for word in one[name].split("; ")))
+        for name in ("commit", "hardware", "engine")
     }
     made["seconds"] = sum(one["seconds"] for one in parts)
     if ends := [one["env_steps"] for one in parts if "env_steps" in one]:
@@ -167,24 +190,17 @@ def _write_csv(path: Path, head: Sequence[str], lines: Sequence[Line]) -> None:
     write_atomically(path, text.getvalue().encode())
 
 
-def note_commit(path: Path) -> None:
-    """Remember, beside a run that is trained or resumed now, which commit does it."""
-    known, commit = trained_by(path), commit_here()
-    if commit not in known[-1:]:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(_commits_of(path), "\n".join([*known, commit]).encode())
+def named_seeds(seeds: Sequence[int]) -> str:
+    """Seeds in a row, in words."""
+    return f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}"
 
 
 def trained_by(path: Path) -> list[str]:
     """The commits that trained a run, one after another; none where `td3 reproduce` did not train it."""
     try:
-        return read_regular_file(_commits_of(path), LARGEST).decode().split()
+        return read_regular_file(path / COMMITS, LARGEST).decode().split()
     except OSError:
         return []
-
-
-def _commits_of(path: Path) -> Path:
-    return path.with_name(f"{path.name}.commits")
 
 
 def commit_here() -> str:
