@@ -181,7 +181,7 @@ def _settings_table(rows: list[tuple[Row, Curve | None]], results: Path) -> str:
         if ablations:
             paper = published(row.env)
             known = paper and paper.last_ten
-            cells.append(f"{ABLATIONS[row.variant][row.family] - known:+,.0f}" if known else "-")
+            cells.append(f"{ABLATIONS[row.variant][row.family] - known:+,.0f}" if known and row.variant else "-")
         lines.append(cells)
     return _markdown(lines)
 
@@ -257,7 +257,9 @@ def _overestimation_table(results: Path) -> str:
     for row in rows:
         if (curve := read_curve(results / row.name)) is None:
             continue
-        algorithm = row.change if row.variant else "TD3" + f", preset `{row.preset}`" * (row.preset != "author")
+        algorithm = (
+            row.change if row.table == "table2" else "TD3" + f", preset `{row.preset}`" * (row.preset != "author")
+        )
         cells = [row.env, algorithm, _seeds(row, curve), "", "not recorded", "", ""]
         found = read_values(results / row.name)
         if found is not None and len(last := np.flatnonzero(np.isin(found[0], VALUED_STEPS))[-LAST:]):

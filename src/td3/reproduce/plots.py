@@ -88,7 +88,7 @@ def _compare_ablations(
     figure, axes = _panels(1, len(drawn))
     for panel, (env, curves) in zip(axes.flat, drawn.items(), strict=True):
         for name, curve in curves.items():
-            label = {"": "TD3", "paper": "TD3, preset paper"}.get(name) or ABLATIONS[name][0]
+            label = {"": "TD3", "again": "TD3", "paper": "TD3, preset paper"}.get(name) or ABLATIONS[name][0]
             _draw(panel, curve, colors[name], label, seeds=False, style="--" if name == "no_delay" else "-")
         counts = sorted({len(curve.returns) for curve in curves.values()})
         seeds = " to ".join(map(str, counts[:: max(1, len(counts) - 1)]))
@@ -110,7 +110,7 @@ def plot_overestimation(results: Path, out: Path) -> None:
         found = read_values(folder)
         return None if found is None else Curve(found[0], found[1] - found[2], {})
 
-    _compare_ablations(results, out, read, "value - discounted return", {**COLORS, "paper": CHANGED})
+    _compare_ablations(results, out, read, "value - discounted return", {"again": OURS, **COLORS, "paper": CHANGED})
 
 
 BEGINNINGS = {
