@@ -26,16 +26,20 @@ COLORS = {"": OURS, "no_delay": "#E69F00", "no_smoothing": "#009E73", "no_twin":
 CHANGED = "#CC79A7"
 
 
-def _panels(lines: int, columns: int) -> tuple[Any, Any]:
-    """A figure and its panels, `[line, column]`."""
+def _panels(count: int, most: int = 3) -> tuple[Any, list[Any]]:
+    """A figure and its panels, at most so many in a line."""
     import matplotlib.pyplot as plt
 
+    columns = min(most, count)
+    lines = -(-count // columns)
     size = (4 * columns, 2.9 * lines)
     figure, axes = plt.subplots(lines, columns, figsize=size, dpi=140, layout="constrained", squeeze=False)
     for panel in axes.flat:
         panel.spines[["top", "right"]].set_visible(False)
         panel.grid(alpha=0.25)
-    return figure, axes
+    for panel in axes.flat[count:]:
+        panel.axis("off")
+    return figure, [*axes.flat[:count]]
 
 
 def _draw(panel: Any, curve: Curve, color: str, label: str, seeds: bool = True, style: str = "-") -> None:
@@ -47,21 +51,18 @@ def _draw(panel: Any, curve: Curve, color: str, label: str, seeds: bool = True, 
     panel.plot(steps, curve.returns.mean(0), style, color=color, linewidth=1.8, label=label)
 
 
-def _legend_below(figure: Any, axes: Any) -> None:
+def _legend_below(figure: Any, panels: list[Any]) -> None:
     """One legend for all panels, each line once."""
-    lines = {line.get_label(): line for panel in axes.flat for line in panel.get_lines() if line.get_label()[0] != "_"}
-    figure.legend(lines.values(), lines, loc="outside lower center", ncols=len(lines), frameon=False, fontsize=9)
+    lines = {line.get_label(): line for panel in panels for line in panel.get_lines() if line.get_label()[0] != "_"}
+    figure.legend(lines.values(), lines, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
 
 
 def plot_tasks(results: Path, out: Path) -> None:
     """The paper's tasks: the mean with its interval, each seed, and the paper's band."""
     rows = [row for row in ROWS if row.table == "table1" and not row.env_kwargs]
     run = [(row, curve) for row in rows if (curve := read_curve(results / row.name))]
-    columns = min(3, len(run))
-    figure, axes = _panels(-(-len(run) // columns), columns)
-    for panel in axes.flat[len(run) :]:
-        panel.axis("off")
-    for panel, (row, curve) in zip(axes.flat, run, strict=False):
+    figure, panels = _panels(len(run))
+    for panel, (row, curve) in zip(panels, run, strict=True):
         _draw(panel, curve, OURS, f"td3, mean of {len(curve.returns)} seeds")
         if known := published(row.env):
             low, high = known.highest - known.spread, known.highest + known.spread
@@ -70,7 +71,7 @@ def plot_tasks(results: Path, out: Path) -> None:
         bottom = float(np.quantile(curve.returns, 0.02))
         panel.set(title=row.task, xlim=(0, curve.steps[-1] / 1e6), xlabel="env steps (millions)", ylabel="return")
         panel.set_ylim(bottom=bottom - 0.05 * abs(bottom))
-    axes.flat[0].legend(frameon=False, loc="lower right", fontsize=8)
+    panels[0].legend(frameon=False, loc="lower right", fontsize=8)
     figure.savefig(out)
 
 
@@ -85,8 +86,8 @@ def _compare_ablations(
     drawn = {env: curves for env, curves in drawn.items() if any(curves)}  # TD3 has no name
     if not drawn:
         return
-    figure, axes = _panels(1, len(drawn))
-    for panel, (env, curves) in zip(axes.flat, drawn.items(), strict=True):
+    figure, panels = _panels(len(drawn), most=2)
+    for panel, (env, curves) in zip(panels, drawn.items(), strict=True):
         for name, curve in curves.items():
             label = {"": "TD3", "again": "TD3", "paper": "TD3, preset paper"}.get(name) or ABLATIONS[name][0]
             _draw(panel, curve, colors[name], label, seeds=False, style="--" if name == "no_delay" else "-")
@@ -94,7 +95,7 @@ def _compare_ablations(
         seeds = " to ".join(map(str, counts[:: max(1, len(counts) - 1)]))
         panel.set(title=f"{env}, {seeds} seeds", xlabel="env steps (millions)", ylabel=ylabel)
         panel.axhline(0, color="0.2", linewidth=0.8)
-    _legend_below(figure, axes)
+    _legend_below(figure, panels)
     figure.savefig(out)
 
 
@@ -123,8 +124,8 @@ BEGINNINGS = {
 
 def plot_beginning(results: Path, out: Path) -> None:
     """Two rows of each task, and the last ten evaluations of a source's own seeds."""
-    figure, axes = _panels(1, len(BEGINNINGS))
-    for panel, (env, (*rows, source)) in zip(axes.flat, BEGINNINGS.items(), strict=True):
+    figure, panels = _panels(len(BEGINNINGS))
+    for panel, (env, (*rows, source)) in zip(panels, BEGINNINGS.items(), strict=True):
         for (name, label), color in zip(rows, (OURS, CHANGED), strict=True):
             if (curve := read_curve(results / name)) is not None:
                 _draw(panel, compared_part(curve, "", BEGINNING), color, f"td3, {label}")
@@ -140,8 +141,8 @@ def plot_beginning(results: Path, out: Path) -> None:
 
 def plot_bullet(results: Path, out: Path) -> None:
     """The PyBullet tasks, presets `bullet` and `course` and Stable-Baselines3 in one panel for each task."""
-    figure, axes = _panels(1, len(BULLET_TASKS))
-    for panel, (task, env) in zip(axes.flat, BULLET_TASKS.items(), strict=True):
+    figure, panels = _panels(len(BULLET_TASKS))
+    for panel, (task, env) in zip(panels, BULLET_TASKS.items(), strict=True):
         for preset, color in (("bullet", OURS), ("course", PAPER)):
             if (curve := read_curve(results / f"{preset}_{task}")) is not None:
                 _draw(panel, curve, color, f"preset {preset}, mean of {len(curve.returns)} seeds")
@@ -151,7 +152,7 @@ def plot_bullet(results: Path, out: Path) -> None:
             label = "Stable-Baselines3, 1 seed, means of ten evaluations" if end == BULLET_ENDS[0] else None
             panel.plot([first / 1e6, end / 1e6], [theirs.mean()] * 2, color="0.2", linewidth=1.8, label=label)
         panel.set(title=env, xlim=(0, SHORT / 1e6), xlabel="env steps (millions)", ylabel="return")
-    _legend_below(figure, axes)
+    _legend_below(figure, panels)
     figure.savefig(out)
 
 
