@@ -10,6 +10,7 @@ from td3.statistics import (
     bootstrap_interval,
     compare,
     difference_interval,
+    differing,
     interquartile_mean,
     iqm_interval,
     mean,
@@ -17,6 +18,7 @@ from td3.statistics import (
     probability_interval,
     probability_of_improvement,
     resampled,
+    sample_like,
 )
 
 numbers = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=9)
@@ -64,6 +66,16 @@ def test_intervals_are_those_of_scipy(seeds):
     # SciPy has the trimmed mean in a difference only: here, less a run whose seeds are all 0.
     found = stats.ttest_ind(ours, np.zeros(seeds), equal_var=False, trim=0.25).confidence_interval(0.95)
     np.testing.assert_allclose(iqm_interval(ours), found)
+
+
+def test_of_several_differences_each_must_be_clearer_than_a_lone_one():
+    zero = sample_like(10, 0.0, 1.0)
+    clear, weak, none = ((sample_like(10, t * (2 / 10) ** 0.5, 1.0), zero) for t in (10, 2.5, 0))
+    assert stats.ttest_ind(*weak).pvalue == pytest.approx(0.0223, abs=1e-4)
+    assert [differing([pair]) for pair in (clear, weak, none)] == [[True], [True], [False]]
+    assert differing([weak, clear]) == [True, True]  # the weaker one against 5 %
+    assert differing([none, weak, clear, none]) == [False, False, True, False]  # against a third of 5 %
+    assert differing([]) == []
 
 
 def test_an_interval_of_two_seeds_by_hand_is_wide():

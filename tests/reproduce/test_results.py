@@ -125,7 +125,25 @@ def test_a_row_evaluated_less_often_is_compared_over_the_same_env_steps(monkeypa
     # The last ten evaluations of the second are at 22, 24 ... 40; the paper's means are 1,837 and 3,305.
     line = tables(tmp_path)["table2"].splitlines()[-1]
     assert line.startswith("| Hopper-v5 |  | 5 of 10 | 40,000 | 33.00 | 33.50 (6) | -0.5 (")
-    assert line.endswith("| -1,467 |")
+    assert line.endswith("| -1,467 | undecided |")
+
+
+def test_an_ablation_confirms_or_refutes_the_papers_sign_or_neither(monkeypatch, tmp_path):
+    # The paper's differences on Hopper: -897, -912, -1,467, -2,243.
+    ends = {"": 50, "no-delay": 30, "no-smoothing": 70, "no-twin": 49, "ddpg": 20}
+    rows = [Row(f"hopper{v}", "table2" if v else "table1", "Hopper-v5", 40_000, variant=v) for v in ends]
+    rows.append(Row("again", "table2", "Hopper-v5", 40_000))
+    monkeypatch.setattr("td3.reproduce.page.ROWS", tuple(rows))
+    for row, end in zip(rows, [*ends.values(), 20], strict=True):
+        (tmp_path / row.name).mkdir()
+        seeds = 4 if row.variant == "ddpg" else 6  # too few
+        lines = [f"{seed},{step}000,{end + seed}" for seed in range(seeds) for step in range(0, 41, 5)]
+        (tmp_path / row.name / "evaluations.csv").write_text("\n".join(["seed,env_steps,mean_return", *lines]))
+        (tmp_path / row.name / "run.json").write_text('{"command": "", "hardware": ""}')
+    lines = tables(tmp_path)["table2"].splitlines()[2:]
+    signs = [line.split("|")[-2].strip() for line in lines]
+    assert signs == ["confirmed", "refuted", "undecided", "", ""]
+    assert "| - |  |" in lines[-1]
 
 
 def test_the_page_prints_what_the_stored_curves_give():

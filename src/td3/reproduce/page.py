@@ -43,7 +43,7 @@ from td3.reproduce.rows import (
     TABLES,
     Row,
 )
-from td3.statistics import compare, mean_interval
+from td3.statistics import FEWEST_SEEDS, compare, differing, mean_interval
 
 _SB3 = (f"SB3 to {SHORT:,}, 1 seed", "SB3 at 1M, 3 seeds")
 TASK_TABLES = {"table1": ("paper", "Tianshou", "author's re-run"), "bullet": _SB3, "course": _SB3}
@@ -166,8 +166,9 @@ def _settings_table(rows: list[tuple[Row, Curve | None]], results: Path) -> str:
     head += ["compared with (seeds)", "difference (95 % interval)", "margin", "verdict"]
     rates = any(curve is not None and curve.success is not None for _, curve in rows)
     ablations = any(row.variant in ABLATIONS for row, _ in rows)
-    lines = [[*head, *["success rate"] * rates, *["the paper's difference"] * ablations]]
+    lines = [[*head, *["success rate"] * rates, *["the paper's difference", "its sign"] * ablations]]
     lines.append(["---"] * len(lines[0]))
+    signs = _signs(rows, results)
     for row, curve in rows:
         cells = [row.env, row.change, _seeds(row, curve), _steps(row, curve), "not run", "", "", "", ""]
         if curve is not None:
@@ -179,11 +180,34 @@ def _settings_table(rows: list[tuple[Row, Curve | None]], results: Path) -> str:
         if rates:
             cells.append("" if curve is None or curve.success is None else f"{curve.success:.0%}")
         if ablations:
-            paper = published(row.env)
-            known = paper and paper.last_ten
-            cells.append(f"{ABLATIONS[row.variant][row.family] - known:+,.0f}" if known and row.variant else "-")
+            paper = _papers_difference(row)
+            cells += ["-" if paper is None else f"{paper:+,.0f}", signs.get(row.name, "")]
         lines.append(cells)
     return _markdown(lines)
+
+
+def _papers_difference(row: Row) -> float | None:
+    """What the paper's ablation of this row changed its last ten evaluations by; None where it has none."""
+    paper = published(row.env)
+    if row.variant not in ABLATIONS or paper is None or paper.last_ten is None:
+        return None
+    return ABLATIONS[row.variant][row.family] - paper.last_ten
+
+
+def _signs(rows: list[tuple[Row, Curve | None]], results: Path) -> dict[str, str]:
+    """Whether each ablation, by its name, confirms or refutes the sign of the paper's difference."""
+    found = {}
+    for row, curve in rows:
+        if curve is not None and (paper := _papers_difference(row)) and (other := read_curve(results / _baseline(row))):
+            ours, theirs = map(last_evaluations, shared(curve, other))
+            if min(len(ours), len(theirs)) >= FEWEST_SEEDS:
+                found[row.name] = ours, theirs, paper
+    differs = differing([(ours, theirs) for ours, theirs, _ in found.values()])
+    said = {}
+    for (name, (ours, theirs, paper)), differ in zip(found.items(), differs, strict=True):
+        same = (ours.mean() > theirs.mean()) == (paper > 0)
+        said[name] = ("confirmed" if same else "refuted") if differ else "undecided"
+    return said
 
 
 def _compared(ours: Array, theirs: Array) -> tuple[str, str, str]:
