@@ -298,7 +298,7 @@ def _overestimation_table(results: Path) -> str:
 def _commands(rows: list[tuple[Row, Curve | None]]) -> str:
     """The command, commit, hardware and time of every row."""
     lines = [["row", "command", "commit", "hardware", "training seconds"], ["---"] * 5]
-        for row, curve in rows:
+    for row, curve in rows:
         made = curve.made if curve is not None else {"command": row.command, "hardware": "not run"}
         seconds = f"{made['seconds']:,.0f}" if made.get("seconds") is not None else "-"
         lines.append([row.name, f"`{made['command']}`", made.get("commit") or "-", made["hardware"], seconds])
