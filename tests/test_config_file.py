@@ -53,6 +53,17 @@ def test_a_variant_that_is_typed_has_its_own_settings_whatever_the_file_has(tmp_
     assert read((), "n-step", gamma=0.9) == (("n-step",), 3, 2, 0.9)
     assert read(("n-step",), "no-delay") == (("no-delay",), 1, 1, 0.99)
     assert read(("n-step",), "n-step", "no-delay", n_step=5) == (("n-step", "no-delay"), 5, 1, 0.99)
+    assert read(("n-step", "no-delay")) == ((), 1, 2, 0.99)
+
+
+@pytest.mark.parametrize("option", [["--td3.hidden-sizes", "64", "64"], ["--env-kwargs", "a=1"]])
+def test_a_file_is_not_ignored_where_an_option_takes_env_for_its_last_value(tmp_path, option):
+    file = tmp_path / "settings.toml"
+    file.write_text('env = "Hopper-v5"\nsteps = 7000\nseeds = 3')
+    with pytest.raises(ConfigError):
+        parse(["train", "--config", str(file), *option, "Pendulum-v1"])
+    found = parse(["train", "Pendulum-v1", "--config", str(file), *option])
+    assert (found.env, found.steps, found.seeds) == ("Pendulum-v1", 7_000, 3)
 
 
 @pytest.mark.parametrize(

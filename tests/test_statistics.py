@@ -76,6 +76,7 @@ def test_of_several_differences_each_must_be_clearer_than_a_lone_one():
     assert differing([weak, clear]) == [True, True]  # the weaker one against 5 %
     assert differing([none, weak, clear, none]) == [False, False, True, False]  # against a third of 5 %
     assert differing([]) == []
+    assert differing([(zero[:1], zero[:1]), (np.ones(5), np.ones(5))]) == [False, False]  # without a spread
 
 
 def test_an_interval_of_two_seeds_by_hand_is_wide():

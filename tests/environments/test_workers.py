@@ -1,7 +1,11 @@
 """Environments in threads and processes: at the same time, with the same rows, and the faster way found by trial."""
 
+import multiprocessing
+import subprocess
+import sys
 import threading
 from functools import partial
+from multiprocessing.context import SpawnProcess
 
 import gymnasium as gym
 import numpy as np
@@ -166,6 +170,30 @@ def test_an_environment_that_cannot_be_sent_to_processes_is_refused_in_one_sente
         EvaluationWorkers(lambda: Locked(lock), [0], 2, workers=2)
     assert not (tmp_path / "run").exists()
     td3.train(lambda: Locked(lock), envs=2, workers="threads", out=tmp_path / "run", **{**SMALL, "steps": 30})
+
+
+def test_an_interruption_while_workers_start_leaves_none(monkeypatch):
+    start = SpawnProcess.start
+
+    def interrupted(process):
+        start(process)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(SpawnProcess, "start", interrupted)
+    before = {*multiprocessing.active_children()}
+    with pytest.raises(KeyboardInterrupt):
+        place(Scripted, 2, requested_workers("processes", 2), patience=60.0)
+    assert {*multiprocessing.active_children()} <= before
+
+
+def test_a_script_that_trains_when_it_is_imported_is_told_so(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import td3\ntd3.train('Pendulum-v1', steps=30, envs=2, workers='processes', learning_starts=10)\n"
+    )
+    ended = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120, cwd=tmp_path)
+    assert ended.returncode != 0
+    assert 'trains again: put the training under `if __name__ == "__main__":`.' in ended.stderr
 
 
 def test_a_thread_that_was_abandoned_ends_when_its_call_returns():

@@ -132,7 +132,9 @@ def test_when_all_seeds_are_frozen_the_run_ends_as_a_run_of_one(tmp_path, monkey
 
     with pytest.raises(Diverged, match=r"Learning broke down at env step 250.*The checkpoint at env step 200 is whole"):
         train_run(config(tmp_path / "run", seeds=2), [Saboteur()])
-    assert json.loads((tmp_path / "run" / "status.json").read_text())["status"] == "failed"
+    status = json.loads((tmp_path / "run" / "status.json").read_text())
+    assert (status["status"], [*status["frozen"]]) == ("failed", ["0", "1"])
+    assert {facts["env_steps"] for facts in status["frozen"].values()} == {250}
 
 
 @pytest.mark.gpu

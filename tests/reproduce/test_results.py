@@ -2,6 +2,7 @@
 
 import json
 import re
+import threading
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,14 +15,14 @@ from td3.cli import main
 from td3.config import TrainConfig
 from td3.errors import ConfigError, RunError
 from td3.report.paper import PAPER
-from td3.reproduce.command import against, listing, reproduce, verdict_line
+from td3.reproduce.command import against, identical, listing, reproduce, verdict_line
 from td3.reproduce.figures import Curve, at_steps, figures, read_curve, read_values, shared
 from td3.reproduce.page import filled, readme_table, tables
 from td3.reproduce.plots import PLOTS
 from td3.reproduce.published_seeds import published_seeds, write_published_seeds
 from td3.reproduce.rows import BULLET_TASKS, ROWS, TABLES, Row, selected
-from td3.reproduce.store import CommitNote, commit_here, differing_settings, store
-from td3.run.directory import Run
+from td3.reproduce.store import CommitNote, commit_here, differing_settings, store, trained_by
+from td3.run.directory import Run, locked
 from td3.training import train_run
 
 ROOT = Path(__file__).parents[2]
@@ -41,6 +42,8 @@ def test_the_figures_of_a_curve_are_those_worked_out_by_hand():
 def test_curves_are_compared_at_env_steps_that_both_have():
     curve = Curve(np.array([0, 10, 20, 30]), np.array([[1.0, 2.0, 3.0, 4.0]]), {})
     assert at_steps(curve, np.array([0, 20, 40])).returns.tolist() == [[1.0, 3.0]]
+    near, exact = (Curve(curve.steps, curve.returns * 1e4 + shift, {}, seeds=(0,)) for shift in (0.01, 0))
+    assert (identical(near, exact), identical(exact, exact)) == (False, True)
 
 
 def test_the_papers_seeds_count_by_their_mean_deviation_and_number(monkeypatch, tmp_path):
@@ -250,10 +253,12 @@ def test_a_shorter_run_is_compared_as_far_as_it_goes_and_has_a_folder_of_its_own
     long = replace(row, settings={}, steps=300_000)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("td3.reproduce.rows.ROWS", (long,))
-        reproduce(["pendulum"], tmp_path / "results", tmp_path, {"steps": 40}, None, lambda *_: run, said.append)
-    assert (
-        said[-3] == "pendulum: td3 train Pendulum-v1 --steps 40 --seeds 2 --eval-every 20 --td3.learning-starts 25000"
-    )
+        folders = tmp_path / "results", tmp_path
+        reproduce(["pendulum"], *folders, {"steps": 30_000}, None, lambda *_: run, said.append)
+        with pytest.raises(RunError, match="--steps is 25,000, and the first 25,000 of pendulum are random: give more"):
+            reproduce(["pendulum"], *folders, {"steps": 25_000}, None, pytest.fail, said.append)
+    command = "pendulum: td3 train Pendulum-v1 --steps 30000 --seeds 2 --eval-every 20 --td3.learning-starts 25000"
+    assert said[-3] == command
 
 
 def test_one_seed_has_no_interval_in_words_or_in_json(row, tmp_path, monkeypatch, capsys):
@@ -265,6 +270,7 @@ def test_one_seed_has_no_interval_in_words_or_in_json(row, tmp_path, monkeypatch
     assert "--seeds 1" in output.splitlines()[0]
     assert "pendulum: the same evaluations as in the stored run, seed 0" in output
     assert "nan" not in output
+    assert trained_by(tmp_path / "again" / "pendulum_1_seeds") == [commit_here()]
     assert main(["reproduce", "pendulum", *words, "--json"]) == 0
     (found,) = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
     assert (found["low"], found["seeds"]) == (None, [1, 1])
@@ -349,6 +355,45 @@ def test_seeds_that_cannot_be_stored_are_not_trained(row, tmp_path):
         reproduce(["pendulum"], *where, {"first_seed": 1}, "two cores", refuse, print)
 
 
+def test_a_run_of_other_settings_is_refused_before_it_is_continued(row, tmp_path):
+    (tmp_path / "results").mkdir()
+    trained(replace(row.config(), eval_every=30), tmp_path / "pendulum")
+    with pytest.raises(RunError, match="differs from pendulum in eval_every"):
+        reproduce(["pendulum"], tmp_path / "results", tmp_path, {}, "two cores", pytest.fail, print)
+
+
+def test_seeds_that_are_stored_at_the_same_time_wait_for_each_other(row, tmp_path):
+    runs = [trained(replace(row.config(), seed=seed, seeds=1), tmp_path / str(seed)) for seed in (0, 1)]
+    store(runs[0], row, tmp_path / "results", "two cores")
+    storing = threading.Thread(target=store, args=(runs[1], row, tmp_path / "results", "two cores"))
+    with locked(tmp_path / "results", wait=True):
+        storing.start()
+        storing.join(0.5)
+        assert storing.is_alive()
+    storing.join()
+    assert read_curve(tmp_path / "results" / "pendulum").seeds == (0, 1)
+
+
+def test_a_lone_seed_that_diverged_is_stored_as_one(row, tmp_path, monkeypatch):
+    monkeypatch.setattr("td3.reproduce.page.ROWS", (row,))
+    runs = [trained(replace(row.config(), seed=seed, seeds=1), tmp_path / str(seed)) for seed in (0, 1)]
+    facts = {"status": "failed", "frozen": {"1": {"env_steps": 30, "reason": "the loss is not a number"}}}
+    (runs[1].path / "status.json").write_text(json.dumps(facts))
+    with pytest.raises(RunError, match=r"every seed of .*/1 diverged, and .*/pendulum has no others"):
+        store(runs[1], row, tmp_path / "results", "two cores")
+    for run in runs:
+        store(run, row, tmp_path / "results", "two cores")
+    curve = read_curve(tmp_path / "results" / "pendulum")
+    assert (curve.seeds, curve.steps[-1], curve.made["frozen"]) == ((0,), 60, [1])
+    assert "| Pendulum-v1 | 60 | 1 of 2 (1 diverged) |" in tables(tmp_path / "results")["table1"]
+
+
+def test_a_run_that_another_command_began_does_not_hide_it(tmp_path, monkeypatch):
+    monkeypatch.setattr("td3.reproduce.store.commit_here", lambda: "abc1234")
+    CommitNote().on_training_start(SimpleNamespace(path=tmp_path, resumed=True))
+    assert trained_by(tmp_path) == ["unknown", "abc1234"]
+
+
 def test_a_row_names_the_commits_that_trained_it_not_the_one_that_stored_it(row, tmp_path, monkeypatch):
     def at(commit, hardware=None):
         monkeypatch.setattr("td3.reproduce.store.commit_here", lambda: commit)
@@ -357,7 +402,7 @@ def test_a_row_names_the_commits_that_trained_it_not_the_one_that_stored_it(row,
     def train(config, out):
         if (out / "status.json").exists():
             if "interrupted" in (out / "status.json").read_text():
-                CommitNote().on_training_start(SimpleNamespace(path=out))
+                CommitNote().on_training_start(SimpleNamespace(path=out, resumed=True))
             return Run(out)
         run = train_run(replace(config, device="cpu", out=out), [CommitNote()])
         (out / "status.json").write_text((out / "status.json").read_text().replace("finished", "interrupted"))

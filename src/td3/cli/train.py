@@ -65,6 +65,10 @@ class _UncheckedTD3(TD3Config):
         """No checks."""
 
 
+UNTYPED = ("",)
+"""Variants that were not typed: `--variant` without names means none."""
+
+
 @dataclass(frozen=True)
 class _Typed(TrainCommand):
     """What was typed, to find out which defaults apply; options that were not given have empty values."""
@@ -72,6 +76,7 @@ class _Typed(TrainCommand):
     env: EnvName = ""
     steps: int = 0
     preset: str = ""  # type: ignore[assignment]  # an unknown one gets its sentence from preset_config
+    variant: tuple[str, ...] = UNTYPED
     td3: _UncheckedTD3 = field(default_factory=_UncheckedTD3)  # combinations are valid or not with the right defaults
 
 
@@ -97,7 +102,7 @@ def train_defaults(words: Sequence[str]) -> TrainCommand:
 def _typed(words: Sequence[str]) -> _Typed:
     # ENV may be missing if help was asked for; if a file has it, the last value of an option is not taken for it.
     file = any(word.partition("=")[0] == "--config" for word in words)
-    for env in ("",) if file else (tyro.MISSING, ""):
+    for env in ("", tyro.MISSING) if file else (tyro.MISSING, ""):
         try:
             typed, _ = parse_arguments(
                 *(_Typed, "td3 train", words, "train", []),
@@ -113,7 +118,9 @@ def _typed(words: Sequence[str]) -> _Typed:
 
 def _defaults_of_file(path: Path, typed: _Typed) -> TrainCommand:
     """The settings of a file over those of its preset, which depend on environment, preset and steps."""
-    given = {name: value for name in ("env", "preset", "steps", "variant") if (value := getattr(typed, name))}
+    given = {name: value for name in ("env", "preset", "steps") if (value := getattr(typed, name))}
+    if typed.variant != UNTYPED:
+        given["variant"] = typed.variant
     from td3.run.directory import require_trust, require_trusted_steps
 
     config, command = read_config(path, **given), f"td3 train --config {path}"

@@ -47,6 +47,11 @@ START_SECONDS = 300.0
 @contextlib.contextmanager
 def sent(kind: str, instead: str) -> Iterator[None]:
     """Start processes that get the environment; one that cannot be pickled gets a sentence."""
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        raise ConfigError(
+            "the script is imported again by a process that it started, and trains again: put the training under "
+            '`if __name__ == "__main__":`.'
+        )
     try:
         yield
     except OSError:  # no memory or no process left
@@ -111,9 +116,14 @@ class ProcessVectorEnv(VectorEnv[Array, Array, Array]):
         process = self._context.Process(target=work, args=(*arguments, signals, os.getpid()), daemon=True)
         self._arrays.calls[index] = 0
         self._arrays.at[index] = self._blamed(index)
-        with single_threaded_children(), parents_signals_blocked(), sent("worker", "use --workers threads"):
-            process.start()
-        self._processes[index] = process
+        self._processes[index] = process  # before it starts: it is ended whatever interrupts the start
+        try:
+            with single_threaded_children(), parents_signals_blocked(), sent("worker", "use --workers threads"):
+                process.start()
+        except BaseException:
+            if process.pid is None:  # it cannot be joined
+                self._processes[index] = None
+            raise
 
     def _blamed(self, worker: int) -> int:
         """The environment that a worker was at, or another one of it where that is retired."""

@@ -8,7 +8,7 @@ from gymnasium.envs.registration import load_env_creator
 
 from td3.config import TrainConfig
 from td3.policy import Array
-from td3.run.directory import resume_command
+from td3.run.directory import resume_command, trust_option
 
 SHORT = 300_000
 """Env steps below which a run that improved is worth extending."""
@@ -27,7 +27,7 @@ def next_steps(path: Path, config: TrainConfig, interrupted: bool, before: Array
         return [*lines, f"{resume} --steps {4 * config.steps}"]
     if config.seeds == 1:
         again = f"td3 train --config {path / 'config.json'} --seeds 5"  # the file also names an offline run's dataset
-        return [*lines, again + (" --trust" if ":" in config.env or config.replace_steps else "")]
+        return [*lines, again + trust_option(config)]
     return [*lines, f"td3 export {path}"]
 
 

@@ -11,8 +11,8 @@ import numpy as np
 from td3.errors import RunError
 from td3.reproduce.figures import LAST, Curve, figures, last_evaluations, of_seeds, read_curve, shared, with_interval
 from td3.reproduce.rows import ROWS, TABLES, Row, selected
-from td3.reproduce.store import named_seeds, require_storable, store
-from td3.run.directory import Run, read_facts, versions
+from td3.reproduce.store import require_same_settings, require_storable, store
+from td3.run.directory import Run, named_seeds, read_facts, versions
 from td3.statistics import Comparison, compare
 
 MARGIN = 0.1
@@ -126,18 +126,25 @@ def _plan(row: Row, results: Path, out: Path, shorter: Mapping[str, Any], hardwa
         given = {"seeds": row.seeds - first, **given}  # the others
     trained = replace(row, **given)
     if "steps" in given and not row.dataset:  # the random steps of the whole row, not a tenth of these
-        trained = replace(trained, settings={"learning_starts": row.config().td3.learning_starts, **row.settings})
+        starts = row.config().td3.learning_starts
+        if given["steps"] <= starts:
+            raise RunError(
+                f"--steps is {given['steps']:,}, and the first {starts:,} of {row.name} are random: give more."
+            )
+        trained = replace(trained, settings={"learning_starts": starts, **row.settings})
     folder = out / f"{row.name}{''.join(f'_{number}_{what}' for what, number in given.items())}"
     if hardware is not None:
         known = read_facts(folder / "versions.json") or versions()
         require_storable(row, trained.config(out).member_seeds, results / row.name, known)
+        if (folder / "config.json").exists():
+            require_same_settings(Run(folder), row)
     return _Plan(row, trained, folder)
 
 
 def identical(ours: Curve, theirs: Curve) -> bool:
     """Whether seeds that both have gave the same returns; theirs may have others too."""
     return set(ours.seeds) <= set(theirs.seeds) and np.allclose(
-        ours.returns, of_seeds(theirs, ours.seeds).returns, atol=STORED_DIGITS
+        ours.returns, of_seeds(theirs, ours.seeds).returns, rtol=0, atol=STORED_DIGITS
     )
 
 

@@ -87,6 +87,8 @@ def read_values(folder: Path) -> tuple[Array, Array, Array] | None:
     if not found:
         return None
     shared = sorted(set.intersection(*(set(curve) for curve in found.values())))
+    if not shared:
+        return None
     both = np.array([[curve[step] for step in shared] for _, curve in sorted(found.items())])
     return np.array(shared), both[..., 0], both[..., 1]
 

@@ -155,7 +155,10 @@ def _over_time_table(results: Path, pairs: Sequence[tuple[Row, str]]) -> str:
         for end in (*OVER_TIME, int(curve.steps[-1])):
             ours = compared_part(curve, source, end)
             theirs = published_seeds(results, source, row.family, end).get(LAST_TEN)
-            cells.append("-" if theirs is None else _compared(last_evaluations(ours), theirs)[0])
+            if theirs is None or end not in curve.steps:
+                cells.append("-")
+            else:
+                cells.append(_compared(last_evaluations(ours), theirs)[0])
         lines.append(cells)
     return _markdown(lines)
 

@@ -70,9 +70,10 @@ def write_published_seeds(folder: Path, table: Path) -> None:
 
 
 def _ends(results: Path, task: str) -> list[int]:
-    """The env steps up to which rows of a task are compared: where each ends, and before that those of long ones."""
+    """The env steps up to which rows of a task are compared: where each ends or is to end, long ones also before."""
     rows = [row for row in ROWS if row.family == task and (row.table == "table1" or row.preset == "paper")]
-    ends = {int(curve.steps[-1]) for row in rows if (curve := read_curve(results / row.name)) is not None}
+    ends = {row.steps for row in rows}
+    ends |= {int(curve.steps[-1]) for row in rows if (curve := read_curve(results / row.name)) is not None}
     return sorted(ends.union(*(OVER_TIME for row in rows if row.steps > SHORT)))
 
 

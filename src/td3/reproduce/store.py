@@ -16,7 +16,7 @@ from td3.errors import RunError
 from td3.files import read_regular_file, write_atomically
 from td3.reproduce.figures import LARGEST
 from td3.reproduce.rows import Row
-from td3.run.directory import Run, read_facts
+from td3.run.directory import Run, locked, named_seeds, read_facts
 
 if TYPE_CHECKING:
     from td3.training import Trainer
@@ -39,58 +39,62 @@ class CommitNote(Callback):
     def on_training_start(self, trainer: "Trainer") -> None:
         """Add this commit."""
         known, commit = trained_by(trainer.path), commit_here()
+        if trainer.resumed and not known:
+            known = ["unknown"]  # it was begun by another command
         if commit and commit not in known[-1:]:
             write_atomically(trainer.path / COMMITS, "\n".join([*known, commit]).encode())
 
 
-def store(
-    run: Run, row: Row, results: Path, hardware: str, interrupted: bool = False, commit: str | None = None
-) -> Path:
-    """Write results/NAME from a run of this row's settings, which is finished unless `interrupted`.
-
-    `commit` is for a run that `td3 reproduce` did not train, which has no note of its commits.
-    """
+def store(run: Run, row: Row, results: Path, hardware: str, interrupted: bool = False) -> Path:
+    """Write results/NAME from a run of this row's settings, which is finished unless `interrupted`."""
     status, versions = read_facts(run.path / "status.json"), read_facts(run.path / "versions.json")
-    finished = status.get("status") == "finished"
+    frozen = run.frozen
+    seeds = [seed for seed in run.seeds if seed not in frozen]
+    finished = status.get("status") == "finished" or not seeds  # nothing is left to train
     if not finished and not interrupted:
         raise RunError(f"{run.path} is not finished: resume it, or store it as far as it is by --interrupted.")
-    if differing := differing_settings(run.config, row):
-        raise RunError(f"{run.path} differs from {row.name} in {', '.join(differing)}: `{row.command}` trains it.")
-    folder, wanted = results / row.name, row.config()
-    require_storable(row, run.seeds, folder, versions)
-    evaluations = [line for seed in run.active_seeds for line in _evaluations(run, seed)]
-    values = [line for seed in run.active_seeds for line in _values(run, seed)]
-    steps = [{int(line["env_steps"]) for line in evaluations if line["seed"] == str(seed)} for seed in run.active_seeds]
-    if not (evaluated := set.intersection(*steps)):
+    require_same_settings(run, row)
+    evaluations = [line for seed in seeds for line in _evaluations(run, seed)]
+    values = [line for seed in seeds for line in _values(run, seed)]
+    steps = [{int(line["env_steps"]) for line in evaluations if line["seed"] == str(seed)} for seed in seeds]
+    if not (evaluated := set.intersection(*steps) if steps else {row.steps}):
         raise RunError(f"{run.path} has no env step at which all of its seeds were evaluated: resume it.")
     made: dict[str, Any] = {
-        "commit": "; ".join(trained_by(run.path)) or commit or "",
+        "commit": "; ".join(trained_by(run.path)),
         "hardware": hardware,
         "engine": status.get("engine", "-"),
         "seconds": status.get("seconds") or 0,
         **({} if finished else {"env_steps": max(evaluated)}),
-        **({"frozen": sorted(run.frozen)} if run.frozen else {}),
+        **({"frozen": sorted(frozen)} if frozen else {}),
     }
-    before = _lines(folder / "evaluations.csv") if folder.exists() else []
-    longer = max((int(line["env_steps"]) for line in before if int(line["seed"]) in run.seeds), default=0)
-    if longer > max(evaluated):
-        raise RunError(
-            f"{folder} has evaluations of these seeds up to env step {longer:,}, and {run.path} to "
-            f"{max(evaluated):,}: resume it first."
-        )
-    if run.seeds != wanted.member_seeds:
-        made, kept = _with_others(folder, {"seeds": list(run.seeds), **made})
-        if kept:
-            evaluations += [line for line in before if line["seed"] in kept]
-            values += [line for line in _lines(folder / "values.csv") if line["seed"] in kept]
-    rated = any(line.get("success_rate", "nan") != "nan" for line in evaluations)  # the environment tells success
-    config = {**run.config.to_json(), "out": None, "seed": wanted.seed, "seeds": wanted.seeds}
-    folder.mkdir(parents=True, exist_ok=True)
-    _write_csv(folder / "evaluations.csv", EVALUATIONS if rated else EVALUATIONS[:-1], evaluations)
-    _write_csv(folder / "values.csv", VALUES, values)
-    facts = {"config.json": config, "versions.json": versions, "run.json": {"command": row.command, **made}}
-    for name, content in facts.items():
-        write_atomically(folder / name, (json.dumps(content, indent=2) + "\n").encode())
+    folder, wanted = results / row.name, row.config()
+    results.mkdir(parents=True, exist_ok=True)
+    with locked(results, wait=True):  # other seeds of the row may be stored now
+        require_storable(row, run.seeds, folder, versions)
+        before = _lines(folder / "evaluations.csv") if (folder / "evaluations.csv").exists() else []
+        longer = max((int(line["env_steps"]) for line in before if int(line["seed"]) in run.seeds), default=0)
+        if longer > max(evaluated):
+            raise RunError(
+                f"{folder} has evaluations of these seeds up to env step {longer:,}, and {run.path} to "
+                f"{max(evaluated):,}: resume it first."
+            )
+        if run.seeds != wanted.member_seeds:
+            made, kept = _with_others(folder, {"seeds": list(run.seeds), **made})
+            if kept:
+                evaluations += [line for line in before if line["seed"] in kept]
+                values += [line for line in _lines(folder / "values.csv") if line["seed"] in kept]
+        if not evaluations:
+            raise RunError(
+                f"every seed of {run.path} diverged, and {folder} has no others: there is no curve to store."
+            )
+        rated = any(line.get("success_rate", "nan") != "nan" for line in evaluations)  # the environment tells success
+        config = {**run.config.to_json(), "out": None, "seed": wanted.seed, "seeds": wanted.seeds}
+        folder.mkdir(exist_ok=True)
+        _write_csv(folder / "evaluations.csv", EVALUATIONS if rated else EVALUATIONS[:-1], evaluations)
+        _write_csv(folder / "values.csv", VALUES, values)
+        facts = {"config.json": config, "versions.json": versions, "run.json": {"command": row.command, **made}}
+        for name, content in facts.items():
+            write_atomically(folder / name, (json.dumps(content, indent=2) + "\n").encode())
     return folder
 
 
@@ -100,6 +104,12 @@ def differing_settings(config: TrainConfig, row: Row) -> list[str]:
     if row.dataset:  # the buffer is as large as the dataset
         wanted = replace(wanted, td3=replace(wanted.td3, buffer_size=config.td3.buffer_size))
     return [name for name in SAME if getattr(config, name) != getattr(wanted, name)]
+
+
+def require_same_settings(run: Run, row: Row) -> None:
+    """Refuse a run that is not one of a row's settings."""
+    if differing := differing_settings(run.config, row):
+        raise RunError(f"{run.path} differs from {row.name} in {', '.join(differing)}: `{row.command}` trains it.")
 
 
 def require_storable(row: Row, seeds: Sequence[int], folder: Path, versions: Mapping[str, Any]) -> None:
@@ -135,10 +145,10 @@ def _with_others(folder: Path, part: dict[str, Any]) -> tuple[dict[str, Any], se
     others = _others(read_facts(folder / "run.json"), part["seeds"])
     parts = sorted([part, *others], key=lambda one: one["seeds"])
     made: dict[str, Any] = {
-        name: "; ".join(dict.fromkeys(word for one in parts for word in one[name].split("; ")))
+        name: "; ".join(dict.fromkeys(word for one in parts for word in one[name].split("; ") if word))
         for name in ("commit", "hardware", "engine")
     }
-    made["seconds"] = sum(one["seconds"] for one in parts)
+    made["seconds"] = sum(one["seconds"] or 0 for one in parts)
     if ends := [one["env_steps"] for one in parts if "env_steps" in one]:
         made["env_steps"] = min(ends)
     if frozen := [seed for one in parts for seed in one.get("frozen", ())]:
@@ -188,11 +198,6 @@ def _write_csv(path: Path, head: Sequence[str], lines: Sequence[Line]) -> None:
     table.writeheader()
     table.writerows(sorted(lines, key=lambda line: int(line["seed"])))
     write_atomically(path, text.getvalue().encode())
-
-
-def named_seeds(seeds: Sequence[int]) -> str:
-    """Seeds in a row, in words."""
-    return f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}"
 
 
 def trained_by(path: Path) -> list[str]:

@@ -104,8 +104,11 @@ def versions() -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Lock a run for writing by one process; the lock is released when the process ends."""
+def locked(path: Path, wait: bool = False) -> Iterator[None]:
+    """Lock a run, or another folder, for writing by one process; the lock is released when the process ends.
+
+    Where another process has it, this is an error, or `wait` until it is released.
+    """
     try:
         import fcntl
     except ImportError:  # not on Windows
@@ -117,7 +120,7 @@ def locked(path: Path) -> Iterator[None]:
         raise RunError(f"{path} cannot be written ({error.strerror}): make it writable, and resume it there.") from None
     with lock as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
             raise RunError(f"{path} is being trained by another process: wait for it, or stop it first.") from None
         yield
@@ -258,7 +261,7 @@ class Run:
             )
         chosen = self.best_seed() if seed is None else seed
         if chosen not in self.seeds:
-            raise RunError(f"{self.path} has no seed {chosen}: it trained {_listed(self.seeds)}.")
+            raise RunError(f"{self.path} has no seed {chosen}: it trained {named_seeds(self.seeds)}.")
         if which == "last" and not (self.folder(chosen) / "last").exists() and (self.folder(chosen) / "best").exists():
             raise RunError(
                 f"{self.path} has no agent of its last step yet, because it is still training or was killed: use the "
@@ -291,7 +294,12 @@ def require_trust(config: TrainConfig, path: Path, trust: bool, command: str) ->
 
 def resume_command(path: Path, config: TrainConfig) -> str:
     """The command that continues a run, with `--trust` where code of its own is imported again."""
-    return f"td3 resume {path}" + (" --trust" if ":" in config.env or config.replace_steps else "")
+    return f"td3 resume {path}{trust_option(config)}"
+
+
+def trust_option(config: TrainConfig) -> str:
+    """What a command needs that imports code of the run's own again."""
+    return " --trust" if ":" in config.env or config.replace_steps else ""
 
 
 def require_trusted_steps(config: TrainConfig, path: Path, trust: bool, command: str) -> None:
@@ -317,7 +325,8 @@ def _read_array(archive: zipfile.ZipFile, name: str) -> Array:
         return np.frombuffer(file.read(size), dtype).reshape(shape)
 
 
-def _listed(seeds: Sequence[int]) -> str:
+def named_seeds(seeds: Sequence[int]) -> str:
+    """Seeds in a row, in words."""
     return f"seeds {seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else f"seed {seeds[0]}"
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from td3.algorithm.optimizer import NonFinite
 from td3.algorithm.replacing import Replacement
 from td3.callbacks.base import CallbackList
 from td3.collect import RayCollector
@@ -100,6 +101,9 @@ class Trainer:
             raise
         except Exception as error:
             self.reason = reason_of(error, self)
+            if isinstance(error, NonFinite):  # the last of the seeds; the others are named already
+                stopped_at = {"env_steps": self.env_steps, "reason": self.reason}
+                self.frozen |= {member: dict(stopped_at) for member in self.active_members}
             if hinted := with_resume_hint(error, self):
                 raise hinted from error.__cause__ or error
             raise
