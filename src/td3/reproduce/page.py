@@ -169,7 +169,7 @@ def _settings_table(rows: list[tuple[Row, Curve | None]], results: Path) -> str:
     head += ["compared with (seeds)", "difference (95 % interval)", "margin", "verdict"]
     rates = any(curve is not None and curve.success is not None for _, curve in rows)
     ablations = any(row.variant in ABLATIONS for row, _ in rows)
-    lines = [[*head, *["success rate"] * rates, *["the paper's difference", "its sign"] * ablations]]
+    lines = [[*head, *["success rate"] * rates, *["the paper's difference", "same sign"] * ablations]]
     lines.append(["---"] * len(lines[0]))
     signs = _signs(rows, results)
     for row, curve in rows:
@@ -198,7 +198,7 @@ def _papers_difference(row: Row) -> float | None:
 
 
 def _signs(rows: list[tuple[Row, Curve | None]], results: Path) -> dict[str, str]:
-    """Whether each ablation, by its name, confirms or refutes the sign of the paper's difference."""
+    """Whether each ablation, by its name, differs from TD3 as the paper's does, corrected for their number."""
     found = {}
     for row, curve in rows:
         if curve is not None and (paper := _papers_difference(row)) and (other := read_curve(results / _baseline(row))):
@@ -209,7 +209,7 @@ def _signs(rows: list[tuple[Row, Curve | None]], results: Path) -> dict[str, str
     said = {}
     for (name, (ours, theirs, paper)), differ in zip(found.items(), differs, strict=True):
         same = (ours.mean() > theirs.mean()) == (paper > 0)
-        said[name] = ("confirmed" if same else "refuted") if differ else "undecided"
+        said[name] = ("yes" if same else "no") if differ else "not significant"
     return said
 
 

@@ -21,7 +21,7 @@ from td3.reproduce.rows import ABLATED, ABLATIONS, BEGINNING, BULLET_TASKS, ROWS
 from td3.statistics import mean_interval
 
 OURS, PAPER = "#0072B2", "#E69F00"
-COLORS = {"": OURS, "no_delay": "#E69F00", "no_smoothing": "#009E73", "no_twin": "#D55E00", "ddpg": "#555555"}
+COLORS = {"": OURS, "no_delay": "#CC79A7", "no_smoothing": "#009E73", "no_twin": "#D55E00", "ddpg": "#555555"}
 """TD3 and its ablations."""
 CHANGED = "#CC79A7"
 
@@ -89,7 +89,7 @@ def _compare_ablations(
     figure, panels = _panels(len(drawn), most=2)
     for panel, (env, curves) in zip(panels, drawn.items(), strict=True):
         for name, curve in curves.items():
-            label = {"": "TD3", "again": "TD3", "paper": "TD3, preset paper"}.get(name) or ABLATIONS[name][0]
+            label = ABLATIONS[name][0] if name in ABLATIONS else "TD3"
             _draw(panel, curve, colors[name], label, seeds=False, style="--" if name == "no_delay" else "-")
         counts = sorted({len(curve.returns) for curve in curves.values()})
         seeds = " to ".join(map(str, counts[:: max(1, len(counts) - 1)]))
@@ -111,7 +111,7 @@ def plot_overestimation(results: Path, out: Path) -> None:
         found = read_values(folder)
         return None if found is None else Curve(found[0], found[1] - found[2], {})
 
-    _compare_ablations(results, out, read, "value - discounted return", {"again": OURS, **COLORS, "paper": CHANGED})
+    _compare_ablations(results, out, read, "overestimation", {"again": OURS, **COLORS})
 
 
 BEGINNINGS = {
