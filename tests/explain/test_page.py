@@ -643,7 +643,8 @@ def test_the_questions_are_answered_on_the_page(tab):
     second.locator("summary").click()
     assert QUESTIONS[1].answer in html.unescape(second.inner_text())
     second.locator("a").click()
-    assert tab.page.locator("#title").inner_text().startswith("6")
+    # The change of the address is told to the page in a later task.
+    tab.page.wait_for_function("() => document.querySelector('#title').innerText.startsWith('6')")
     tab.said.clear()
     for question in QUESTIONS:
         tab.show(question.moment)
