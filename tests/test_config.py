@@ -8,8 +8,9 @@ import pytest
 
 import td3
 from td3.callbacks.notes import warm_up_note
-from td3.config import TD3Config, TrainConfig, preset_config, resolve
+from td3.config import TrainConfig, preset_config, resolve
 from td3.errors import ConfigError
+from td3.settings import TD3Config
 
 BAD_TD3 = [
     ("hidden_sizes", ()),

@@ -186,7 +186,7 @@ def test_a_lone_member_that_shares_memory_is_frozen_too():
 
 
 def test_critics_and_encoder_are_frozen_together():
-    from td3.pixels.encoder import JointOptimizer
+    from td3.algorithm.optimizer import JointOptimizer
 
     critics, encoder = normal(2, 2, 50), normal(2, 70)
     joint = JointOptimizer(*(OPTIMIZERS["adam"](some, 0.1, choose_backend("cuda")) for some in (critics, encoder)))

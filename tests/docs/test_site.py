@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from td3.cli import COMMANDS
-from td3.config import TD3Config, TrainConfig
+from td3.config import TrainConfig
+from td3.settings import TD3Config
 
 ROOT = Path(__file__).parents[2]
 

@@ -8,13 +8,15 @@ import pytest
 import torch
 
 import td3
-from td3.algorithm import Agent, AgentSpec, make_replay_buffer
+from td3.algorithm.agent import Agent, Task
 from td3.algorithm.replacing import replacements_of
+from td3.algorithm.step_01_replay_buffer import make_replay_buffer
 from td3.algorithm.update import update as right_update
-from td3.config import TD3Config, TrainConfig
+from td3.config import TrainConfig
 from td3.engine import EagerEngine, GraphEngine, check, graph_updates, make_engine
 from td3.engine.recording import Recording
 from td3.errors import ConfigError
+from td3.settings import TD3Config
 
 SETTINGS = TD3Config(hidden_sizes=(8, 8), batch_size=4, buffer_size=100)
 
@@ -25,7 +27,7 @@ def comparisons_may_take_any_time(monkeypatch):
 
 
 def learners(seeds=(5,), settings=SETTINGS):
-    agent = Agent.create(AgentSpec.from_settings(settings, 3, [-1.0], [1.0]), seeds)
+    agent = Agent.create(Task(3, [-1.0], [1.0]), settings, seeds)
     buffer = make_replay_buffer(len(seeds), 100, 3, 1)
     buffer.add_(torch.randn(len(seeds), 100, 9, generator=torch.Generator().manual_seed(1)))
     return agent, buffer
@@ -87,8 +89,8 @@ def test_state_of_a_replaced_step_that_only_later_updates_will_read_is_compared(
         step_state["calls"].fill_(len(calls))  # a recording repeats the number of its first call
         return original(q_values, target_q)
 
-    spec = AgentSpec.from_settings(SETTINGS, 3, [-1.0], [1.0])
-    agent = Agent.create(spec, [5], replacements=replacements_of([counted]), capacity=100)
+    spec = Task(3, [-1.0], [1.0]), SETTINGS
+    agent = Agent.create(*spec, [5], replacements=replacements_of([counted]), capacity=100)
     engine, said = EagerEngine(agent, learners()[1], [5], SETTINGS, 1), []
     engine.on_warning = said.append
     engine.update([22])

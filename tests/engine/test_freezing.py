@@ -6,22 +6,30 @@ import time
 import pytest
 import torch
 
-from td3.algorithm import Agent, AgentSpec, make_replay_buffer
-from td3.algorithm.optimizer import OPTIMIZERS, NonFinite
-from td3.config import TD3Config
+from td3.algorithm.agent import Agent, Task
+from td3.algorithm.optimizer import OPTIMIZERS, JointOptimizer, NonFinite
+from td3.algorithm.step_01_replay_buffer import make_replay_buffer
 from td3.engine import EagerEngine, GraphEngine
-from td3.pixels.encoder import JointOptimizer
+from td3.settings import TD3Config
 
 SEEDS = [5, 6, 7]
 
 
 def settings_of(**fields):
-    return TD3Config(**{"hidden_sizes": (16, 16), "batch_size": 8, "buffer_size": 100, **fields})
+    return TD3Config(
+        **{
+            "hidden_sizes": (16, 16),
+            "batch_size": 8,
+            "buffer_size": 100,
+            "actor_learning_rate": 1e-3,
+            "critic_learning_rate": 1e-3,
+            **fields,
+        }
+    )
 
 
 def learners(settings, device="cpu"):
-    sizes, rates = settings.hidden_sizes, (1e-3, 1e-3)
-    agent = Agent.create(AgentSpec(4, [-1.0], [1.0], sizes, *rates, settings.optimizer), SEEDS, device)
+    agent = Agent.create(Task(4, [-1.0], [1.0]), settings, SEEDS, device)
     buffer = make_replay_buffer(len(SEEDS), 100, 4, 1, device)
     buffer.add_(torch.randn(3, 100, 11, generator=torch.Generator().manual_seed(1)).to(device))
     return agent, buffer

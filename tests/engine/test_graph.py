@@ -9,10 +9,13 @@ import torch
 from scripted import SMALL
 
 import td3
-from td3.algorithm import Agent, AgentSpec, MemberStreams, NormalizedReplayBuffer, make_replay_buffer
-from td3.config import TD3Config
+from td3.algorithm.agent import Agent, Task
+from td3.algorithm.normalizer import NormalizedReplayBuffer
+from td3.algorithm.step_01_replay_buffer import make_replay_buffer
+from td3.algorithm.streams import MemberStreams
 from td3.engine import TOLERANCE, EagerEngine, GraphEngine, check, max_difference
 from td3.engine.graph_updates import CursorStreams, capture
+from td3.settings import TD3Config
 
 LOW, HIGH = [-1.0, -2.0], [1.0, 0.5]
 STATE = 5
@@ -20,8 +23,16 @@ STATE = 5
 
 def learners(members, settings, device="cpu", normalized=False):
     seeds = list(range(3, 3 + members))
-    spec = AgentSpec(STATE, LOW, HIGH, settings.hidden_sizes, 1e-3, 1e-3, settings.optimizer, normalized=normalized)
-    agent = Agent.create(spec, seeds, device)
+    spec = (
+        Task(STATE, LOW, HIGH, normalized=normalized),
+        TD3Config(
+            hidden_sizes=settings.hidden_sizes,
+            actor_learning_rate=1e-3,
+            critic_learning_rate=1e-3,
+            optimizer=settings.optimizer,
+        ),
+    )
+    agent = Agent.create(*spec, seeds, device)
     buffer = make_replay_buffer(members, settings.buffer_size, STATE, len(LOW), device)
     return seeds, agent, NormalizedReplayBuffer(buffer, agent.normalizer) if normalized else buffer
 
@@ -73,8 +84,8 @@ def test_more_rows_may_be_stored_in_a_round_than_there_are_environments():
     settings = TD3Config(hidden_sizes=(16, 16), batch_size=16, buffer_size=64)
     seeds, engines = (3, 4), []
     for kind in ("graph", "eager"):
-        spec = AgentSpec.from_settings(settings, STATE, LOW, HIGH, normalized=True)
-        agent = Agent.create(spec, seeds)
+        spec = Task(STATE, LOW, HIGH, normalized=True), settings
+        agent = Agent.create(*spec, seeds)
         assert agent.normalizer is not None
         plain = make_replay_buffer(len(seeds), 64, STATE, len(LOW))
         plain.rows_per_round = 10
@@ -219,7 +230,7 @@ def test_more_rows_than_the_buffer_holds_are_stored_as_by_eager_execution():
     settings = TD3Config(hidden_sizes=(16, 16), batch_size=3, buffer_size=3)
     buffers = []
     for kind in ("graph", "eager"):
-        agent = Agent.create(AgentSpec.from_settings(settings, STATE, LOW, HIGH), (3,))
+        agent = Agent.create(Task(STATE, LOW, HIGH), settings, (3,))
         buffer = make_replay_buffer(1, 3, STATE, len(LOW))
         if kind == "graph":
             engine = GraphEngine(agent, buffer, (3,), settings, 5)

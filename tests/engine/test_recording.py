@@ -3,14 +3,16 @@
 import pytest
 import torch
 
-from td3.algorithm import Agent, AgentSpec, MemberStreams, make_replay_buffer
+from td3.algorithm.agent import Agent, Task
 from td3.algorithm.optimizer import NonFinite
+from td3.algorithm.step_01_replay_buffer import make_replay_buffer
+from td3.algorithm.streams import MemberStreams
 from td3.backends import cpu
-from td3.config import TD3Config
 from td3.engine import EagerEngine, max_difference, update_once
 from td3.engine import recording as recording
 from td3.engine.losses import LossSums
 from td3.engine.recording import FixedStreams, Recording
+from td3.settings import TD3Config
 
 SETTINGS = {
     "as by default": {},
@@ -29,7 +31,16 @@ def settings_of(**changed):
 
 def learner(settings, seeds=(5,), action_size=2):
     low, high = [-1.0] * action_size, [1.0] * action_size
-    agent = Agent.create(AgentSpec(4, low, high, settings.hidden_sizes, 1e-3, 1e-3, settings.optimizer), seeds)
+    agent = Agent.create(
+        Task(4, low, high),
+        TD3Config(
+            hidden_sizes=settings.hidden_sizes,
+            actor_learning_rate=1e-3,
+            critic_learning_rate=1e-3,
+            optimizer=settings.optimizer,
+        ),
+        seeds,
+    )
     buffer = make_replay_buffer(len(seeds), 200, 4, action_size)
     rows = torch.randn(len(seeds), 150, 10 + action_size, generator=torch.Generator().manual_seed(1))
     rows[..., -1] = (rows[..., -1] > 1).float()

@@ -7,7 +7,7 @@ import torch
 
 from faults.test_resume import Stopping, config
 from td3 import training
-from td3.algorithm import Agent
+from td3.algorithm.agent import Agent
 from td3.algorithm.optimizer import OPTIMIZERS, NonFinite
 from td3.errors import Diverged
 from td3.run.checkpoints import Checkpoints

@@ -15,11 +15,12 @@ from safetensors.numpy import load_file, save
 from scripted import HIGH, LOW
 
 import td3
-from td3.algorithm import Agent, AgentSpec
+from td3.algorithm.agent import Agent, Task
 from td3.environments import TaskSpaces
 from td3.errors import AgentFileError
 from td3.run import agent_file
 from td3.run.agent_file import load_agent, save_agent
+from td3.settings import TD3Config
 
 SPACES = TaskSpaces(3, LOW, HIGH, (3,), (2,))
 
@@ -32,7 +33,9 @@ def folder(tmp_path) -> Path:
 
 
 def new_agent() -> Agent:
-    return Agent.create(AgentSpec(3, LOW, HIGH, (8, 6), 1e-3, 1e-3), [0, 1])
+    return Agent.create(
+        Task(3, LOW, HIGH), TD3Config(hidden_sizes=(8, 6), actor_learning_rate=1e-3, critic_learning_rate=1e-3), [0, 1]
+    )
 
 
 def rewrite(folder: Path, facts=None, tensors=None) -> None:

@@ -9,10 +9,11 @@ import torch
 from scripted import SMALL
 
 import td3
-from td3.algorithm import Agent, AgentSpec, make_replay_buffer
+from td3.algorithm.agent import Agent, Task
 from td3.algorithm.replacing import replace_step
-from td3.config import TD3Config
+from td3.algorithm.step_01_replay_buffer import make_replay_buffer
 from td3.engine import TOLERANCE, EagerEngine, GraphEngine, max_difference
+from td3.settings import TD3Config
 from td3.variant_settings import with_variant
 from td3.variants import find_replacements
 
@@ -50,7 +51,8 @@ def learners(case, members, width, batch_size, device, capacity=CAPACITY):
     settings = with_variant(TD3Config(hidden_sizes=(width, width), batch_size=batch_size, buffer_size=capacity), names)
     seeds = list(range(members))
     agent = Agent.create(
-        AgentSpec.from_settings(settings, STATE, LOW, HIGH),
+        Task(STATE, LOW, HIGH),
+        settings,
         *(seeds, device),
         replacements=find_replacements(names, (), functions),
         capacity=settings.buffer_size,

@@ -6,12 +6,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from td3.algorithm import ReplayBuffer
+from td3.algorithm.step_01_replay_buffer import ReplayBuffer
 from td3.bench.learners import ACTION_SIZE, STATE_SIZE
 from td3.bench.machine import on_device
 from td3.bench.timing import Case
-from td3.config import TD3Config
 from td3.errors import ConfigError
+from td3.settings import TD3Config
 
 
 def compiled_updates(buffer: ReplayBuffer, width: int, batch_size: int, threads: int) -> Case:

@@ -17,16 +17,18 @@ import torch
 from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
-from td3.algorithm import Agent, AgentSpec, ReplayBuffer
+from td3.algorithm.agent import Agent, Task
+from td3.algorithm.step_01_replay_buffer import ReplayBuffer
 from td3.bench.machine import on_device
 from td3.bench.timing import Case
 from td3.collect.collector import Collector
-from td3.config import Precision, TD3Config, TrainConfig
+from td3.config import Precision, TrainConfig
 from td3.engine import MemberUpdate, make_engine
 from td3.engine.check import try_changes
 from td3.engine.losses import LossSums
 from td3.environments import check_environment, make_environment
 from td3.errors import ConfigError
+from td3.settings import TD3Config
 from td3.training import Trainer, backend_flags
 from td3.variant_settings import with_variant
 from td3.variants import find_replacements
@@ -86,9 +88,11 @@ def td3_updates(
         variant=tuple(variant),
         td3=with_variant(settings, tuple(variant)),
     )
-    spec = AgentSpec.from_settings(config.td3, STATE_SIZE, [-1.0] * ACTION_SIZE, [1.0] * ACTION_SIZE)
+    task = Task(STATE_SIZE, [-1.0] * ACTION_SIZE, [1.0] * ACTION_SIZE)
     replacements = find_replacements(config.variant, replace_steps)
-    agent = Agent.create(spec, config.member_seeds, device, replacements=replacements, capacity=buffer.capacity)
+    agent = Agent.create(
+        task, config.td3, config.member_seeds, device, replacements=replacements, capacity=buffer.capacity
+    )
     if replacements:
         try_changes(agent, config.member_seeds, config.td3)
     try:

@@ -12,7 +12,8 @@ from td3.bench import learners, machine, timing
 from td3.bench.options import LoopBench
 from td3.callbacks import Callback, CallbackList
 from td3.callbacks.standard import standard_callbacks
-from td3.config import TD3Config, TrainConfig
+from td3.config import TrainConfig
+from td3.settings import TD3Config
 from td3.training import Trainer, choose_device
 
 PARTS = {

@@ -10,9 +10,9 @@ import torch
 
 from td3.bench import learners, machine, timing
 from td3.bench.options import ScalingBench, Sweep
-from td3.config import TD3Config
 from td3.errors import RunError, missing_extra
 from td3.resources import available_threads
+from td3.settings import TD3Config
 from td3.training import backend_flags, choose_device
 
 POINTS: dict[Sweep, tuple[int, ...]] = {

@@ -9,7 +9,7 @@ import torch
 from td3.bench import learners, machine, timing
 from td3.bench.compiled import compiled_updates
 from td3.bench.options import UpdateBench
-from td3.config import TD3Config
+from td3.settings import TD3Config
 from td3.training import backend_flags, choose_device
 
 BASELINES = {"author": "the author's code", "sb3": "Stable-Baselines3", "compiled": "torch.compile"}

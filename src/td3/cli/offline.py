@@ -11,8 +11,9 @@ import tyro
 from td3.cli.options import HIDDEN, Commands, EnvKwargs
 from td3.cli.parsing import parse_arguments
 from td3.cli.train import TrainCommand, run_training
-from td3.config import TD3Config, TrainConfig
+from td3.config import TrainConfig
 from td3.errors import ConfigError
+from td3.settings import TD3Config
 from td3.variant_settings import with_variant
 
 

@@ -12,9 +12,10 @@ import tyro
 from td3.cli.options import HIDDEN, Commands, EnvKwargs, EnvName, RunPath, Trust
 from td3.cli.parsing import option_names, parse_arguments
 from td3.cli.play import WatchCommand, record_video
-from td3.config import TD3Config, TrainConfig, preset_config
+from td3.config import TrainConfig, preset_config
 from td3.config_file import read_config
 from td3.errors import ConfigError
+from td3.settings import TD3Config
 from td3.variant_settings import with_variant
 
 

@@ -3,8 +3,9 @@
 import warnings
 from collections.abc import Callable, Sequence
 
-from td3.algorithm import Agent, ReplayBuffer
+from td3.algorithm.agent import Agent
 from td3.algorithm.optimizer import NonFinite
+from td3.algorithm.step_01_replay_buffer import ReplayBuffer
 from td3.engine.losses import LossSums
 
 

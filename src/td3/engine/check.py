@@ -10,13 +10,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from td3.algorithm import Agent, MemberStreams, NormalizedReplayBuffer, ReplayBuffer
+from td3.algorithm.agent import Agent
+from td3.algorithm.normalizer import NormalizedReplayBuffer
 from td3.algorithm.optimizer import NonFinite
-from td3.algorithm.update import Settings, steps_of
+from td3.algorithm.step_01_replay_buffer import ReplayBuffer
+from td3.algorithm.streams import MemberStreams
+from td3.algorithm.update import steps_of
 from td3.engine.checked_steps import CheckedSteps
 from td3.engine.once import update_once
 from td3.engine.watching import Unrepeated, noting_reads, watched
 from td3.errors import ConfigError
+from td3.settings import TD3Config
 
 TOLERANCE, TOLERANCE_TF32 = 1e-5, 1e-3
 """Largest difference of a CUDA graph from eager execution that a run accepts: the same kernels in the same order."""
@@ -33,7 +37,7 @@ SHARE = 0.005
 def max_difference(
     agent: Agent,
     seeds: Sequence[int],
-    settings: Settings,
+    settings: TD3Config,
     make_engine: Callable[[Agent, ReplayBuffer], Any],
     alone: bool = False,
 ) -> float:
@@ -83,12 +87,12 @@ def _trial(agent: Agent, seeds: Sequence[int]) -> tuple[Agent, ReplayBuffer]:
     return learner, buffer
 
 
-def try_changes(agent: Agent, seeds: Sequence[int], settings: Settings) -> list[str]:
+def try_changes(agent: Agent, seeds: Sequence[int], settings: TD3Config) -> list[str]:
     """Execute the replaced steps a few times, on a copy; raises `ConfigError` where one cannot be used.
 
     Returns warnings: what is not finite of made-up transitions may be so of the run's own.
     """
-    if agent.critics.encoder is not None:
+    if agent.encoder is not None:
         raise ConfigError(
             "steps cannot be replaced where observations are images: leave out --replace-steps, and variants that do."
         )
@@ -113,7 +117,7 @@ def try_changes(agent: Agent, seeds: Sequence[int], settings: Settings) -> list[
     return checked.warnings
 
 
-def _mixes_seeds(agent: Agent, seeds: Sequence[int], settings: Settings) -> bool:
+def _mixes_seeds(agent: Agent, seeds: Sequence[int], settings: TD3Config) -> bool:
     """Whether the losses of the first member depend on whether others are updated with it."""
     losses = []
     try:
@@ -134,7 +138,7 @@ def _mixes_seeds(agent: Agent, seeds: Sequence[int], settings: Settings) -> bool
     return not torch.allclose(together, by_itself, rtol=0.02, atol=1e-6, equal_nan=True)
 
 
-def find_unrepeated(agent: Agent, seeds: Sequence[int], settings: Settings) -> list[Unrepeated]:
+def find_unrepeated(agent: Agent, seeds: Sequence[int], settings: TD3Config) -> list[Unrepeated]:
     """What replaced steps do that recorded updates would not repeat: sentences without their end."""
     learner, buffer = _trial(agent, seeds)
     assert learner.changes is not None
@@ -183,7 +187,7 @@ def _apart(one: Tensor, other: Tensor) -> float:
 NETWORKS = ("actor", "actor_target", "critics", "critics_target")
 
 
-def _update_eagerly(agent: Agent, buffer: ReplayBuffer, seeds: Sequence[int], settings: Settings, first: int) -> None:
+def _update_eagerly(agent: Agent, buffer: ReplayBuffer, seeds: Sequence[int], settings: TD3Config, first: int) -> None:
     device = agent.actor.parameters.device
     together = device.type != "cpu"  # where members share a kernel, so they do here
     for index in [None] if together else range(len(seeds)):
@@ -210,7 +214,7 @@ class ScheduledCheck:
     """
 
     def __init__(
-        self, agent: Agent, buffer: ReplayBuffer, seeds: Sequence[int], settings: Settings, allowed: float
+        self, agent: Agent, buffer: ReplayBuffer, seeds: Sequence[int], settings: TD3Config, allowed: float
     ) -> None:
         self._agent, self._buffer, self._seeds, self._settings = agent, buffer, seeds, settings
         self._allowed, self._not_before = allowed, 0.0

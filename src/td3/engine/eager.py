@@ -7,18 +7,20 @@ With `recorded`, on a CPU, each kind of update is recorded while it first runs a
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from td3.algorithm import Agent, MemberStreams, ReplayBuffer
+from td3.algorithm.agent import Agent
 from td3.algorithm.networks import Workspace
+from td3.algorithm.normalizer import Normalizer
 from td3.algorithm.optimizer import NonFinite
-from td3.algorithm.step_02_actor import ActionRange, Actor
-from td3.algorithm.update import Settings, moves_actor, steps_of
+from td3.algorithm.step_01_replay_buffer import ReplayBuffer
+from td3.algorithm.step_02_actor import Actor
+from td3.algorithm.streams import MemberStreams
+from td3.algorithm.update import moves_actor, steps_of
 from td3.backends.thread_tuner import ThreadTuner
 from td3.engine.base import EngineBase
 from td3.engine.check import EVERY, FIRST, ScheduledCheck
@@ -26,6 +28,7 @@ from td3.engine.losses import LossSums
 from td3.engine.recording import FixedStreams, Recording
 from td3.pixels.layout import Layout, NumpyEncoder
 from td3.policy import Array, Policy
+from td3.settings import TD3Config
 
 
 class EagerEngine(EngineBase):
@@ -38,7 +41,7 @@ class EagerEngine(EngineBase):
         agent: Agent,
         buffer: ReplayBuffer,
         seeds: Sequence[int],
-        settings: Settings,
+        settings: TD3Config,
         threads: int,
         recorded: bool = True,
     ) -> None:
@@ -47,7 +50,7 @@ class EagerEngine(EngineBase):
         self._threads_before = torch.get_num_threads(), backend.get_threads()
         self.device = agent.actor.parameters.device
         self.losses = LossSums(len(seeds), self.device, backend)
-        recorded = recorded and self.device.type == "cpu" and agent.critics.encoder is None
+        recorded = recorded and self.device.type == "cpu" and agent.encoder is None
         self._members = [
             MemberUpdate(agent.member(i), buffer.member(i), seed, settings, self.losses.member(i), recorded)
             for i, seed in enumerate(seeds)
@@ -63,11 +66,11 @@ class EagerEngine(EngineBase):
         if workers > 1:
             # One thread of arithmetic for each member beats sharing all threads on one member after another.
             self._pool = ThreadPoolExecutor(workers, initializer=backend.set_threads, initargs=(1,))
-        if agent.critics.encoder is not None:
+        if agent.encoder is not None:
             # The gradient of a convolution is another one, in its last digits, on another number of threads.
             backend.set_threads(1)
             threads = 1
-        self._encodes = agent.critics.encoder is not None
+        self._encodes = agent.encoder is not None
         on_cpu = self._pool is None and self.device.type == "cpu"
         self._tuner = ThreadTuner(threads, backend.set_threads) if on_cpu else None
 
@@ -188,7 +191,13 @@ class MemberUpdate:
     """One member's updates, one with every call; of each kind (does the actor move?) the first is the pattern."""
 
     def __init__(
-        self, agent: Agent, buffer: ReplayBuffer, seed: int, settings: Settings, losses: LossSums, recorded: bool = True
+        self,
+        agent: Agent,
+        buffer: ReplayBuffer,
+        seed: int,
+        settings: TD3Config,
+        losses: LossSums,
+        recorded: bool = True,
     ) -> None:
         self._agent, self._buffer, self._settings, self._losses = agent, buffer, settings, losses
         self._steps = steps_of(agent, settings)
@@ -235,28 +244,28 @@ class MemberUpdate:
 
 def live_policy(agent: Agent) -> Policy:
     """A policy that shares the weights of actors on the CPU: it always acts as they would now."""
-    action_range = agent.actor.action_range
-    layers = [(weight.detach().numpy(), bias.detach().numpy()) for weight, bias in agent.actor.network.layers()]
-    low, high = action_range.low.tolist(), action_range.high.tolist()
-    known = agent.normalizer
-    normalizer = None if known is None else (known.mean.numpy(), known.scale.numpy())
-    shapes, activation = ((agent.state_size,), (len(low),)), agent.actor.network.activation
-    return Policy(layers, low, high, *shapes, normalizer, numpy_encoder(agent), activation)
-
-
-def numpy_encoder(agent: Agent) -> NumpyEncoder | None:
-    """The encoders in numpy, sharing their weights, where states are images."""
-    if agent.critics.encoder is None:
-        return None
-    plan, parameters = agent.critics.encoder.plan, agent.critics.encoder.parameters.detach()
-    parts = zip(torch.split(parameters, plan.sizes, -1), plan.shapes, strict=True)
-    arrays = [part.view(len(part), *shape).numpy() for part, shape in parts]
-    return NumpyEncoder(Layout(*plan[:5]), plan.strides, arrays)
+    return _policy(agent, agent.actor, agent.normalizer)
 
 
 def acting_policy(agent: Agent) -> Policy:
     """The policy of the actors as they are now, wherever they live; only the actors are copied from a GPU."""
-    network, bounds = agent.actor.network, agent.actor.action_range
-    on_host = network.with_parameters(network.parameters.detach().cpu())
-    actor = Actor(on_host, ActionRange(bounds.low.cpu(), bounds.high.cpu()))
-    return live_policy(replace(agent, actor=actor, normalizer=agent.normalizer and agent.normalizer.copied("cpu")))
+    normalizer = agent.normalizer and agent.normalizer.copied("cpu")
+    return _policy(agent, agent.actor.over(agent.actor.parameters.detach().cpu()), normalizer)
+
+
+def _policy(agent: Agent, actor: Actor, normalizer: Normalizer | None) -> Policy:
+    layers = [(weight.detach().numpy(), bias.detach().numpy()) for weight, bias in actor.network.layers()]
+    low, high = actor.action_range.low.tolist(), actor.action_range.high.tolist()
+    statistics = None if normalizer is None else (normalizer.mean.numpy(), normalizer.scale.numpy())
+    shapes, activation = ((agent.task.state_size,), (len(low),)), actor.network.activation
+    return Policy(layers, low, high, *shapes, statistics, numpy_encoder(agent), activation)
+
+
+def numpy_encoder(agent: Agent) -> NumpyEncoder | None:
+    """The encoders in numpy, sharing their weights, where states are images."""
+    if agent.encoder is None:
+        return None
+    plan, parameters = agent.encoder.plan, agent.encoder.parameters.detach()
+    parts = zip(torch.split(parameters, plan.sizes, -1), plan.shapes, strict=True)
+    arrays = [part.view(len(part), *shape).numpy() for part, shape in parts]
+    return NumpyEncoder(Layout(*plan[:5]), plan.strides, arrays)

@@ -9,15 +9,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from td3.algorithm import Agent, ReplayBuffer
+from td3.algorithm.agent import Agent
+from td3.algorithm.step_01_replay_buffer import ReplayBuffer
 from td3.algorithm.step_02_actor import Actor
-from td3.algorithm.update import Settings
 from td3.backends.pinned import shared_zeros
 from td3.engine.base import EngineBase
 from td3.engine.check import EVERY, FIRST, TOLERANCE
 from td3.engine.graph_updates import GraphUpdates, Recording
 from td3.engine.losses import LossSums
 from td3.policy import Array
+from td3.settings import TD3Config
 
 
 class StagingBuffer:
@@ -62,7 +63,7 @@ class GraphEngine(EngineBase):
         agent: Agent,
         buffer: ReplayBuffer,
         seeds: Sequence[int],
-        settings: Settings,
+        settings: TD3Config,
         envs_per_member: int,
         tolerance: float = TOLERANCE,
     ) -> None:
@@ -76,7 +77,7 @@ class GraphEngine(EngineBase):
         state_size, action_size = actor.network.sizes[0], actor.network.sizes[-1]
         self._staging = StagingBuffer(buffer, envs_per_member, max(envs_per_member, buffer.rows_per_round), state_size)
         # A network object of its own: its buffers must not be those that an update is using.
-        self._acting = Actor(actor.network.with_parameters(actor.parameters.detach()), actor.action_range)
+        self._acting = Actor(actor.network.over(actor.parameters.detach()), actor.action_range)
         shape = (members, envs_per_member, action_size)
         self._actions, self._device_actions = shared_zeros(*shape, dtype=torch.float32, device=self.device)
         self._actions_ready = torch.cuda.Event() if self.device.type == "cuda" else None  # type: ignore[no-untyped-call]  # torch leaves it untyped

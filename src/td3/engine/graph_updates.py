@@ -14,13 +14,15 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from td3.algorithm import Agent, MemberStreams, ReplayBuffer
-from td3.algorithm.streams import BLOCK
-from td3.algorithm.update import Settings, moves_actor, steps_of
+from td3.algorithm.agent import Agent
+from td3.algorithm.step_01_replay_buffer import ReplayBuffer
+from td3.algorithm.streams import BLOCK, MemberStreams
+from td3.algorithm.update import moves_actor, steps_of
 from td3.backends.base import Backend
 from td3.backends.torch_backend import TORCH
 from td3.engine.check import ScheduledCheck
 from td3.engine.losses import LossSums
+from td3.settings import TD3Config
 
 WARM_UP = 3
 """Runs outside a graph before it is recorded, as PyTorch asks for: libraries allocate on first use."""
@@ -138,7 +140,7 @@ class GraphUpdates:
         agent: Agent,
         buffer: ReplayBuffer,
         seeds: Sequence[int],
-        settings: Settings,
+        settings: TD3Config,
         losses: LossSums,
         tolerance: float,
     ) -> None:

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from td3.algorithm import Agent, ReplayBuffer
+from td3.algorithm.agent import Agent
+from td3.algorithm.step_01_replay_buffer import ReplayBuffer
 from td3.config import TrainConfig
 from td3.engine.check import TOLERANCE, TOLERANCE_TF32, find_unrepeated, max_difference
 from td3.engine.eager import EagerEngine
@@ -59,7 +60,7 @@ def _way(agent: Agent, buffer: ReplayBuffer, config: TrainConfig, unrepeated: Se
     """`eager`, `recorded` or `graph`; raises `ConfigError` where what was asked for is not possible."""
     fitting = "graph" if buffer.rows.is_cuda else "recorded"
     why_not = ""
-    if agent.critics.encoder is not None:
+    if agent.encoder is not None:
         why_not = "observations that are images are encoded eagerly"
     elif unrepeated:
         why_not = unrepeated[0].what

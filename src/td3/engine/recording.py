@@ -18,8 +18,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from td3.algorithm import MemberStreams
 from td3.algorithm.optimizer import NonFinite
+from td3.algorithm.streams import MemberStreams
 from td3.backends import cpu
 from td3.backends.cpu import Instruction
 from td3.backends.cpu_operations import CONSTANT, instructions_for

@@ -18,7 +18,6 @@ from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 from stable_baselines3.td3 import td3 as theirs
 from stable_baselines3.td3.policies import TD3Policy
 
-from td3.config import TD3Config
 from td3.errors import ConfigError
 from td3.export.folder import Export, export_agent
 from td3.policy import Array, Policy
@@ -28,6 +27,7 @@ from td3.sb3.errors import SettingError
 from td3.sb3.exporting import env_name, exported_agent
 from td3.sb3.settings import as_callback, check_env, check_settings, plain_train_freq
 from td3.sb3.updates import SharedUpdates, engine_settings, is_plain, linears, why_not
+from td3.settings import TD3Config
 
 NUMBERS = ("policy_delay", "target_policy_noise", "target_noise_clip", "gamma", "tau")
 

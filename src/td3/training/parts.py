@@ -6,8 +6,10 @@ from typing import NamedTuple
 
 import torch
 
-from td3.algorithm import Agent, NormalizedReplayBuffer, ReplayBuffer
+from td3.algorithm.agent import Agent
+from td3.algorithm.normalizer import NormalizedReplayBuffer
 from td3.algorithm.replacing import Replacement
+from td3.algorithm.step_01_replay_buffer import ReplayBuffer
 from td3.collect import RayCollector
 from td3.collect.base import BaseCollector, DatasetCollector
 from td3.collect.collector import Collector
