@@ -1,12 +1,13 @@
 """The whole state of the learners: named networks with targets and optimizers, and a count of updates, per member."""
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, Int64, Shaped
+from jaxtyping import Bool, Float, Int, Int64, Shaped
 from torch import Tensor
 
 from td3.algorithm.learner import Learner
@@ -206,6 +207,23 @@ class Agent:
         """The Polyak share of each member: 0 for frozen ones. On a CPU these are not updated, and all have the same."""
         active = self.active
         return (active * tau).to(self.actor.parameters.dtype).unsqueeze(-1) if active.is_cuda else tau
+
+    @contextlib.contextmanager
+    def only(self, due: Bool[Tensor, " member"] | None, *others: Tensor) -> Iterator[None]:
+        """Change these members alone: of the others, everything is put back. None: all change.
+
+        `others` are more tensors of the members, whose axis is their last.
+        """
+        if due is None:
+            yield
+            return
+        named = self.tensors()
+        masks = [(tensor, due if name.endswith("steps") else due.unsqueeze(-1)) for name, tensor in named.items()]
+        masks += [(tensor, due) for tensor in (self.active, *others)]
+        before = [tensor.clone() for tensor, _ in masks]
+        yield
+        for (tensor, mask), kept in zip(masks, before, strict=True):
+            tensor.copy_(torch.where(mask, tensor, kept))
 
     def tensors(self) -> dict[str, Tensor]:
         """Every tensor that learning changes, by name, the `member` axis second to last (last in `steps`)."""

@@ -210,15 +210,19 @@ def _update_eagerly(agent: Agent, buffer: ReplayBuffer, seeds: Sequence[int], se
 class ScheduledCheck:
     """Compares an engine's own updates with eager execution on a copy: a few of them, every `EVERY` updates.
 
-    The run's numbers are only read. Call `before_update` and `after_update` around every update.
+    The run's numbers are only read. Call `before_update` and `after_update` around every update. `eager_of` gives the
+    eager updates of a copy: called as the engine's own, with the members that are updated.
     """
 
     def __init__(
-        self, agent: Agent, buffer: ReplayBuffer, seeds: Sequence[int], settings: TD3Config, allowed: float
+        self,
+        agent: Agent,
+        eager_of: Callable[[Agent], Callable[[Sequence[int] | None], object]],
+        policy_delay: int,
+        allowed: float,
     ) -> None:
-        self._agent, self._buffer, self._seeds, self._settings = agent, buffer, seeds, settings
-        self._allowed, self._not_before = allowed, 0.0
-        self._copied_at, self._left = 0, 0
+        self._agent, self._eager_of, self._delay, self._allowed = agent, eager_of, policy_delay, allowed
+        self._not_before = 0.0
         self.start_after(0)
 
     def start_after(self, updates: int) -> None:
@@ -226,23 +230,19 @@ class ScheduledCheck:
         self._next = FIRST if updates < FIRST < EVERY else (updates // EVERY + 1) * EVERY
         self._copy: Agent | None = None
 
-    def before_update(self, done: int) -> None:
+    def before_update(self, done: int, members: Sequence[int] | None = None) -> None:
         """Update the copy eagerly where a comparison is due; `done` updates were made before this one."""
-        if self._copy is not None and done != self._copied_at + UPDATES - self._left:  # others came in between
-            self.start_after(done)
         if self._copy is None:
-            if done < self._next or (done + UPDATES) % self._settings.policy_delay:
+            if done < self._next or (members is None and (done + UPDATES) % self._delay):
                 return
             if time.monotonic() < self._not_before:
                 return
-            self._began = time.monotonic()
-            weights = self._agent.actor.parameters
-            self._copy, self._left, self._copied_at = self._agent.copied(weights.device), UPDATES, done
+            self._began, self._left = time.monotonic(), UPDATES
+            self._copy = self._agent.copied(self._agent.device)
             self._copy.share_learning_rates(self._agent)
-            self._copy.updates[:] = done
-            self._streams = MemberStreams(self._seeds, weights.device, weights.dtype, position=done)
+            self._eagerly = self._eager_of(self._copy)
         with contextlib.suppress(NonFinite):  # the engine's own update must break down likewise
-            update_once(self._copy, self._buffer, self._streams, self._settings)
+            self._eagerly(members)
 
     def after_update(self, done: int) -> float | None:
         """How far the engine is from eager execution, where a comparison has ended and found more than is allowed."""
@@ -251,7 +251,7 @@ class ScheduledCheck:
         self._left -= 1
         if self._left:
             return None
-        found = difference(self._agent, self._copy)
+        apart = difference(self._agent, self._copy)
         self.start_after(done)
         self._not_before = time.monotonic() + (time.monotonic() - self._began) / SHARE
-        return None if found <= self._allowed else found
+        return None if apart <= self._allowed else apart
