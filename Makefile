@@ -24,7 +24,7 @@ quick: .venv/test
 test-long: .venv/test .venv/system lint
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-# Stable-Baselines3's own tests of TD3 with td3.sb3 in its place; writes the table of docs/sb3.md.
+# Stable-Baselines3's own tests of TD3 with td3_sb3 in its place; writes the table of docs/sb3.md.
 test-sb3: .venv/test
 	OMP_NUM_THREADS=1 $(BIN)/python tests/sb3/suite/run.py
 

@@ -23,9 +23,9 @@ from td3.config import TD3Config, TrainConfig
 from td3.engine import make_engine
 from td3.libraries import library_variables
 from td3.resources import available_threads
-from td3.sb3.buffer import RowReplayBuffer
-from td3.sb3.errors import DivergedError
 from td3.training.engines import backend_flags
+from td3_sb3.buffer import RowReplayBuffer
+from td3_sb3.errors import DivergedError
 
 USUAL: dict[Any, dict[str, Any]] = {
     torch.optim.Adam: {"betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0, "amsgrad": False, "maximize": False},
@@ -174,7 +174,7 @@ class SharedUpdates:
         self._rows, self._sent = self._engine_buffer(), 0
         # Another engine draws other numbers: one made later does not repeat the batches of the first.
         seed, self.seed = self.seed, (self.seed + 1) % 2**31
-        config = TrainConfig("td3.sb3", seed=seed, td3=settings, envs=self._n_envs)
+        config = TrainConfig("td3_sb3", seed=seed, td3=settings, envs=self._n_envs)
         engine = make_engine(self._agent, self._rows, config, available_threads())
         for notice in engine.notices:
             engine.on_warning(notice)

@@ -22,12 +22,12 @@ from td3.config import TD3Config
 from td3.errors import ConfigError
 from td3.export.folder import Export, export_agent
 from td3.policy import Array, Policy
-from td3.sb3 import files
-from td3.sb3.buffer import RowReplayBuffer, rows_serve
-from td3.sb3.errors import SettingError
-from td3.sb3.exporting import env_name, exported_agent
-from td3.sb3.settings import as_callback, check_env, check_settings, plain_train_freq
-from td3.sb3.updates import SharedUpdates, engine_settings, is_plain, linears, why_not
+from td3_sb3 import files
+from td3_sb3.buffer import RowReplayBuffer, rows_serve
+from td3_sb3.errors import SettingError
+from td3_sb3.exporting import env_name, exported_agent
+from td3_sb3.settings import as_callback, check_env, check_settings, plain_train_freq
+from td3_sb3.updates import SharedUpdates, engine_settings, is_plain, linears, why_not
 
 NUMBERS = ("policy_delay", "target_policy_noise", "target_noise_clip", "gamma", "tau")
 

@@ -12,7 +12,7 @@ from stable_baselines3.common.preprocessing import is_image_space
 
 from td3.policy import Array
 from td3.resources import available_memory, gigabytes
-from td3.sb3.errors import SettingError
+from td3_sb3.errors import SettingError
 
 VIEWS = ("observations", "actions", "next_observations", "rewards")
 

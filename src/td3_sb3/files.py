@@ -15,8 +15,8 @@ from stable_baselines3.common.buffers import ReplayBuffer
 
 from td3.errors import RunError
 from td3.files import read_regular_file, write_atomically
-from td3.sb3 import unpickling
-from td3.sb3.errors import MissingFileError, ModelFileError
+from td3_sb3 import unpickling
+from td3_sb3.errors import MissingFileError, ModelFileError
 
 LARGEST = 1 << 36
 """Bytes beyond which a file is not read."""
@@ -53,7 +53,7 @@ def read_model(
             if (damaged := archive.testzip()) is not None:
                 raise zipfile.BadZipFile(f"bad checksum of {damaged}")
             if "data" not in archive.namelist():
-                raise ModelFileError(f"{_name(path)} was not written by Stable-Baselines3 or td3.sb3.")
+                raise ModelFileError(f"{_name(path)} was not written by Stable-Baselines3 or td3_sb3.")
             entries = json.loads(archive.read("data"))
             rate = _rate(archive)
         pickled = {key: entry[":serialized:"] for key, entry in entries.items() if _is_pickled(entry)}

@@ -11,7 +11,7 @@ from stable_baselines3.common.callbacks import BaseCallback, ConvertCallback
 from stable_baselines3.common.type_aliases import TrainFreq
 from stable_baselines3.common.vec_env import VecEnv
 
-from td3.sb3.errors import SettingError
+from td3_sb3.errors import SettingError
 
 WHOLE = {"buffer_size": 1, "batch_size": 1, "policy_delay": 1, "n_steps": 1, "learning_starts": 0, "gradient_steps": -1}
 """Settings that count something, and the least of each."""

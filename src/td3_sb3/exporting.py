@@ -7,7 +7,7 @@ import numpy as np
 from td3.policy import CLIP, Policy
 from td3.run.agent_file import SavedAgent
 from td3.run.directory import versions
-from td3.sb3.errors import SettingError
+from td3_sb3.errors import SettingError
 
 
 def exported_agent(model: Any, actor: Policy | None) -> SavedAgent:

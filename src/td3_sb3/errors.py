@@ -1,4 +1,4 @@
-"""Errors of `td3.sb3`: one sentence each, of the kinds that code written for Stable-Baselines3 catches."""
+"""Errors of `td3_sb3`: one sentence each, of the kinds that code written for Stable-Baselines3 catches."""
 
 from td3.errors import AgentFileError, ConfigError, Diverged
 
