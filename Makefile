@@ -45,7 +45,7 @@ docs: .venv/docs
 
 # The drawings, the film, docs/fifteen_steps.*, the README's block and the notebook, from the code and the recorded run.
 steps: .venv/test .venv/system
-	$(BIN)/python -m td3.explain.export
+	$(BIN)/python -m td3_lessons.explain.export
 
 # The tables and the plot of docs/results.md, from the stored curves.
 results: .venv/test

@@ -10,14 +10,15 @@ from typing import Annotated, Any, TextIO, Union
 
 import tyro
 
-from td3.cli import bench, environments, export, learn, offline, play, reports, search, train
+from td3.cli import bench, environments, export, offline, play, reports, search, steps, train
 from td3.cli.options import Commands, own_names
+from td3.cli.packages import ABSENT, commands_of_packages
 from td3.cli.parsing import option_names, option_of, parse_arguments
 from td3.errors import ConfigError, UserError
 from td3.libraries import library_variables
 from td3.signals import sigterm_as_interrupt
 
-COMMANDS: Commands = {
+OWN: Commands = {
     **train.COMMANDS,
     **offline.COMMANDS,
     **play.COMMANDS,
@@ -25,9 +26,10 @@ COMMANDS: Commands = {
     **search.COMMANDS,
     **export.COMMANDS,
     **reports.COMMANDS,
-    **learn.COMMANDS,
+    **steps.COMMANDS,
     **bench.COMMANDS,
 }
+COMMANDS: Commands = {**OWN, **commands_of_packages(), **OWN}  # no package replaces a command of td3
 COMPLETION = ("--tyro-write-completion", "--tyro-print-completion")
 """Options of tyro that write a shell's completion script: `td3 --tyro-write-completion bash FILE`."""
 
@@ -117,6 +119,8 @@ def _command_name(words: Sequence[str]) -> str:
     if name == "bench":
         *others, last = (command.removeprefix("bench ") for command in bench.COMMANDS)
         raise ConfigError(f"`td3 bench` measures one thing at a time: say {', '.join(others)} or {last}.")
+    if name in ABSENT:
+        raise ConfigError(f"`td3 {name}` {ABSENT[name]}")
     near = difflib.get_close_matches(name, COMMANDS, 1)
     hint = f"did you mean `td3 {near[0]}`?" if near else f"the commands are {', '.join(COMMANDS)}."
     raise ConfigError(f"there is no command {name!r}: {hint}")
