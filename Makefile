@@ -37,7 +37,7 @@ lint: .venv/test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports
+	PYTHONPATH=lab:$$PYTHONPATH $(BIN)/lint-imports
 
 docs: .venv/docs
 	$(BIN)/python docs/links.py
@@ -49,7 +49,7 @@ steps: .venv/test .venv/system
 
 # The tables and the plot of docs/results.md, from the stored curves.
 results: .venv/test
-	$(BIN)/python -m td3.reproduce.page
+	PYTHONPATH=lab $(BIN)/python -m td3_lab.reproduce.page
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \

@@ -85,7 +85,7 @@ def here(tmp_path, monkeypatch, trained):
         "td3.tune.search": "_open_study",
         "td3.sweep": "run_sweep",
         "td3_lessons.ladder.report": "climb_one",
-        "td3.bench": "run",
+        "td3_lab.bench": "run",
         "td3_lessons.explain": "explain",
         "td3.export": "export_run",
         "td3.report.video": "record_run",

@@ -46,7 +46,7 @@ def checkout(tmp_path) -> Path:
 @pytest.fixture
 def small(monkeypatch):
     """Small memories, products and warm-ups: what is measured does not matter here."""
-    from td3.bench import learners, loop, machine
+    from td3_lab.bench import learners, loop, machine
 
     monkeypatch.setattr(learners, "ROWS", 500)
     monkeypatch.setattr(learners, "WARM_UP_STEPS", 30)

@@ -10,14 +10,14 @@ import numpy as np
 from gymnasium.spaces import Box
 
 from td3.algorithm import Agent, AgentSpec
-from td3.bench import machine
-from td3.bench.options import CollectorsBench
 from td3.collect import RayCollector, require_cluster
 from td3.config import TD3Config, resolve
 from td3.engine import acting_policy
 from td3.environments import TaskSpaces, check_environment, make_environment
 from td3.policy import Policy
 from td3.resources import available_threads
+from td3_lab.bench import machine
+from td3_lab.bench.options import CollectorsBench
 
 STEP_SECONDS = 0.01
 QUESTIONS = 200
@@ -44,7 +44,7 @@ class Waiting(gym.Env[Any, Any]):
 
 
 if "Waiting-v0" not in gym.registry:
-    gym.register("Waiting-v0", entry_point="td3.bench.collectors:Waiting")
+    gym.register("Waiting-v0", entry_point="td3_lab.bench.collectors:Waiting")
 
 
 def measure(options: CollectorsBench) -> tuple[dict[str, Any], str]:

@@ -4,8 +4,8 @@ import types
 import numpy as np
 import pytest
 import torch
+from td3_lab.bench import learners
 
-from td3.bench import learners
 from td3.config import TD3Config
 from td3.errors import ConfigError
 

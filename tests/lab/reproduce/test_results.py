@@ -10,22 +10,22 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from matplotlib.image import imread
+from td3_lab.reproduce.command import against, identical, listing, reproduce, verdict_line
+from td3_lab.reproduce.figures import Curve, at_steps, figures, read_curve, read_values, shared
+from td3_lab.reproduce.page import filled, readme_table, tables
+from td3_lab.reproduce.plots import PLOTS
+from td3_lab.reproduce.published_seeds import published_seeds, write_published_seeds
+from td3_lab.reproduce.rows import BULLET_TASKS, ROWS, TABLES, Row, selected
+from td3_lab.reproduce.store import CommitNote, commit_here, differing_settings, store, trained_by
 
 from td3.cli import main
 from td3.config import TrainConfig
 from td3.errors import ConfigError, RunError
 from td3.report.paper import PAPER
-from td3.reproduce.command import against, identical, listing, reproduce, verdict_line
-from td3.reproduce.figures import Curve, at_steps, figures, read_curve, read_values, shared
-from td3.reproduce.page import filled, readme_table, tables
-from td3.reproduce.plots import PLOTS
-from td3.reproduce.published_seeds import published_seeds, write_published_seeds
-from td3.reproduce.rows import BULLET_TASKS, ROWS, TABLES, Row, selected
-from td3.reproduce.store import CommitNote, commit_here, differing_settings, store, trained_by
 from td3.run.directory import Run, locked
 from td3.training import train_run
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SMALL = {"hidden_sizes": (8, 8), "batch_size": 8, "learning_starts": 20}
 
 
@@ -47,7 +47,7 @@ def test_curves_are_compared_at_env_steps_that_both_have():
 
 
 def test_the_papers_seeds_count_by_their_mean_deviation_and_number(monkeypatch, tmp_path):
-    monkeypatch.setattr("td3.reproduce.page.ROWS", (Row("hopper", "table1", "Hopper-v5"),))
+    monkeypatch.setattr("td3_lab.reproduce.page.ROWS", (Row("hopper", "table1", "Hopper-v5"),))
     (tmp_path / "hopper").mkdir()
     lines = [f"{seed},{step},3000" for seed in range(10) for step in (0, 1_000_000)]
     (tmp_path / "hopper" / "evaluations.csv").write_text("\n".join(["seed,env_steps,mean_return", *lines]))
@@ -119,7 +119,7 @@ def test_missing_seeds_of_others_get_a_sentence(others):
 
 def test_a_row_evaluated_less_often_is_compared_over_the_same_env_steps(monkeypatch, tmp_path):
     rows = [Row("plain", "table1", "Hopper-v5", 40_000), Row("half", "table2", "Hopper-v5", 40_000, variant="no-twin")]
-    monkeypatch.setattr("td3.reproduce.page.ROWS", tuple(rows))
+    monkeypatch.setattr("td3_lab.reproduce.page.ROWS", tuple(rows))
     for name, spacing, seeds in (("plain", 1, 6), ("half", 2, 5)):
         (tmp_path / name).mkdir()
         lines = [f"{seed},{step}000,{step + seed}" for seed in range(seeds) for step in range(0, 41, spacing)]
@@ -136,7 +136,7 @@ def test_an_ablation_differs_from_td3_with_the_papers_sign_or_the_other_or_not_s
     ends = {"": 50, "no-delay": 30, "no-smoothing": 70, "no-twin": 49, "ddpg": 20}
     rows = [Row(f"hopper{v}", "table2" if v else "table1", "Hopper-v5", 40_000, variant=v) for v in ends]
     rows.append(Row("again", "table2", "Hopper-v5", 40_000))
-    monkeypatch.setattr("td3.reproduce.page.ROWS", tuple(rows))
+    monkeypatch.setattr("td3_lab.reproduce.page.ROWS", tuple(rows))
     for row, end in zip(rows, [*ends.values(), 20], strict=True):
         (tmp_path / row.name).mkdir()
         seeds = 4 if row.variant == "ddpg" else 6  # too few
@@ -212,7 +212,7 @@ def test_the_listing_names_every_row(tmp_path):
 @pytest.fixture
 def row(monkeypatch):
     made = Row("pendulum", "table1", "Pendulum-v1", 60, 2, settings=SMALL, eval_every=20)
-    monkeypatch.setattr("td3.reproduce.rows.ROWS", (made,))
+    monkeypatch.setattr("td3_lab.reproduce.rows.ROWS", (made,))
     return made
 
 
@@ -252,7 +252,7 @@ def test_a_shorter_run_is_compared_as_far_as_it_goes_and_has_a_folder_of_its_own
     # A tenth of its own env steps would be fewer random ones.
     long = replace(row, settings={}, steps=300_000)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("td3.reproduce.rows.ROWS", (long,))
+        patch.setattr("td3_lab.reproduce.rows.ROWS", (long,))
         folders = tmp_path / "results", tmp_path
         reproduce(["pendulum"], *folders, {"steps": 30_000}, None, lambda *_: run, said.append)
         with pytest.raises(RunError, match="--steps is 25,000, and the first 25,000 of pendulum are random: give more"):
@@ -263,7 +263,7 @@ def test_a_shorter_run_is_compared_as_far_as_it_goes_and_has_a_folder_of_its_own
 
 def test_one_seed_has_no_interval_in_words_or_in_json(row, tmp_path, monkeypatch, capsys):
     store(trained(row.config(), tmp_path / "run"), row, tmp_path / "results", "two cores")
-    monkeypatch.setattr("td3.reproduce.command.ROWS", (row,))
+    monkeypatch.setattr("td3_lab.reproduce.command.ROWS", (row,))
     words = ["--results", str(tmp_path / "results"), "--out", str(tmp_path / "again"), "--seeds", "1"]
     assert main(["reproduce", "pendulum", *words]) == 0
     output = capsys.readouterr().out
@@ -294,7 +294,7 @@ def test_without_a_folder_of_results_nothing_is_listed(tmp_path, capsys):
 
 def test_the_command_line_lists_reruns_and_compares(row, tmp_path, monkeypatch, capsys):
     store(trained(row.config(), tmp_path / "run"), row, tmp_path / "results", "two cores")
-    monkeypatch.setattr("td3.reproduce.command.ROWS", (row,))
+    monkeypatch.setattr("td3_lab.reproduce.command.ROWS", (row,))
     folders = ["--results", str(tmp_path / "results")]
     assert main(["reproduce", *folders]) == 0
     assert "pendulum" in capsys.readouterr().out
@@ -375,7 +375,7 @@ def test_seeds_that_are_stored_at_the_same_time_wait_for_each_other(row, tmp_pat
 
 
 def test_a_lone_seed_that_diverged_is_stored_as_one(row, tmp_path, monkeypatch):
-    monkeypatch.setattr("td3.reproduce.page.ROWS", (row,))
+    monkeypatch.setattr("td3_lab.reproduce.page.ROWS", (row,))
     runs = [trained(replace(row.config(), seed=seed, seeds=1), tmp_path / str(seed)) for seed in (0, 1)]
     facts = {"status": "failed", "frozen": {"1": {"env_steps": 30, "reason": "the loss is not a number"}}}
     (runs[1].path / "status.json").write_text(json.dumps(facts))
@@ -389,14 +389,14 @@ def test_a_lone_seed_that_diverged_is_stored_as_one(row, tmp_path, monkeypatch):
 
 
 def test_a_run_that_another_command_began_does_not_hide_it(tmp_path, monkeypatch):
-    monkeypatch.setattr("td3.reproduce.store.commit_here", lambda: "abc1234")
+    monkeypatch.setattr("td3_lab.reproduce.store.commit_here", lambda: "abc1234")
     CommitNote().on_training_start(SimpleNamespace(path=tmp_path, resumed=True))
     assert trained_by(tmp_path) == ["unknown", "abc1234"]
 
 
 def test_a_row_names_the_commits_that_trained_it_not_the_one_that_stored_it(row, tmp_path, monkeypatch):
     def at(commit, hardware=None):
-        monkeypatch.setattr("td3.reproduce.store.commit_here", lambda: commit)
+        monkeypatch.setattr("td3_lab.reproduce.store.commit_here", lambda: commit)
         reproduce(["pendulum"], tmp_path / "results", tmp_path / "out", {}, hardware, train, print)
 
     def train(config, out):
@@ -424,7 +424,7 @@ def test_the_commit_is_that_of_this_checkout_or_none(monkeypatch):
 
 
 def test_seeds_that_were_trained_apart_are_stored_as_if_trained_together(row, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("td3.reproduce.page.ROWS", (row,))
+    monkeypatch.setattr("td3_lab.reproduce.page.ROWS", (row,))
     results, together, out = tmp_path / "results", tmp_path / "together", tmp_path / "out"
     results.mkdir()
     words = ["reproduce", "pendulum", "--results", str(results), "--out", str(out), "--store", "one core"]
@@ -487,7 +487,7 @@ def test_an_offline_row_learns_from_a_run_that_is_trained_first(monkeypatch, tmp
     assert offline.command.startswith("td3 offline runs/reproduce/data --steps 40 --seeds 2 --variant behavior-cloning")
     assert replace(offline, variant="").command.split(" --eval")[0].endswith("--seeds 2 --variant")
     for module in ("rows", "page", "command"):
-        monkeypatch.setattr(f"td3.reproduce.{module}.ROWS", (data, offline))
+        monkeypatch.setattr(f"td3_lab.reproduce.{module}.ROWS", (data, offline))
     results, out = tmp_path / "results", tmp_path / "out"
     results.mkdir()
     reproduce(["cloned"], results, out, {}, "two cores", trained, print)
@@ -511,7 +511,7 @@ def test_a_frozen_seed_does_not_shorten_the_curve(row, tmp_path, monkeypatch):
     status = json.loads((run.path / "status.json").read_text())
     frozen = {"1": {"env_steps": 20, "reason": "the loss is not a number"}}
     (run.path / "status.json").write_text(json.dumps({**status, "frozen": frozen}))
-    monkeypatch.setattr("td3.reproduce.page.ROWS", (row,))
+    monkeypatch.setattr("td3_lab.reproduce.page.ROWS", (row,))
     store(Run(run.path), row, tmp_path / "results", "two cores")
     assert read_curve(tmp_path / "results" / row.name).returns.shape == (1, 4)
     assert "| Pendulum-v1 | 60 | 1 of 2 (1 diverged) |" in tables(tmp_path / "results")["table1"]
@@ -523,7 +523,7 @@ def test_success_rates_are_stored_and_shown(monkeypatch, tmp_path):
         Row(name, "goals", "RailGoal-v0", 120, 2, settings=settings, variant=variant, eval_every=60, baseline="plain")
         for name, variant in (("plain", ""), ("hindsight", "hindsight"))
     ]
-    monkeypatch.setattr("td3.reproduce.page.ROWS", tuple(rows))
+    monkeypatch.setattr("td3_lab.reproduce.page.ROWS", tuple(rows))
     for row in rows:
         store(trained(row.config(), tmp_path / row.name), row, tmp_path / "results", "two cores")
     curve = read_curve(tmp_path / "results" / "hindsight")
@@ -534,7 +534,7 @@ def test_success_rates_are_stored_and_shown(monkeypatch, tmp_path):
 
 
 def test_overestimation_is_the_mean_of_values_less_returns_up_to_the_end_of_the_ablations(monkeypatch, tmp_path):
-    monkeypatch.setattr("td3.reproduce.page.ROWS", (Row("hopper", "table1", "Hopper-v5"),))
+    monkeypatch.setattr("td3_lab.reproduce.page.ROWS", (Row("hopper", "table1", "Hopper-v5"),))
     (tmp_path / "hopper").mkdir()
     (tmp_path / "hopper" / "evaluations.csv").write_text("seed,env_steps,mean_return\n0,0,1\n0,5,1\n1,0,1\n1,5,1\n")
     (tmp_path / "hopper" / "run.json").write_text('{"command": "", "hardware": ""}')

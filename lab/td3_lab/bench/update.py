@@ -6,11 +6,11 @@ from typing import Any
 
 import torch
 
-from td3.bench import learners, machine, timing
-from td3.bench.compiled import compiled_updates
-from td3.bench.options import UpdateBench
 from td3.config import TD3Config
 from td3.training import backend_flags, choose_device
+from td3_lab.bench import learners, machine, timing
+from td3_lab.bench.compiled import compiled_updates
+from td3_lab.bench.options import UpdateBench
 
 BASELINES = {"author": "the author's code", "sb3": "Stable-Baselines3", "compiled": "torch.compile"}
 NAMES = {"td3": "td3", "sgemm": "matrix products", "changed": "td3 with the changes", **BASELINES}

@@ -1,4 +1,4 @@
-"""Seeds that others published, by our measures: `python -m td3.reproduce.published_seeds FOLDER`.
+"""Seeds that others published, by our measures: `python -m td3_lab.reproduce.published_seeds FOLDER`.
 
 It writes results/published.csv. Anywhere in FOLDER are the files `TD3_TASK-v1_SEED.npy` of `learning_curves` in the
 author's repository, sfujim/TD3, the tables `TASK-v3.csv` (or v2) of TD3 in Tianshou's MuJoCo benchmark, and the files
@@ -17,9 +17,9 @@ from td3.errors import RunError
 from td3.files import write_atomically
 from td3.policy import Array
 from td3.report.paper import PAPER
-from td3.reproduce.figures import Curve, areas, at_steps, last_evaluations, read_curve
-from td3.reproduce.rows import ABLATED_STEPS, BEGINNING, BULLET_TASKS, ROWS, SHORT
 from td3.statistics import interquartile_sample, sample_like
+from td3_lab.reproduce.figures import Curve, areas, at_steps, last_evaluations, read_curve
+from td3_lab.reproduce.rows import ABLATED_STEPS, BEGINNING, BULLET_TASKS, ROWS, SHORT
 
 NAMES = {"tianshou": "Tianshou", "paper": "the paper"}
 """Sources whose ten seeds ours are compared with."""
@@ -155,7 +155,7 @@ def published_seeds(results: Path, source: str, task: str, end: int) -> dict[str
 
 if __name__ == "__main__":
     if len(sys.argv) != 2:
-        sys.exit("usage: python -m td3.reproduce.published_seeds FOLDER")
+        sys.exit("usage: python -m td3_lab.reproduce.published_seeds FOLDER")
     try:
         write_published_seeds(Path(sys.argv[1]), Path("results/published.csv"))
     except RunError as error:

@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 
-from td3.bench import learners, machine, timing
-from td3.bench.options import ScalingBench, Sweep
 from td3.config import TD3Config
 from td3.errors import RunError, missing_extra
 from td3.resources import available_threads
 from td3.training import backend_flags, choose_device
+from td3_lab.bench import learners, machine, timing
+from td3_lab.bench.options import ScalingBench, Sweep
 
 POINTS: dict[Sweep, tuple[int, ...]] = {
     "batch": (64, 128, 256, 512, 1024, 2048, 4096),

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor, nn
 
 from td3.algorithm import ReplayBuffer
-from td3.bench.learners import ACTION_SIZE, STATE_SIZE
-from td3.bench.machine import on_device
-from td3.bench.timing import Case
 from td3.config import TD3Config
 from td3.errors import ConfigError
+from td3_lab.bench.learners import ACTION_SIZE, STATE_SIZE
+from td3_lab.bench.machine import on_device
+from td3_lab.bench.timing import Case
 
 
 def compiled_updates(buffer: ReplayBuffer, width: int, batch_size: int, threads: int) -> Case:

@@ -153,7 +153,7 @@ class EnvsBench:
 class CollectorsBench:
     """Throughput of Ray collectors, and the cost of a request: `td3 bench collectors --collectors 1 2 4 8`."""
 
-    env: EnvName = "td3.bench.collectors:Waiting-v0"
+    env: EnvName = "td3_lab.bench.collectors:Waiting-v0"
     """Gymnasium's name of the environment; by default one that waits 10 ms in every step."""
     collectors: tuple[int, ...] = (1, 2, 4, 8)
     """Numbers of collectors, one after another; the first is the baseline."""
@@ -178,7 +178,7 @@ BENCHMARKS: dict[str, type[AnyBench]] = {
     "envs": EnvsBench,
     "collectors": CollectorsBench,
 }
-"""The options of `td3 bench NAME`, which the module `td3.bench.NAME` measures."""
+"""The options of `td3 bench NAME`, which the module `td3_lab.bench.NAME` measures."""
 
 
 def _at_least(low: int) -> Callable[[Any], bool]:

@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
-from td3.bench import learners, machine, timing
-from td3.bench.options import PeersBench
 from td3.errors import missing_extra
 from td3.resources import available_threads
 from td3.training import choose_device
+from td3_lab.bench import learners, machine, timing
+from td3_lab.bench.options import PeersBench
 
 TITLES = {
     "td3": "td3",

@@ -3,11 +3,11 @@ import sys
 
 import pytest
 import torch
+from td3_lab.bench import machine
 from torch.utils.flop_counter import FlopCounterMode
 
 from td3.algorithm import Agent, AgentSpec, MemberStreams, ReplayBuffer
 from td3.backends import cpu
-from td3.bench import machine
 from td3.config import TD3Config
 from td3.engine import update_once
 

@@ -12,13 +12,13 @@ import gymnasium as gym
 import numpy as np
 import torch
 
-from td3.bench import machine, timing
-from td3.bench.options import EnvsBench
-from td3.bench.slow import make_slow
 from td3.collect.collector import Collector
 from td3.environments import check_environment, fastest_workers, in_batch, make_environment, place, requested_workers
 from td3.environments.vector import VectorSource
 from td3.resources import available_threads
+from td3_lab.bench import machine, timing
+from td3_lab.bench.options import EnvsBench
+from td3_lab.bench.slow import make_slow
 
 PATIENCE_SECONDS = 120.0
 ONE = "one environment"

@@ -1,6 +1,5 @@
 import pytest
-
-from td3.bench.timing import Case, interleave, ratio, spread, summary, table
+from td3_lab.bench.timing import Case, interleave, ratio, spread, summary, table
 
 
 class World:

@@ -13,8 +13,8 @@ import numpy as np
 from td3.errors import RunError
 from td3.files import read_regular_file
 from td3.policy import Array
-from td3.reproduce.rows import ABLATED_STEPS, SHORT
 from td3.statistics import interquartile_mean, iqm_interval, mean_interval
+from td3_lab.reproduce.rows import ABLATED_STEPS, SHORT
 
 LARGEST = 1 << 25
 """Bytes of a table beyond which it is not read."""

@@ -13,11 +13,11 @@ from typing import Any
 import torch
 
 from td3.backends.choose import choose_backend
-from td3.bench.timing import Case, interleave
 from td3.engine.graph_updates import capture
 from td3.engine.recording import Recording
 from td3.resources import available_threads
 from td3.run.directory import versions
+from td3_lab.bench.timing import Case, interleave
 
 CUBE = 256
 """Rows, columns and depth of the product whose rate is the peak: the largest product in an update."""

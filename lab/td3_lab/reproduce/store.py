@@ -10,13 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import td3
 from td3.callbacks.base import Callback
 from td3.config import TrainConfig
 from td3.errors import RunError
 from td3.files import read_regular_file, write_atomically
-from td3.reproduce.figures import LARGEST
-from td3.reproduce.rows import Row
 from td3.run.directory import Run, locked, named_seeds, read_facts
+from td3_lab.reproduce.figures import LARGEST
+from td3_lab.reproduce.rows import Row
 
 if TYPE_CHECKING:
     from td3.training import Trainer
@@ -209,14 +210,16 @@ def trained_by(path: Path) -> list[str]:
 
 
 def commit_here() -> str:
-    """The commit of the checkout that this package runs from, and whether it was changed; empty without a checkout."""
-    here = Path(__file__)
+    """The commit of the checkout that td3 runs from, and whether it was changed; empty without a checkout."""
+    here = Path(td3.__file__)
 
     def git(*words: str) -> str:
         return subprocess.run(["git", *words], cwd=here.parent, capture_output=True, text=True, check=True).stdout
 
     try:
         git("ls-files", "--error-unmatch", here.name)  # not the checkout of something else around it
-        return git("rev-parse", "--short", "HEAD").strip() + "-changed" * bool(git("status", "--porcelain", ".."))
+        return git("rev-parse", "--short", "HEAD").strip() + "-changed" * bool(
+            git("status", "--porcelain", "..", "../../lab")
+        )
     except (OSError, subprocess.CalledProcessError):
         return ""

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from td3.report.paper import published
-from td3.reproduce.figures import LAST, VALUED_STEPS, Curve, at_steps, read_curve, read_values
-from td3.reproduce.published_seeds import (
+from td3.statistics import mean_interval
+from td3_lab.reproduce.figures import LAST, VALUED_STEPS, Curve, at_steps, read_curve, read_values
+from td3_lab.reproduce.published_seeds import (
     BULLET_ENDS,
     BULLET_SPACING,
     LAST_TEN,
@@ -17,8 +18,7 @@ from td3.reproduce.published_seeds import (
     compared_part,
     published_seeds,
 )
-from td3.reproduce.rows import ABLATED, ABLATIONS, BEGINNING, BULLET_TASKS, ROWS, SHORT
-from td3.statistics import mean_interval
+from td3_lab.reproduce.rows import ABLATED, ABLATIONS, BEGINNING, BULLET_TASKS, ROWS, SHORT
 
 OURS, PAPER = "#0072B2", "#E69F00"
 COLORS = {"": OURS, "no_delay": "#CC79A7", "no_smoothing": "#009E73", "no_twin": "#D55E00", "ddpg": "#555555"}

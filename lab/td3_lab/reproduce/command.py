@@ -9,11 +9,20 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from td3.errors import RunError
-from td3.reproduce.figures import LAST, Curve, figures, last_evaluations, of_seeds, read_curve, shared, with_interval
-from td3.reproduce.rows import ROWS, TABLES, Row, selected
-from td3.reproduce.store import require_same_settings, require_storable, store
 from td3.run.directory import Run, named_seeds, read_facts, versions
 from td3.statistics import Comparison, compare
+from td3_lab.reproduce.figures import (
+    LAST,
+    Curve,
+    figures,
+    last_evaluations,
+    of_seeds,
+    read_curve,
+    shared,
+    with_interval,
+)
+from td3_lab.reproduce.rows import ROWS, TABLES, Row, selected
+from td3_lab.reproduce.store import require_same_settings, require_storable, store
 
 MARGIN = 0.1
 """Share of the stored return within which a new run counts as equivalent."""

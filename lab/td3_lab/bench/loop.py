@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from td3.bench import learners, machine, timing
-from td3.bench.options import LoopBench
 from td3.callbacks import Callback, CallbackList
 from td3.callbacks.standard import standard_callbacks
 from td3.config import TD3Config, TrainConfig
 from td3.training import Trainer, choose_device
+from td3_lab.bench import learners, machine, timing
+from td3_lab.bench.options import LoopBench
 
 PARTS = {
     "act": "choose actions",

@@ -18,8 +18,6 @@ from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
 from td3.algorithm import Agent, AgentSpec, ReplayBuffer
-from td3.bench.machine import on_device
-from td3.bench.timing import Case
 from td3.collect.collector import Collector
 from td3.config import Precision, TD3Config, TrainConfig
 from td3.engine import MemberUpdate, make_engine
@@ -30,6 +28,8 @@ from td3.errors import ConfigError
 from td3.training import Trainer, backend_flags
 from td3.variant_settings import with_variant
 from td3.variants import find_replacements
+from td3_lab.bench.machine import on_device
+from td3_lab.bench.timing import Case
 
 STATE_SIZE, ACTION_SIZE = 17, 6
 """As in HalfCheetah."""

@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from td3_lab.bench import EnvsBench, learners, loop, run, scaling
+from td3_lab.bench.options import LoopBench
 
-from td3.bench import EnvsBench, learners, loop, run, scaling
-from td3.bench.options import LoopBench
 from td3.cli import main
 
 SMALL = ["--threads", "1", "--seconds", "0.2", "--json"]
@@ -62,7 +62,7 @@ def test_baselines_that_did_not_run_are_not_mentioned(capsys, small, without):
 
 def test_the_faster_number_of_threads_leads(capsys, small, without, monkeypatch):
     without("stable_baselines3")
-    monkeypatch.setattr("td3.bench.machine.available_threads", lambda: 2)
+    monkeypatch.setattr("td3_lab.bench.machine.available_threads", lambda: 2)
     figures = figures_of(capsys, "bench", "update", *TINY, "--seconds", "0.2", "--json")
     assert [row["threads"] for row in figures["by_threads"]] == [1, 2]
     best = max(figures["by_threads"], key=lambda row: row["updates_per_s"])

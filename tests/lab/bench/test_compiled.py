@@ -2,8 +2,7 @@
 
 import pytest
 import torch
-
-from td3.bench import compiled, learners
+from td3_lab.bench import compiled, learners
 
 
 @pytest.mark.long

@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from td3.bench.options import (
+from td3_lab.bench.options import (
     BENCHMARKS,
     AnyBench,
     CollectorsBench,
@@ -38,4 +38,4 @@ def run(options: AnyBench) -> Report:
     """Run the benchmark that these options belong to."""
     name = next(name for name, kind in BENCHMARKS.items() if kind is type(options))
     # Imported when it runs, so that `td3 --help` does not import PyTorch.
-    return Report(*import_module(f"td3.bench.{name}").measure(options))
+    return Report(*import_module(f"td3_lab.bench.{name}").measure(options))

@@ -1,4 +1,4 @@
-"""Write the tables and plots of docs/results.md and the README's table: `python -m td3.reproduce.page`."""
+"""Write the tables and plots of docs/results.md and the README's table: `python -m td3_lab.reproduce.page`."""
 
 import sys
 from collections.abc import Sequence
@@ -8,9 +8,10 @@ import numpy as np
 
 from td3.policy import Array
 from td3.report.paper import ABLATIONS, published
-from td3.reproduce import plots
-from td3.reproduce.command import MARGIN
-from td3.reproduce.figures import (
+from td3.statistics import FEWEST_SEEDS, compare, differing, mean_interval
+from td3_lab.reproduce import plots
+from td3_lab.reproduce.command import MARGIN
+from td3_lab.reproduce.figures import (
     LAST,
     VALUED_STEPS,
     Curve,
@@ -22,7 +23,7 @@ from td3.reproduce.figures import (
     shared,
     with_interval,
 )
-from td3.reproduce.published_seeds import (
+from td3_lab.reproduce.published_seeds import (
     EARLY_STEPS,
     LAST_TEN,
     MEASURES,
@@ -33,7 +34,7 @@ from td3.reproduce.published_seeds import (
     compared_part,
     published_seeds,
 )
-from td3.reproduce.rows import (
+from td3_lab.reproduce.rows import (
     ABLATED,
     BEGINNING,
     PUBLISHED,
@@ -43,7 +44,6 @@ from td3.reproduce.rows import (
     TABLES,
     Row,
 )
-from td3.statistics import FEWEST_SEEDS, compare, differing, mean_interval
 
 _SB3 = (f"SB3 to {SHORT:,}, 1 seed", "SB3 at 1M, 3 seeds")
 TASK_TABLES = {"table1": ("paper", "Tianshou", "author's re-run"), "bullet": _SB3, "course": _SB3}
