@@ -57,9 +57,7 @@ def wheel(tmp_path_factory):
         shutil.copy(ROOT / name, folder)
     for name in ("src", "lab"):
         shutil.copytree(ROOT / name, folder / name, ignore=HIDDEN)
-    sources = output_of(
-        sys.executable, "-c", "from setuptools import build_meta; build_meta.build_sdist('.')", cwd=folder
-    )
+    output_of(sys.executable, "-c", "from setuptools import build_meta; build_meta.build_sdist('.')", cwd=folder)
     build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
     build += [str(next(folder.glob("*.tar.gz")))]
     release = {"TD3_COMPILE": "1", "GITHUB_REPOSITORY": "Owner/td3", "GITHUB_REF_NAME": "v9"}
