@@ -13,8 +13,8 @@ from td3.backends.base import NORM_EPSILON
 from td3.backends.choose import choose_backend
 from td3.backends.torch_backend import TORCH
 from td3.errors import RunError
-from td3.explain.own_run import record_run
 from td3.export.folder import export_run
+from td3_lessons.explain.own_run import record_run
 
 KINDS = [
     pytest.param(
