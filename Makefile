@@ -24,7 +24,7 @@ quick: .venv/test
 test-long: .venv/test .venv/system lint
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-# Stable-Baselines3's own tests of TD3 with td3.sb3 in its place; writes the table of docs/sb3.md.
+# Stable-Baselines3's own tests of TD3 with td3_sb3 in its place; writes the table of docs/sb3.md.
 test-sb3: .venv/test
 	OMP_NUM_THREADS=1 $(BIN)/python tests/sb3/suite/run.py
 
@@ -37,7 +37,7 @@ lint: .venv/test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports
+	PYTHONPATH=lab:$$PYTHONPATH $(BIN)/lint-imports
 
 docs: .venv/docs
 	$(BIN)/python docs/links.py
@@ -45,11 +45,11 @@ docs: .venv/docs
 
 # The drawings, the film, docs/fifteen_steps.*, the README's block and the notebook, from the code and the recorded run.
 steps: .venv/test .venv/system
-	$(BIN)/python -m td3.explain.export
+	$(BIN)/python -m td3_lessons.explain.export
 
 # The tables and the plot of docs/results.md, from the stored curves.
 results: .venv/test
-	$(BIN)/python -m td3.reproduce.page
+	PYTHONPATH=lab $(BIN)/python -m td3_lab.reproduce.page
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \

@@ -32,7 +32,7 @@ API = {
         "td3.tune.search.TuneOptions": (),
     },
     "Stable-Baselines3's interface": {
-        "td3.sb3.TD3": ("learn", "predict", "save", "load", "load_replay_buffer", "export"),
+        "td3_sb3.TD3": ("learn", "predict", "save", "load", "load_replay_buffer", "export"),
     },
 }
 """Sections of the page, the objects in each, and which members of a class (None: all that are public)."""

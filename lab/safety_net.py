@@ -44,6 +44,7 @@ SMALL: dict[str, Any] = {
     "learning_starts": 200,
     "eval_every": 300,
     "eval_episodes": 2,
+    "save_every": 600,  # by default it depends on the clock, and with it how transitions are cut into files
 }
 CLOCKS = ("seconds", "time", "wall")
 
@@ -186,7 +187,7 @@ CONFIGURATIONS: dict[str, Callable[[Path], None]] = {
     "a small ring": train(buffer_size=100, timeouts="terminate"),
     "sgd, elu, orthogonal": train(optimizer="sgd", activation="elu", initialization="orthogonal"),
     "action repeat": train(action_repeat=2),
-    "pixels": train(pixels=True, image_size=32, frames=2, steps=120, learning_starts=60, eval_every=60),
+    "pixels": train(pixels=True, image_size=32, frames=2, steps=120, learning_starts=60, eval_every=60, save_every=120),
     "preset paper": train(preset="paper"),
     "preset bullet": train(preset="bullet"),
     "replaced step": replaced,

@@ -504,7 +504,7 @@ ddpg, ddpg_curve = train(ddpg_update)
 # selects the critic's errors upwards (`td3 ladder all` measures it over ten seeds, with and without reward noise).
 
 # %%
-from td3.ladder.exact import solve
+from td3_lessons.ladder.exact import solve
 
 exact = solve(nodes=41 if FAST else 161)
 starts = np.random.default_rng(1).uniform((-1.6, -0.8), (1.6, 0.8), (200, 2)).astype(np.float32)

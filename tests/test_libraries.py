@@ -26,7 +26,7 @@ def flags():
 
 def test_importing_it_sets_nothing():
     script = (
-        "import os, td3.training, td3.sb3; from td3.libraries import VARIABLES; print({*VARIABLES} & {*os.environ})"
+        "import os, td3.training, td3_sb3; from td3.libraries import VARIABLES; print({*VARIABLES} & {*os.environ})"
     )
     clean = {name: value for name, value in os.environ.items() if name not in VARIABLES}
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=clean, check=True)

@@ -40,7 +40,7 @@ NOT_RUN = {
     r"ray (start|stop|get-auth-token).*|export RAY_AUTH_MODE=token": "tests/collect starts one of its own",
     r"td3 .* --ray-address 10\.0\.0\.1:6379.*": "needs ten machines; tests/collect has two of its own",
     r"minari download .*|td3 offline D4RL/.*": "downloads; tests/offline reads a dataset that it makes",
-    r"(seq 0 9 \| .*|for seed in .*)?td3 reproduce \w+.*": "trains for long; tests/reproduce runs a small row",
+    r"(seq 0 9 \| .*|for seed in .*)?td3 reproduce \w+.*": "trains for long; tests/lab/reproduce runs a small row",
     r"td3 push .*": "uploads; tests/export runs it against a stand-in for the hub",
 }
 """What cannot run here (a whole command, as a pattern), and why. All else is run."""

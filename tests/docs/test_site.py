@@ -140,7 +140,7 @@ def test_no_markdown_is_left_unread(site):
 
 
 def test_every_question_opens_the_interactive_page_at_its_moment(site):
-    from td3.explain.lessons import QUESTIONS
+    from td3_lessons.explain.lessons import QUESTIONS
 
     told = html.unescape((site / "fifteen_steps" / "index.html").read_text())
     for _, _, moment in QUESTIONS:
@@ -177,7 +177,10 @@ def test_a_link_to_a_file_of_the_repository_becomes_its_name(hooks):
         return hooks.on_page_markdown(text, None, None, None)
 
     assert shown("[rail.py](../src/td3/environments/rail.py)") == "`src/td3/environments/rail.py`"
-    assert shown("[exact values](../src/td3/ladder/exact.py)") == "exact values (`src/td3/ladder/exact.py`)"
-    assert shown("[line 3](../src/td3/ladder/exact.py#L3)") == "line 3 (`src/td3/ladder/exact.py`)"
+    assert (
+        shown("[exact values](../src/td3_lessons/ladder/exact.py)")
+        == "exact values (`src/td3_lessons/ladder/exact.py`)"
+    )
+    assert shown("[line 3](../src/td3_lessons/ladder/exact.py#L3)") == "line 3 (`src/td3_lessons/ladder/exact.py`)"
     assert shown("[gone](../src/td3/gone.py)") == "[gone](../src/td3/gone.py)"
     assert shown("[other page](train.md)") == "[other page](train.md)"

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from scripted import SMALL
+from td3.engine.graph_updates import CursorStreams, capture
 
 import td3
 from td3.algorithm.agent import Agent, Task
@@ -14,7 +15,6 @@ from td3.algorithm.normalizer import NormalizedReplayBuffer
 from td3.algorithm.step_01_replay_buffer import make_replay_buffer
 from td3.algorithm.streams import MemberStreams
 from td3.engine import TOLERANCE, EagerEngine, GraphEngine, check, max_difference
-from td3.engine.graph_updates import CursorStreams, capture
 from td3.settings import TD3Config
 
 LOW, HIGH = [-1.0, -2.0], [1.0, 0.5]

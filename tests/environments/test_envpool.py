@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 from scripted import SMALL
+from td3_lab.bench.envs import envpool_source
 
 import td3
-from td3.bench.envs import envpool_source
 from td3.collect.collector import Collector
 from td3.environments.vector import VectorSource, check_vector
 from td3.errors import EnvironmentFault

@@ -84,14 +84,14 @@ def here(tmp_path, monkeypatch, trained):
     for module, name in {
         "td3.tune.search": "_open_study",
         "td3.sweep": "run_sweep",
-        "td3.ladder.report": "climb_one",
-        "td3.bench": "run",
-        "td3.explain": "explain",
+        "td3_lessons.ladder.report": "climb_one",
+        "td3_lab.bench": "run",
+        "td3_lessons.explain": "explain",
         "td3.export": "export_run",
         "td3.report.video": "record_run",
     }.items():
         monkeypatch.setattr(f"{module}.{name}", begin)
-    monkeypatch.setattr("td3.ladder.report.climb_all", begin)
+    monkeypatch.setattr("td3_lessons.ladder.report.climb_all", begin)
     return would
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import td3
-from td3.cli import export, learn, play, reports, train
+from td3.cli import export, play, reports, train
 from td3.config import resolve
 from td3.config_file import read_config
 from td3.errors import ConfigError, RunError, UserError
@@ -21,6 +21,7 @@ from td3.files import USED_IN_A_RUN, check_run_folder, open_plain, remove_folder
 from td3.run.checkpoints import Checkpoints
 from td3.run.directory import locked, new_directory
 from td3.run.tables import MemberWriter
+from td3_lessons.commands import ExplainCommand, explain_command
 
 COMMANDS: dict[str, Callable[[Path], object]] = {
     "report": lambda run: reports.report_command(reports.ReportCommand((run,))),
@@ -33,7 +34,7 @@ COMMANDS: dict[str, Callable[[Path], object]] = {
     "resume": lambda run: train.resume_command(train.ResumeCommand(run, steps=90)),
     "export": lambda run: export.export_command(export.ExportCommand(run)),
     "export --sb3": lambda run: export.export_command(export.ExportCommand(run, sb3=True)),
-    "explain --run": lambda run: learn.explain_command(learn.ExplainCommand(run / "page.html", run, open=False)),
+    "explain --run": lambda run: explain_command(ExplainCommand(run / "page.html", run, open=False)),
     "td3.load": lambda run: td3.load(run),
 }
 TEMPORARY = (

@@ -164,8 +164,8 @@ def test_what_cannot_be_done_with_pictures_is_refused_in_one_sentence(seen, caps
 
 
 def test_the_drop_in_for_stable_baselines_leaves_images_to_their_update():
-    from td3.sb3 import TD3
-    from td3.sb3.updates import why_not
+    from td3_sb3 import TD3
+    from td3_sb3.updates import why_not
 
     class Camera(gym.Env):
         observation_space = gym.spaces.Box(0, 255, (20, 20, 3), np.uint8)

@@ -1,4 +1,4 @@
-"""`from td3.sb3 import TD3` against Stable-Baselines3's own: the same words, the same defaults, the same events."""
+"""`from td3_sb3 import TD3` against Stable-Baselines3's own: the same words, the same defaults, the same events."""
 
 import base64
 import copy
@@ -35,8 +35,8 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from td3.backends import cpu
 from td3.engine import EagerEngine, GraphEngine, update_once
 from td3.errors import AgentFileError, ConfigError, UserError
-from td3.sb3 import TD3, updates
-from td3.sb3.buffer import RowReplayBuffer
+from td3_sb3 import TD3, updates
+from td3_sb3.buffer import RowReplayBuffer
 
 SMALL = {"policy_kwargs": {"net_arch": [8, 8]}, "batch_size": 8, "buffer_size": 1000, "device": "cpu", "seed": 0}
 
@@ -84,7 +84,7 @@ QUICK_START = """
 import gymnasium as gym
 import numpy as np
 
-from td3.sb3 import TD3
+from td3_sb3 import TD3
 from stable_baselines3.common.noise import ActionNoise, NormalActionNoise
 
 env = gym.make("Pendulum-v1", render_mode="rgb_array")
@@ -133,9 +133,9 @@ def test_their_quick_start_runs_with_the_import_changed(tmp_path, monkeypatch, c
 
 
 def test_without_stable_baselines3_one_sentence_says_what_to_install():
-    program = "import importlib.util as u; u.find_spec = lambda name: None; import td3.sb3"
+    program = "import importlib.util as u; u.find_spec = lambda name: None; import td3_sb3"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert "td3.sb3 needs the extra 'sb3': install it with  pip install 'td3[sb3]'" in done.stderr
+    assert "td3_sb3 needs the extra 'sb3': install it with  pip install 'td3[sb3]'" in done.stderr
 
 
 class Watching(BaseCallback):

@@ -13,7 +13,6 @@ from td3.backends.base import NORM_EPSILON
 from td3.backends.choose import choose_backend
 from td3.backends.torch_backend import TORCH
 from td3.errors import RunError
-from td3.explain.own_run import record_run
 from td3.export.folder import export_run
 from td3.settings import TD3Config
 

@@ -1,4 +1,7 @@
-"""A C file, compiled by this machine's compiler when it is first needed and kept in the user's cache."""
+"""A C file as a library: from the wheel, or compiled by this machine's compiler when it is first needed.
+
+What was compiled here is kept in the user's cache.
+"""
 
 import contextlib
 import ctypes
@@ -19,6 +22,13 @@ from typing import Any, TypeVar
 Library = TypeVar("Library")
 
 
+LEVELS = {
+    "x86-64-v4": "avx2 bmi1 bmi2 f16c fma avx512f avx512bw avx512cd avx512dq avx512vl",
+    "x86-64-v3": "avx2 bmi1 bmi2 f16c fma",
+}
+"""The processors that a wheel may have libraries for (setup.py), the widest first, and how one is known."""
+
+
 class MissingFunction(OSError):
     """A library that is not what our source makes."""
 
@@ -31,6 +41,17 @@ def find_compiler() -> list[str] | None:
     if found:
         return [found]
     return [sys.executable, "-m", "ziglang", "cc"] if find_spec("ziglang") else None
+
+
+def ready_made(source: Path, load: Callable[[Path], Library]) -> Library | None:
+    """The library of a C file that came with the wheel for this processor, if there is one."""
+    words = set(processor().split())
+    for level, needed in LEVELS.items():
+        path = source.with_name(f"{source.stem}-{level}.so")
+        if words.issuperset(needed.split()) and path.exists():
+            with contextlib.suppress(OSError):  # made for another system
+                return load(path)
+    return None
 
 
 def compiled(source: Path, flags: Sequence[str], compiler: list[str], load: Callable[[Path], Library]) -> Library:

@@ -1,6 +1,6 @@
-"""The CPU's kernels (`cpu.c`), compiled for this machine by its C compiler when they are first needed.
+"""The CPU's kernels (`cpu.c`), from the wheel or compiled by this machine's C compiler when they are first needed.
 
-They serve float32. Where there is no compiler, or `TD3_KERNELS=torch` is set, PyTorch's own operations do the same
+They serve float32. Where there are none, or `TD3_KERNELS=torch` is set, PyTorch's own operations do the same
 work, in more time and with other last digits; `why_not()` says so.
 """
 
@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from td3.backends.compiler import compiled, find_compiler, open_library
+from td3.backends.compiler import compiled, find_compiler, open_library, ready_made
 
 SOURCE = Path(__file__).with_suffix(".c")
 FLAGS = (
@@ -294,6 +294,8 @@ def _load() -> tuple[ctypes.CDLL | None, str | None]:
     if os.environ.get("TD3_KERNELS", "") == "torch":
         return None, "TD3_KERNELS=torch is set"
     try:
+        if (library := ready_made(SOURCE, _opened)) is not None and _multiplies(library):
+            return library, None
         compiler = find_compiler()
         if compiler is None:
             return None, "there is no C compiler (install gcc or clang, or pip install ziglang)"

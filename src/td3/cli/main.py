@@ -10,14 +10,15 @@ from typing import Annotated, Any, TextIO, Union
 
 import tyro
 
-from td3.cli import bench, environments, export, learn, offline, play, reports, search, train
+from td3.cli import environments, export, offline, play, reports, search, steps, train
 from td3.cli.options import Commands, own_names
+from td3.cli.packages import ABSENT, commands_of_packages
 from td3.cli.parsing import option_names, option_of, parse_arguments
 from td3.errors import ConfigError, UserError
 from td3.libraries import library_variables
 from td3.signals import sigterm_as_interrupt
 
-COMMANDS: Commands = {
+OWN: Commands = {
     **train.COMMANDS,
     **offline.COMMANDS,
     **play.COMMANDS,
@@ -25,9 +26,9 @@ COMMANDS: Commands = {
     **search.COMMANDS,
     **export.COMMANDS,
     **reports.COMMANDS,
-    **learn.COMMANDS,
-    **bench.COMMANDS,
+    **steps.COMMANDS,
 }
+COMMANDS: Commands = {**OWN, **commands_of_packages(), **OWN}  # no package replaces a command of td3
 COMPLETION = ("--tyro-write-completion", "--tyro-print-completion")
 """Options of tyro that write a shell's completion script: `td3 --tyro-write-completion bash FILE`."""
 
@@ -77,7 +78,7 @@ def _run(words: Sequence[str]) -> int:
         return _version()
     if words[0] in COMPLETION and len(words) > 1:
         tyro.cli(_subcommands(), prog="td3", args=words)  # exits
-    if words[0] == "bench" and words[1:2] in (["-h"], ["--help"]):
+    if words[0] == "bench" and words[1:2] in (["-h"], ["--help"]) and "bench update" in COMMANDS:
         return _overview(sys.stdout)
     kind, run = COMMANDS[_command_name(words)]
     try:
@@ -97,13 +98,15 @@ def parse(words: Sequence[str]) -> Any:
 
 
 def _subcommands(defaults: dict[str, Any] | None = None) -> Any:
-    """All commands as tyro has subcommands: a union of dataclasses, and a second one below bench."""
+    """All commands as tyro has subcommands: a union of dataclasses, and a second one below bench if it is there."""
     top: list[Any] = []
     below_bench: list[Any] = []
     for name, (kind, _) in COMMANDS.items():
         default = (defaults or {}).get(name, tyro.MISSING_NONPROP)
         config = tyro.conf.subcommand(name.split()[-1], default=default, description=kind.__doc__)
         (below_bench if name.startswith("bench ") else top).append(Annotated[kind, config])
+    if not below_bench:
+        return Union[tuple(top)]  # noqa: UP007  # the members are made here
     nested: Any = Union[tuple(below_bench)]  # noqa: UP007  # the members are made here
     measure = tyro.conf.subcommand("bench", constructor_factory=lambda: nested, description="Measure speed.")
     return Union[(*top, Annotated[Any, measure])]
@@ -114,9 +117,11 @@ def _command_name(words: Sequence[str]) -> str:
     name = " ".join(words[:2]) if " ".join(words[:2]) in COMMANDS else words[0]
     if name in COMMANDS:
         return name
-    if name == "bench":
-        *others, last = (command.removeprefix("bench ") for command in bench.COMMANDS)
+    if name == "bench" and "bench update" in COMMANDS:
+        *others, last = (command.removeprefix("bench ") for command in COMMANDS if command.startswith("bench "))
         raise ConfigError(f"`td3 bench` measures one thing at a time: say {', '.join(others)} or {last}.")
+    if name in ABSENT:
+        raise ConfigError(f"`td3 {name}` {ABSENT[name]}")
     near = difflib.get_close_matches(name, COMMANDS, 1)
     hint = f"did you mean `td3 {near[0]}`?" if near else f"the commands are {', '.join(COMMANDS)}."
     raise ConfigError(f"there is no command {name!r}: {hint}")

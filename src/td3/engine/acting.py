@@ -1,5 +1,7 @@
 """Policies in numpy that act as an agent does."""
 
+import torch
+
 from td3.algorithm.agent import Agent
 from td3.algorithm.normalizer import Normalizer
 from td3.algorithm.step_02_actor import Actor

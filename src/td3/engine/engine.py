@@ -66,7 +66,14 @@ class Engine:
         else:
             self._updates = [
                 Updates(
-                    agent.member(i), buffer.member(i), [seed], settings, self.losses.member(i), execution, 0, self._tuner
+                    agent.member(i),
+                    buffer.member(i),
+                    [seed],
+                    settings,
+                    self.losses.member(i),
+                    execution,
+                    0,
+                    self._tuner,
                 )
                 for i, seed in enumerate(seeds)
             ]

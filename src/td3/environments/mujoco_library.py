@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from td3.backends.compiler import compiled, find_compiler, open_library
+from td3.backends.compiler import compiled, find_compiler, open_library, ready_made
 
 SOURCE = Path(__file__).with_name("mujoco_batch.c")
 FLAGS = ("-O2", "-std=gnu11", "-ffp-contract=off")
@@ -61,6 +61,8 @@ def stepper() -> ctypes.CDLL | None:
     if os.environ.get("TD3_KERNELS", "") == "torch":
         return None
     try:
+        if (library := ready_made(SOURCE, _load)) is not None:
+            return library
         compiler = find_compiler()
         return None if compiler is None else compiled(SOURCE, FLAGS, compiler, _load)
     except (OSError, ValueError, subprocess.SubprocessError):

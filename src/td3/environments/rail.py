@@ -1,4 +1,4 @@
-"""Rail: a cart on a line, small enough that its exact values can be computed and drawn (`td3.ladder.exact`).
+"""Rail: a cart on a line, small enough that its exact values can be computed and drawn (`td3_lessons.ladder.exact`).
 
 The state is (position, velocity), each within [-2, 2]; the action is a force within [-1, 1]. Staying in the middle
 costs nothing. Leaving the rail is a true termination; 100 env steps, the time limit of `Rail-v0`, are a truncation.

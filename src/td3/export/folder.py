@@ -111,7 +111,7 @@ def export_run(
 
 
 def export_agent(agent: SavedAgent, env: str, sb3_zip: bytes, out: Path) -> Export:
-    """Export an agent that was trained by `td3.sb3`: it has no run directory, and a model of its own."""
+    """Export an agent that was trained by `td3_sb3`: it has no run directory, and a model of its own."""
     require_onnx()
     _prepare(out)
     observations = random_observations(agent)

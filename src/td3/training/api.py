@@ -32,8 +32,8 @@ from td3.run.directory import (
     write_facts,
 )
 from td3.signals import sigterm_as_interrupt
+from td3.training.backend_flags import backend_flags
 from td3.training.beginning import begin, dataset_again, read_dataset, try_replaced_steps, try_start
-from td3.training.engines import backend_flags
 from td3.training.resuming import (
     changed_versions,
     config_to_resume,

@@ -16,7 +16,7 @@ from td3.collect.collector import Collector
 from td3.collect.hindsight_collector import HindsightCollector
 from td3.collect.tensor_collector import TensorCollector
 from td3.config import TrainConfig
-from td3.engine import make_engine
+from td3.engine import Engine, make_engine
 from td3.environments import TaskSpaces, guarded
 from td3.environments.checked_vector import CheckedVectorEnv
 from td3.environments.goals import GoalTask
@@ -24,7 +24,6 @@ from td3.environments.guarded import Make
 from td3.environments.vector import VectorSource
 from td3.evaluate import EvaluationWorkers, Evaluator
 from td3.resources import available_threads
-from td3.training.engines import Engine
 from td3.training.setup import make_agent, make_buffer
 from td3.training.workers import make_evaluator, make_vector_envs
 

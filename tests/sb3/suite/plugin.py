@@ -1,4 +1,4 @@
-"""A pytest plugin that runs those of Stable-Baselines3's tests that name TD3, with `td3.sb3.TD3` in its place."""
+"""A pytest plugin that runs those of Stable-Baselines3's tests that name TD3, with `td3_sb3.TD3` in its place."""
 
 import inspect
 import json
@@ -16,18 +16,18 @@ outcomes, updates_by = {}, {}
 
 def pytest_configure(config):
     """Replace the class before any test module imports it."""
-    if os.environ["SUITE_IMPLEMENTATION"] == "td3.sb3":
-        import td3.sb3
+    if os.environ["SUITE_IMPLEMENTATION"] == "td3_sb3":
+        import td3_sb3
 
-        stable_baselines3.TD3 = stable_baselines3.td3.TD3 = td3.sb3.TD3
-        note = td3.sb3.TD3._note
+        stable_baselines3.TD3 = stable_baselines3.td3.TD3 = td3_sb3.TD3
+        note = td3_sb3.TD3._note
 
         def noted(self, by):
             name = os.environ["PYTEST_CURRENT_TEST"].rpartition(" ")[0]
             updates_by.setdefault(name, set()).add(by.partition(":")[0])
             note(self, by)
 
-        td3.sb3.TD3._note = noted
+        td3_sb3.TD3._note = noted
 
 
 def names_td3(item):

@@ -1,4 +1,4 @@
-"""Stable-Baselines3's own tests of TD3, run against `td3.sb3.TD3`: `make test-sb3`.
+"""Stable-Baselines3's own tests of TD3, run against `td3_sb3.TD3`: `make test-sb3`.
 
 Downloads the sources of the installed version, which carry the tests, runs every test that names TD3 with our class in
 the place of theirs, and compares with what their own class does (`table.json`, made by `--baseline`). Writes the
@@ -20,7 +20,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 TABLE, EXPECTED, PAGE = HERE / "table.json", HERE / "expected_failures.json", ROOT / "docs" / "sb3.md"
 BEGIN, END = "<!-- tests: begin -->", "<!-- tests: end -->"
-THEIRS, OURS = "stable_baselines3", "td3.sb3"
+THEIRS, OURS = "stable_baselines3", "td3_sb3"
 
 
 def sources():

@@ -1,0 +1,82 @@
+"""Rung 2: deep Q-learning.
+
+What broke: a table knows nothing between its cells, and their number explodes with every dimension of the state.
+The idea: a network gives the Q of all actions for any state, trained on random batches from a buffer of past steps.
+
+    M <- (s, a, s', r), the newest max_size transitions; a = argmax_a Q(s, a), sometimes any action
+    B = a random batch of M                                     off-policy: old actions serve, since r and s' stay true
+    TD_b = r_b + gamma * max_a' Q(s'_b, a') - Q(s_b, a_b)        without the second term after a termination
+    Loss = 1/2 * sum over B of TD_b^2                           no gradient passes through r + gamma * max Q
+"""
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from td3_lessons.ladder.common import Array, Task, Transition, Watch, descend, network, stack
+
+SERVES = ("vectors", "list")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The numbers of this rung."""
+
+    steps: int = 15_000
+    gamma: float = 0.99
+    exploration: float = 0.1
+    learning_rate: float = 1e-3
+    buffer_size: int = 20_000
+    batch_size: int = 64
+
+
+class Learner:
+    """A network Q, one output per action, and a buffer."""
+
+    def __init__(self, task: Task, seed: int, settings: Settings) -> None:
+        self.task, self.settings, self.random = task, settings, np.random.default_rng(seed)
+        self.q = network(task.state_size, len(task.choices), (seed, 0))
+        self.optimizer = torch.optim.Adam(self.q.parameters(), settings.learning_rate)
+        self.buffer: deque[Transition] = deque(maxlen=settings.buffer_size)
+
+    def act(self, state: Array) -> Any:
+        """Mostly the best action, sometimes any: what is never tried is never learned."""
+        if self.random.random() < self.settings.exploration:
+            return self.random.integers(len(self.task.choices))
+        return self.policy(state[None])[0]
+
+    def learn(self, step: Transition) -> None:
+        """Remember the step, and improve the network on a batch of others."""
+        self.buffer.append(step)
+        rows = self.random.integers(len(self.buffer), size=self.settings.batch_size)
+        batch = stack([self.buffer[row] for row in rows])
+        with torch.no_grad():
+            future = self.q(batch.next_state).max(-1).values
+            goal = batch.reward + self.settings.gamma * (1 - batch.terminated) * future
+        q = self.q(batch.state).gather(-1, batch.action[:, None]).squeeze(-1)
+        descend(self.optimizer, 0.5 * (goal - q).square().sum())
+
+    @torch.no_grad()
+    def policy(self, states: Array) -> Array:
+        """The action with the highest Q."""
+        return np.asarray(self.q(torch.as_tensor(states)).argmax(-1))
+
+    @torch.no_grad()
+    def value(self, states: Array) -> Array:
+        """The highest Q."""
+        return np.asarray(self.q(torch.as_tensor(states)).max(-1).values)
+
+
+def train(task: Task, seed: int, settings: Settings, watch: Watch) -> Learner:
+    """Act, learn from the result, and repeat; the same loop on every rung."""
+    learner, state = Learner(task, seed, settings), task.reset(seed)
+    for number in range(1, settings.steps + 1):
+        action = learner.act(state)
+        step = Transition(state, action, *task.step(action))
+        learner.learn(step)
+        state = task.reset() if step.ended else step.next_state
+        watch(number, learner)
+    return learner
