@@ -14,7 +14,7 @@ from td3.algorithm.step_01_replay_buffer import make_replay_buffer
 from td3.algorithm.streams import derive_seed
 from td3.config import resolve
 from td3.diagnostics import BINS, ROWS, TimeBudget, examine, value_against_return
-from td3.engine import GraphEngine
+from td3.engine import Engine
 from td3.settings import TD3Config
 from td3.training import train_run
 
@@ -216,7 +216,7 @@ def test_an_engine_whose_newest_rows_still_travel_gives_the_same_diagnostics(tmp
     plain = trained("plain")
 
     def graphs(agent, buffer, config, threads):
-        return GraphEngine(agent, buffer, config.member_seeds, config.td3, config.envs)
+        return Engine(agent, buffer, config.member_seeds, config.td3, "graph", envs=config.envs)
 
     monkeypatch.setattr("td3.training.parts.make_engine", graphs)
     recorded = trained("recorded")

@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 import torch
 from scripted import HIGH, LOW, linear_policy
-from td3.engine.eager import live_policy
 
 import td3
 from td3.algorithm.agent import Agent, Task
+from td3.engine import live_policy
 from td3.errors import UserError
 from td3.policy import Policy
 from td3.settings import TD3Config

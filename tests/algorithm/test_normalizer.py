@@ -6,7 +6,7 @@ from td3.algorithm.agent import Agent, Task
 from td3.algorithm.normalizer import CLIP, LEAST_VARIANCE, NormalizedReplayBuffer, Normalizer
 from td3.algorithm.step_01_replay_buffer import ReplayBuffer
 from td3.algorithm.streams import MemberStreams
-from td3.engine import EagerEngine, GraphEngine, live_policy, max_difference, update_once
+from td3.engine import Engine, live_policy, max_difference, update_once
 from td3.policy import CLIP as POLICY_CLIP
 from td3.settings import TD3Config
 
@@ -121,7 +121,7 @@ def test_every_engine_learns_the_same_and_acts_alike():
         streams = MemberStreams(SEEDS)
         engine = None
         if kind != "plain":
-            engine = (EagerEngine if kind == "eager" else GraphEngine)(agent, buffer, SEEDS, SETTINGS, 1)
+            engine = Engine(agent, buffer, SEEDS, SETTINGS, "recorded" if kind == "eager" else "graph")
         for _ in range(30):
             rows, states = rows_of(generator), rows_of(generator)[..., :STATE]
             if engine is None:
@@ -148,10 +148,10 @@ def test_making_the_engine_leaves_no_trace():
     buffer = new_memory(agent)
     buffer.add_(torch.from_numpy(rows_of(np.random.default_rng(4), count=5)))
     before = {name: tensor.clone() for name, tensor in agent.tensors().items()}
-    GraphEngine(agent, buffer, SEEDS, SETTINGS, 1)
+    Engine(agent, buffer, SEEDS, SETTINGS, "graph")
 
     def by_graph(agent, buffer):
-        return GraphEngine(agent, buffer, SEEDS, SETTINGS, 1)
+        return Engine(agent, buffer, SEEDS, SETTINGS, "graph")
 
     assert max_difference(agent, SEEDS, SETTINGS, by_graph) < 1e-5
     assert all(torch.equal(before[name], tensor) for name, tensor in agent.tensors().items())
@@ -164,7 +164,7 @@ def test_recorded_graphs_follow_the_statistics():
     task = Task(STATE, [-1.0] * ACTION, [1.0] * ACTION, normalized=True)
     there, here = Agent.create(task, SETTINGS, SEEDS, "cuda"), new_agent()
     buffer = NormalizedReplayBuffer(ReplayBuffer(2, 64, STATE, ACTION, "cuda"), there.normalizer)
-    engine = GraphEngine(there, buffer, SEEDS, SETTINGS, 1)
+    engine = Engine(there, buffer, SEEDS, SETTINGS, "graph")
     for _ in range(20):
         rows, states = rows_of(generator), rows_of(generator)[..., :STATE]
         here.normalizer.observe_(torch.from_numpy(rows[..., :STATE]))

@@ -4,7 +4,7 @@ import torch
 
 from td3.algorithm.agent import Agent, Task
 from td3.algorithm.step_01_replay_buffer import make_replay_buffer
-from td3.engine import EagerEngine
+from td3.engine import Engine
 from td3.settings import TD3Config
 
 SETTINGS = TD3Config(hidden_sizes=(32, 32), batch_size=16, buffer_size=200)
@@ -19,7 +19,7 @@ def trained(threads, counts):
     )
     buffer = make_replay_buffer(len(seeds), 200, 4, 1)
     buffer.add_(torch.randn(3, 200, 11, generator=torch.Generator().manual_seed(1)))
-    engine = EagerEngine(agent, buffer, seeds, SETTINGS, threads)
+    engine = Engine(agent, buffer, seeds, SETTINGS, "recorded", threads=threads)
     for _ in range(20):
         engine.update(counts)
     engine.close()

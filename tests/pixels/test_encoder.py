@@ -10,7 +10,7 @@ from td3.algorithm.agent import Agent, Task
 from td3.algorithm.step_01_replay_buffer import make_replay_buffer
 from td3.algorithm.streams import MemberStreams
 from td3.backends.torch_backend import TORCH
-from td3.engine import EagerEngine, live_policy, update_once
+from td3.engine import Engine, live_policy, update_once
 from td3.environments import TaskSpaces
 from td3.pixels.encoder import shifted
 from td3.pixels.frame_buffer import FrameReplayBuffer
@@ -119,11 +119,11 @@ def test_the_next_state_is_read_by_the_target():
 def test_members_learn_in_company_as_they_do_alone():
     spaces, seeds = spaces_of((3, 40, 36), 3), (7, 8)
     together, buffer = new_learner(spaces, seeds), filled_buffer(spaces, members=2)
-    engine = EagerEngine(together, buffer, seeds, SETTINGS, 1)
+    engine = Engine(together, buffer, seeds, SETTINGS, "recorded")
     engine.update([4, 4])
     for index, seed in enumerate(seeds):
         alone = new_learner(spaces, [seed])
-        engine = EagerEngine(alone, buffer.member(index), [seed], SETTINGS, 1)
+        engine = Engine(alone, buffer.member(index), [seed], SETTINGS, "recorded")
         engine.update([4])
         for name, tensor in together.member(index).tensors().items():
             assert torch.equal(tensor, alone.tensors()[name]), name

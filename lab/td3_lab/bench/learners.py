@@ -21,9 +21,10 @@ from td3.algorithm.agent import Agent, Task
 from td3.algorithm.step_01_replay_buffer import ReplayBuffer
 from td3.collect.collector import Collector
 from td3.config import Precision, TrainConfig
-from td3.engine import MemberUpdate, make_engine
+from td3.engine import make_engine
 from td3.engine.check import try_changes
 from td3.engine.losses import LossSums
+from td3.engine.updates import Updates
 from td3.environments import check_environment, make_environment
 from td3.errors import ConfigError
 from td3.settings import TD3Config
@@ -117,9 +118,9 @@ def td3_updates(
     return replace(on_device(work, device, threads, agent.backend.set_threads), kind=kind)
 
 
-def one_member_update(agent: Agent, buffer: ReplayBuffer, config: TrainConfig) -> Callable[[], None]:
-    """What `EagerEngine` does for a lone member, less its choice of threads: here the benchmark sets them."""
-    return MemberUpdate(agent, buffer, config.seed, config.td3, LossSums(1))
+def one_member_update(agent: Agent, buffer: ReplayBuffer, config: TrainConfig) -> Callable[[], object]:
+    """What an engine does for a lone member, less its choice of threads: here the benchmark sets them."""
+    return Updates(agent, buffer, [config.seed], LossSums(1), config.td3)
 
 
 def author_updates(checkout: Path, batch_size: int, device: torch.device, threads: int) -> Case:
@@ -261,7 +262,7 @@ class Td3Loop:
         assert isinstance(training.collector, Collector)
         self._collector = training.collector
         self.case = on_device(self._round, device, threads, training.agent.backend.set_threads)
-        self._update: Callable[[], None] = partial(training.engine.update, [1])
+        self._update: Callable[[], object] = partial(training.engine.update, [1])
         if device.type == "cpu":
             self._update = one_member_update(training.agent, training.buffer, config)
         for _ in range(-(-WARM_UP_STEPS // envs)):

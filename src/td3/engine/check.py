@@ -217,7 +217,7 @@ class ScheduledCheck:
     def __init__(
         self,
         agent: Agent,
-        eager_of: Callable[[Agent], Callable[[Sequence[int] | None], object]],
+        eager_of: Callable[[Agent], Callable[[Sequence[int], bool], object]],
         policy_delay: int,
         allowed: float,
     ) -> None:
@@ -230,10 +230,10 @@ class ScheduledCheck:
         self._next = FIRST if updates < FIRST < EVERY else (updates // EVERY + 1) * EVERY
         self._copy: Agent | None = None
 
-    def before_update(self, done: int, members: Sequence[int] | None = None) -> None:
+    def before_update(self, done: int, members: Sequence[int], masked: bool) -> None:
         """Update the copy eagerly where a comparison is due; `done` updates were made before this one."""
         if self._copy is None:
-            if done < self._next or (members is None and (done + UPDATES) % self._delay):
+            if done < self._next or (not masked and (done + UPDATES) % self._delay):
                 return
             if time.monotonic() < self._not_before:
                 return
@@ -242,7 +242,7 @@ class ScheduledCheck:
             self._copy.share_learning_rates(self._agent)
             self._eagerly = self._eager_of(self._copy)
         with contextlib.suppress(NonFinite):  # the engine's own update must break down likewise
-            self._eagerly(members)
+            self._eagerly(members, masked)
 
     def after_update(self, done: int) -> float | None:
         """How far the engine is from eager execution, where a comparison has ended and found more than is allowed."""

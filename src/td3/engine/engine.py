@@ -57,26 +57,17 @@ class Engine:
         """Whether `update` returns at once and the updates run beside this thread, as a GPU's do."""
         together = execution == "graph" or self.device.type != "cpu"
         self._exchange = StagedExchange(agent, buffer, envs) if self.asynchronous else HostExchange(agent, buffer)
-        self._pool, self._tuner = None, None
+        self._pool: ThreadPoolExecutor | None = None
+        self._tuner: ThreadTuner | None = None
         self._threads_before = torch.get_num_threads(), agent.backend.get_threads()
         if not together:
             self._choose_threads(threads, len(seeds))
-        if together:
-            self._updates = [Updates(agent, buffer, seeds, settings, self.losses, execution, tolerance)]
-        else:
-            self._updates = [
-                Updates(
-                    agent.member(i),
-                    buffer.member(i),
-                    [seed],
-                    settings,
-                    self.losses.member(i),
-                    execution,
-                    0,
-                    self._tuner,
-                )
-                for i, seed in enumerate(seeds)
-            ]
+        parts = [(agent, buffer, [*seeds], self.losses)]
+        if not together:
+            parts = [(agent.member(i), buffer.member(i), [s], self.losses.member(i)) for i, s in enumerate(seeds)]
+        self._updates = [
+            Updates(*own, settings, execution, tolerance if together else 0.0, self._tuner) for own in parts
+        ]
         self._together = together
         self._differing: list[tuple[int, float]] = []
         self.seek()
@@ -136,14 +127,15 @@ class Engine:
     def _update_together(self, owed: dict[int, int]) -> None:
         """All at once where they stand at the same count and are owed alike; else those whose updates are of a kind."""
         updates, counts = self._updates[0], self.agent.updates
-        level = len({*counts[list(owed)].tolist()}) == 1 and len({*owed.values()}) == 1
+        alike = len({*counts[list(owed)].tolist()}) == 1 and len({*owed.values()}) == 1
+        masked = not alike or (len(owed) < self.agent.members and self.device.type == "cpu")
         while owed := {member: count for member, count in owed.items() if count}:
-            waiting = [member for member in owed if not moves_actor(int(counts[member]), self.settings)]
-            for due in [None] if level else [waiting, [member for member in owed if member not in waiting]]:
-                if due is None or due:
-                    apart = updates(due)
-                    if apart is not None:
-                        self._differing.append((int(counts.max()), apart))
+            kinds: dict[bool, list[int]] = {}
+            for member in owed:
+                kinds.setdefault(moves_actor(int(counts[member]), self.settings), []).append(member)
+            for due in kinds.values():
+                if (apart := updates(due, masked)) is not None:
+                    self._differing.append((int(counts.max()), apart))
             owed = {member: count - 1 for member, count in owed.items()}
 
     @property

@@ -1,4 +1,4 @@
-"""How states and transitions reach an engine, and actions come back: here on the host, or through a GPU's own memory."""
+"""How states and transitions reach an engine, and actions come back: on the host, or through a GPU's memory."""
 
 import numpy as np
 import torch

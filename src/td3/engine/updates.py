@@ -26,7 +26,7 @@ Execution = Literal["eager", "recorded", "graph"]
 
 
 class Kind(NamedTuple):
-    """What distinguishes two updates: does the actor move, and are only some of the members meant?"""
+    """What distinguishes two updates: whether the actor moves, and whether only some of the members are meant."""
 
     moves_actor: bool
     masked: bool = False
@@ -40,8 +40,8 @@ class Updates:
         agent: Agent,
         buffer: ReplayBuffer,
         seeds: Sequence[int],
-        settings: TD3Config,
         losses: LossSums,
+        settings: TD3Config,
         execution: Execution = "recorded",
         tolerance: float = 0.0,
         tuner: Callable[[float], None] | None = None,
@@ -63,19 +63,21 @@ class Updates:
             for moves in (False, True) if settings.policy_delay > 1 else (True,):
                 self._capture(Kind(moves))
 
-    def __call__(self, members: Sequence[int] | None = None) -> float | None:
-        """Update once, and count it: all members, which stand at the same count, or some whose updates are of one kind.
+    def __call__(self, members: Sequence[int] | None = None, masked: bool = False) -> float | None:
+        """Update these members (all) once, and count it; their updates are of one kind.
 
+        Those that are not among them have stopped for good or, with `masked`, have their own tensors put back.
         Returns the difference to eager execution where a comparison found more than allowed.
         """
         counts = self._agent.updates
         chosen = self._all if members is None else members
         done = int(counts[chosen[0]])
+        kind = Kind(moves_actor(done, self._settings), masked)
         if self.execution != "eager":
-            self._check.before_update(done, members)
+            self._check.before_update(done, chosen, masked)
         if self._streams.held:
             self._streams.follow(counts.tolist(), chosen)
-        self._execute(Kind(moves_actor(done, self._settings), members is not None), chosen)
+        self._execute(kind, chosen)
         counts[chosen] += 1
         return self._check.after_update(done + 1)
 
@@ -135,7 +137,7 @@ class Updates:
     def _eager_of(self, copy: Agent) -> "Updates":
         """The same updates of a copy, as they are written."""
         losses = LossSums(len(self._all), copy.device, copy.backend)
-        return Updates(copy, self._buffer, self._streams.seeds, self._settings, losses, "eager")
+        return Updates(copy, self._buffer, self._streams.seeds, losses, self._settings, "eager")
 
     def prepare(self) -> None:
         """Draw some of the random numbers that later updates need."""
