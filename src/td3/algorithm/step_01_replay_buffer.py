@@ -40,6 +40,8 @@ class ReplayBuffer:
     """How far apart the rows of one environment are: a member's environments take turns."""
     rows_per_round: int = 1
     """How many rows of a member are stored at a time, at most."""
+    rows_per_env_step: int = 1
+    """How many of them one env step makes."""
 
     def __init__(
         self,
