@@ -204,7 +204,8 @@ class StepChanges:
 
     def member(self, index: int) -> "StepChanges":
         """One member's part, in the same memory."""
-        return self._derived(lambda tensor: tensor[index : index + 1])
+        # Not a slice of the tensor itself: members that learn in threads must not share autograd's count of changes.
+        return self._derived(lambda tensor: tensor.data[index : index + 1])
 
     def copied(self, device: torch.device | str) -> "StepChanges":
         """The same again, in memory of its own."""
