@@ -154,11 +154,14 @@ def value_against_return(agent: Agent, visits: Array) -> list[dict[str, float]]:
     return rows
 
 
-def largest_rewards(buffer: ReplayBuffer) -> list[float]:
-    """Each seed's reward in the buffer that is farthest from 0."""
-    if not len(buffer):
+def largest_rewards(buffer: ReplayBuffer, newest: int | None = None) -> list[float]:
+    """Each seed's largest absolute reward in the buffer, or among so many of the newest transitions."""
+    stored = min(buffer.added, buffer.capacity)
+    count = stored if newest is None else min(newest, stored)
+    if not count:
         return [0.0] * len(buffer.rows)
-    largest: list[float] = buffer.rows[:, : len(buffer), -2].abs().amax(1).tolist()
+    slots = torch.arange(buffer.added - count, buffer.added, device=buffer.rows.device) % buffer.capacity
+    largest: list[float] = buffer.rows[:, slots, -2].abs().amax(1).tolist()
     return largest
 
 
