@@ -91,7 +91,7 @@ class DivergenceCallback(Callback):
             if rows[member]["updates"] < ALARM_AFTER or member in self._warned:
                 continue
             possible, said = largest[member] / max(1e-3, 1 - trainer.config.td3.gamma), rows[member]["mean_q"]
-            if abs(said) > 2 * possible > 0:
+            if abs(said) > 2 * possible > 0 and trainer.agent.trains_critics:
                 self._warned.add(member)
                 trainer.warn(
                     f"seed {trainer.config.member_seeds[member]}: the critics say {said:.3g} on average, where rewards "

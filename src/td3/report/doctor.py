@@ -238,7 +238,7 @@ RULES = (
     ),
     Rule(
         "many_updates",
-        measures.update_ratio,
+        measures.of_critics(measures.update_ratio),
         4.0,
         True,
         "There are many updates: {number:.1f} per env step (limit {threshold:g}).",
