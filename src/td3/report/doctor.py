@@ -242,7 +242,7 @@ RULES = (
         4.0,
         True,
         "There are many updates: {number:.1f} per env step (limit {threshold:g}).",
-        "Above about 4 TD3's critics overfit the replay buffer: set --td3.utd-ratio to 1.",
+        "Updates take time, and TD3's results are from 1: set --td3.utd-ratio to 1, or compare several seeds of both.",
     ),
     Rule(
         "evaluation_below_training",
