@@ -99,8 +99,11 @@ class NormalizedReplayBuffer(ReplayBuffer):
     def add_(self, rows: Float[Tensor, "member count row"]) -> None:
         """Store new transitions of every member; the oldest make room."""
         super().add_(rows)
-        active = [member not in self.frozen for member in range(len(rows))]
-        self.normalizer.observe_(rows[..., : self.widths[0]], torch.tensor(active, device=rows.device).int())
+        active = None
+        if self.frozen:
+            flags = [member not in self.frozen for member in range(len(rows))]
+            active = torch.tensor(flags, dtype=torch.int32, device=rows.device)
+        self.normalizer.observe_(rows[..., : self.widths[0]], active)
 
     def gather(self, indices: Int[Tensor, "member batch"]) -> Batch:
         """The transitions at these row numbers, their states normalized."""
