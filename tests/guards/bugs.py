@@ -18,6 +18,7 @@ from jaxtyping import TypeCheckError
 
 from td3 import config, evaluate, policy, training
 from td3.algorithm import agent as agents
+from td3.algorithm import normalizer as normalizers
 from td3.algorithm import step_01_replay_buffer as buffers
 from td3.algorithm import step_02_actor as actors
 from td3.algorithm import step_03_twin_critics as twins
@@ -1251,3 +1252,17 @@ for _field in fields(config.TD3Config):
     BUGS[f"the_setting_{_field.name}_is_lost"] = PlantedBug(
         setting_is_lost(_field.name), (f"the_setting_{_field.name}_reaches_the_learner",)
     )
+
+
+FROZEN = "a_frozen_member_keeps_its_transitions_and_the_statistics_of_its_observations"
+
+
+@bug(FROZEN)
+def zeros_take_the_place_of_what_a_frozen_member_stored(plant: Plant) -> None:
+    plant.method(buffers.ReplayBuffer, "_without_frozen", lambda self, rows: rows)
+
+
+@bug(FROZEN)
+def a_frozen_member_counts_the_zeros_that_follow(plant: Plant) -> None:
+    right = normalizers.Normalizer.observe_
+    plant.method(normalizers.Normalizer, "observe_", lambda self, states, active=None: right(self, states))

@@ -74,13 +74,14 @@ class MemberStreams:
         self._next[purpose] += 1
         number, draws = self._drawn.get(purpose, (-1, torch.empty(0)))
         if number != block or draws.shape[2:] != shape:
-            draws = self.draw_block_(purpose, block, torch.empty(BLOCK, len(self.seeds), *shape, dtype=dtype))
+            draws = self.draw_block_(
+                purpose, block, torch.empty(BLOCK, len(self.seeds), *shape, dtype=dtype, device=self.device)
+            )
             self._drawn[purpose] = block, draws
         return draws[slot]
 
     def draw_block_(self, purpose: str, block: int, draws: Tensor) -> Tensor:
         """Fill `[update, member, ...]` with the numbers of one block."""
-        draws = draws.to(self.device)
         # Drawn apart and then put in: PyTorch fills a strided tensor with other normal numbers than a dense one, and a
         # member's numbers would depend on its company.
         own = torch.empty_like(draws[:, 0], memory_format=torch.contiguous_format)

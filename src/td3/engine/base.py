@@ -21,6 +21,7 @@ class EngineBase:
         self.agent, self.buffer = agent, buffer
         buffer.backend = agent.backend
         self.frozen: dict[int, str] = {}
+        buffer.frozen = self.frozen
         self.notices: list[str] = []
 
     def set_learning_rates(self, actor: float, critic: float) -> None:

@@ -219,7 +219,7 @@ def read_status(path: Path, seeds: Sequence[int]) -> dict[str, Any]:
         )
         for name, facts in frozen.items()
     }
-    return known
+    return known | {"critics_trained": values.get("critics_trained") is not False}
 
 
 def _field(path: Path, name: str, value: Any, kind: type = str) -> Any:
