@@ -94,7 +94,8 @@ class _Machine:
             self.stack.append({})
             self._set_items(items)
         elif name == "FROZENSET":
-            self.stack.append(frozenset(_keys(self._after_mark())))
+            items = _keys(self._after_mark())  # first: it changes which stack is the upper one
+            self.stack.append(frozenset(items))
         elif name == "ADDITEMS":
             items = _keys(self._after_mark())
             if type(self.stack[-1]) is not set:

@@ -1,8 +1,8 @@
 """Unpickling of data alone: numbers, arrays, spaces, noises, buffers, and the names of known classes.
 
-A pickle is a program, so it is not run: `opcodes` reads it into a tree, and here the few types that files of
-Stable-Baselines3 hold are made from the tree's data, after a check of each. Nothing is imported for a file, nothing of a
-file is executed, and what it can change are the objects that were made for it.
+A pickle is a program, so it is not run: `opcodes` reads it into a tree, and the few types that files of
+Stable-Baselines3 hold are made from the tree's data, after a check of each. Nothing is imported for a file, nothing
+of a file is executed, and what it can change are the objects that were made for it.
 """
 
 import math
@@ -118,8 +118,7 @@ class _Builder:
         _require(type(known) is Name and rest == [Name("builtins", "object"), None], call)
         same = Call(known, ())
         same.state = call.state
-        made = self.build(same)
-        return made
+        return self.build(same)
 
     def _take(self, count: int) -> None:
         self.room -= count
@@ -134,7 +133,7 @@ class _Builder:
 
     def _range(self, call: Call) -> range:
         made = range(*self._numbers(call, int))
-        _require(-1 < (made.stop - made.start) // made.step <= LONGEST_RANGE, call)
+        _require(len(made) <= LONGEST_RANGE, call)
         return made
 
     def _slice(self, call: Call) -> slice:
