@@ -186,8 +186,9 @@ def test_a_run_reached_through_a_link_is_read_and_resumed(trained, tmp_path, cap
 
 def test_links_within_a_run_and_those_that_td3_does_not_use_are_left_alone(run, outside, tmp_path):
     before = state_of(outside)
-    with in_place_of(run / "notes", lambda path: path.symlink_to(outside / "docs"), tmp_path):
-        COMMANDS["report"](run)
+    for name in ("notes", "wandb"):
+        with in_place_of(run / name, lambda path: path.symlink_to(outside / "docs"), tmp_path):
+            COMMANDS["report"](run)
     with in_place_of(run / "tensorboard" / "newest", lambda path: path.symlink_to("seed_0"), tmp_path):
         COMMANDS["report"](run)
     assert state_of(outside) == before

@@ -2,7 +2,6 @@
 
 import io
 import json
-import pickle
 import subprocess
 import sys
 import zipfile
