@@ -12,7 +12,7 @@ import re
 import sys
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import gymnasium as gym
 import numpy as np
@@ -98,7 +98,7 @@ class _Builder:
     def _instance(self, call: Call, known: type) -> Any:
         """An object of a known class, with its attributes and without a call of its constructor."""
         _require(not call.arguments and not call.items and not call.pairs, call)
-        instance = object.__new__(known)
+        instance: Any = object.__new__(known)
         self.built[id(call)] = call, instance
         state = {} if call.state is None else self.build(call.state)
         named = type(state) is dict and all(type(name) is str and not name.startswith("__") for name in state)
@@ -196,7 +196,7 @@ class _Builder:
     def _dtype(self, call: Call) -> np.dtype[Any]:
         code, state = call.arguments[0], call.state
         _require(type(code) is str and DTYPE.fullmatch(code) is not None, call)
-        made = np.dtype(code)
+        made: np.dtype[Any] = np.dtype(code)
         _require(made.itemsize > 0, call)
         if state is not None:
             _require(type(state) is tuple and state[1] in ("<", ">", "|", "=") and state[2:5] == (None,) * 3, call)
@@ -206,7 +206,7 @@ class _Builder:
     def _raw(self, call: Call, raw: Any, dtype: Any, shape: Any) -> np.dtype[Any]:
         """The data type of an array whose bytes fit its shape."""
         _require(type(dtype) is Call and type(raw) in (bytes, bytearray), call)
-        known = self.build(dtype)
+        known: np.dtype[Any] = self.build(dtype)
         _require(type(shape) is tuple and all(type(size) is int and size >= 0 for size in shape), call)
         _require(isinstance(known, np.dtype) and known.kind != "O", call)
         _require(math.prod(shape) * known.itemsize == len(raw), call)
@@ -224,8 +224,8 @@ class _Builder:
                 flat[index] = self.build(value)
             return flat.reshape(shape, order="F" if by_columns else "C")
         known = self._raw(call, content, dtype, shape)
-        made = np.ndarray((0,), np.uint8)
-        made.__setstate__((1, shape, known, bool(by_columns), bytes(content)))
+        made: Array = np.ndarray((0,), np.uint8)
+        cast(Any, made).__setstate__((1, shape, known, bool(by_columns), bytes(content)))
         return made
 
     def _array_of_buffer(self, call: Call) -> Array:
