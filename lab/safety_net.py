@@ -57,7 +57,7 @@ class Reacher(gym.Env[Any, Any]):
     def __init__(self, goals: bool = False) -> None:
         box = gym.spaces.Box(-4, 4, (1,), np.float32)
         names = ("observation", "achieved_goal", "desired_goal") if goals else ("observation", "desired_goal")
-        self.goals, self.observation_space = goals, gym.spaces.Dict({name: box for name in names})
+        self.goals, self.observation_space = goals, gym.spaces.Dict(dict.fromkeys(names, box))
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
         """Begin an episode."""
