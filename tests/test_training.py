@@ -174,7 +174,7 @@ def test_nothing_but_the_runs_own_files_is_left(trained):
     checkpoint |= {"replay_buffer/000000000000.safetensors"}
     events = {name for name in files if re.match(r"tensorboard/seed_[01]/events\.out\.tfevents\.", name)}
     assert len(events) == 2
-    own = {"config.json", "versions.json", "status.json", "times.csv", "report.html", ".lock"}
+    own = {"config.json", "versions.json", "status.json", "sources.json", "times.csv", "report.html", ".lock"}
     assert files == own | seeds | events | {f"checkpoints/{name}" for name in checkpoint}
 
 

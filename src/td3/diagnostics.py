@@ -41,6 +41,10 @@ FIGURES = (
 )
 
 
+OF_CRITICS = ("critic_dead", "actor_gradient")
+"""Those that say nothing where the critics are not trained."""
+
+
 def examine(
     agent: Agent, buffer: ReplayBuffer, seeds: Sequence[int], env_steps: int, waiting: int = 0
 ) -> list[dict[str, Any]]:
@@ -66,7 +70,8 @@ def examine(
     else:  # one by one: a product over several members may round differently from that of one alone
         each = range(len(seeds))
         found = torch.cat([_figures(agent.member(i), own[i], places[i : i + 1]) for i in each])
-    return [_as_row(values) for values in found.cpu().tolist()]
+    unknown = {} if agent.trains_critics else dict.fromkeys(OF_CRITICS, float("nan"))
+    return [_as_row(values) | unknown for values in found.cpu().tolist()]
 
 
 def _as_row(values: list[float]) -> dict[str, Any]:
@@ -133,8 +138,11 @@ def value_against_return(agent: Agent, visits: Array) -> list[dict[str, float]]:
     """What critic 1 expected at the first states of the evaluation's episodes, and the observed return, per member.
 
     The observed return is the discounted sum of rewards. A truncated episode is continued by critic 1's value
-    of its last state, as the Bellman target does; else a time limit would look like overestimation.
+    of its last state, as the Bellman target does; else a time limit would look like overestimation. Where critics are
+    not trained, both are NaN.
     """
+    if not agent.trains_critics:
+        return [dict.fromkeys(("q_start", "return_start"), float("nan"))] * agent.members
     states, width = torch.from_numpy(visits[..., 2:].astype(np.float32)), agent.task.state_size
     device = agent.actor.parameters.device
     expected = []
@@ -155,11 +163,14 @@ def value_against_return(agent: Agent, visits: Array) -> list[dict[str, float]]:
     return rows
 
 
-def largest_rewards(buffer: ReplayBuffer) -> list[float]:
-    """Each seed's reward in the buffer that is farthest from 0."""
-    if not len(buffer):
+def largest_rewards(buffer: ReplayBuffer, newest: int | None = None) -> list[float]:
+    """Each seed's largest absolute reward in the buffer, or among so many of the newest transitions."""
+    stored = min(buffer.added, buffer.capacity)
+    count = stored if newest is None else min(newest, stored)
+    if not count:
         return [0.0] * len(buffer.rows)
-    largest: list[float] = buffer.rows[:, : len(buffer), -2].abs().amax(1).tolist()
+    slots = torch.arange(buffer.added - count, buffer.added, device=buffer.rows.device) % buffer.capacity
+    largest: list[float] = buffer.rows[:, slots, -2].abs().amax(1).tolist()
     return largest
 
 

@@ -17,8 +17,9 @@ NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 NO_WAIT = getattr(os, "O_NONBLOCK", 0)
 """Opening a named pipe returns at once, so that it can be refused; without this it waits for a writer."""
 USED_IN_A_RUN = (
-    *("config.json", "versions.json", "status.json", "times.csv", "report.html", "lock", "writable"),
-    *("seed_", "checkpoints", "export", "tensorboard", "wandb", "video.", "grid.", "learning."),
+    *("config.json", "versions.json", "status.json", "steps.json", "sources.json", "times.csv", "report.html"),
+    *("wandb.json", "lock", "writable", "seed_", "checkpoints", "export", "tensorboard"),
+    *("video.", "grid.", "learning."),
 )
 """What td3 reads or writes in a run, by how the name begins after a dot; all else in that folder is a user's own."""
 

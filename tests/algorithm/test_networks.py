@@ -169,6 +169,13 @@ def test_the_layers_lie_one_after_the_other_in_one_tensor():
     assert last_bias[1].tolist() == [25]
 
 
+@pytest.mark.parametrize("count", [8, 12, 14, 17_057])
+def test_numbers_that_are_left_over_or_missing_are_refused(count):
+    """Saved by these views, a network of 17,057 numbers would otherwise be a file of 4, without an error."""
+    with pytest.raises(ValueError, match=rf"{count} numbers are no network of sizes \(2, 3, 1\)"):
+        layer_views(torch.zeros(2, count), (2, 3, 1))
+
+
 def test_layers_are_views():
     network = random_network((2,))
     weight, bias = network.layers()[1]

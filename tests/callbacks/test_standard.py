@@ -5,15 +5,20 @@ import json
 import logging
 from types import SimpleNamespace
 
+import gymnasium as gym
 import pytest
+import torch
 from report.made import make_run
-from scripted import SMALL
+from scripted import SMALL, Scripted
 
 import td3
-from td3.callbacks import Callback, CallbackList, standard
+from td3.algorithm.step_01_replay_buffer import ReplayBuffer
+from td3.callbacks import Callback, CallbackList, notes, standard
 from td3.callbacks.base import WarningsCallback
 from td3.callbacks.standard import ReportCallback, TimesCallback
 from td3.config import resolve
+from td3.diagnostics import largest_rewards
+from td3.run.checkpoints import Checkpoints
 from td3.run.directory import PARTS
 from td3.training import train_run
 
@@ -153,3 +158,47 @@ def test_a_damaged_table_of_times_does_not_keep_a_run_from_being_resumed(tmp_pat
     times.on_timing(trainer, {"env": 1.0})
     times.on_training_end(trainer)
     assert (tmp_path / "times.csv").read_text().splitlines()[-1].startswith("2000,1.000000,")
+
+
+class Rewards(Scripted):
+    """A large reward, once and early: a small replay buffer has lost it soon."""
+
+    def step(self, action):
+        observation, _, *rest = super().step(action)
+        return observation, -50.0 if self.total_steps == 130 else 0.25, *rest
+
+
+if "Rewards-v0" not in gym.registry:
+    gym.register("Rewards-v0", entry_point=Rewards)
+
+
+def test_every_reward_is_looked_at_once_for_the_largest_and_it_outlives_its_row_and_a_resume(tmp_path, monkeypatch):
+    monkeypatch.setattr("td3.callbacks.logs.LOG_EVERY", 20)
+    looked_at = []
+
+    def counted(buffer, newest):
+        looked_at.append(newest)
+        return largest_rewards(buffer, newest)
+
+    monkeypatch.setattr(notes, "largest_rewards", counted)
+    fields = {**SMALL, "buffer_size": 40, "seeds": 2, "eval_every": 0}
+    whole = td3.train("Rewards-v0", steps=300, out=tmp_path / "whole", **fields)
+    assert looked_at == [20] * 15
+    cut = td3.train("Rewards-v0", steps=230, out=tmp_path / "cut", **fields)
+    looked_at.clear()
+    td3.resume(cut.path, steps=300)
+    assert looked_at == [10, 20, 20, 20]
+    for run in (whole, cut):
+        state = Checkpoints(run.path).newest()[0].facts["callbacks"]["DivergenceCallback"]
+        assert state == {"largest": [50.0, 50.0], "seen": 300, "warned": []}
+
+
+def test_only_the_newest_rewards_are_read():
+    buffer = ReplayBuffer(2, 10, 1, 1)
+    assert largest_rewards(buffer, 5) == [0.0, 0.0]
+    rows = torch.zeros(2, 14, 5)
+    rows[..., 3] = torch.tensor([[-1.0], [2.0]]) * torch.arange(14, 0, -1)
+    buffer.add_(rows[:, :7])
+    buffer.add_(rows[:, 7:])
+    assert largest_rewards(buffer, 3) == [3.0, 6.0]
+    assert largest_rewards(buffer, 100) == largest_rewards(buffer) == [10.0, 20.0]

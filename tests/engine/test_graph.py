@@ -20,6 +20,13 @@ from td3.settings import TD3Config
 
 LOW, HIGH = [-1.0, -2.0], [1.0, 0.5]
 STATE = 5
+DEVICES = [
+    "cpu",
+    pytest.param(
+        "cuda",
+        marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")],
+    ),
+]
 
 
 def learners(members, settings, device="cpu", normalized=False):
@@ -110,20 +117,39 @@ def test_more_rows_may_be_stored_in_a_round_than_there_are_environments():
     assert largest_difference(one.agent, other.agent) <= 1e-4
 
 
+@pytest.mark.parametrize("tensors", [False, True], ids=["arrays", "tensors"])
+@pytest.mark.parametrize("kind", ["graph", "recorded"])
+@pytest.mark.parametrize("device", DEVICES)
+def test_nothing_is_stored_for_a_frozen_member_but_where_its_buffer_is_empty(kind, device, tensors):
+    settings = TD3Config(hidden_sizes=(16,), batch_size=8, buffer_size=50)
+    seeds, agent, buffer = learners(2, settings, device, normalized=True)
+    engine = kind(agent, buffer, seeds, settings, 3)
+    rows = [torch.from_numpy(each).to(device) if tensors else each for _, each in rounds(40, 2, 3)]
+    for each in rows[:10]:
+        engine.store(each)
+    engine.flush()
+    before = {name: tensor.clone() for name, tensor in agent.normalizer.tensors().items()}
+    stored = buffer.rows.clone()
+    engine.freeze(1, "a test")
+    for each in rows[10:]:
+        engine.store(each)
+    engine.flush()
+    given = np.concatenate([torch.as_tensor(each).cpu().numpy() for each in rows], 1)
+    newest = np.roll(given[:, -50:], given.shape[1] % 50, axis=1)
+    np.testing.assert_array_equal(buffer.rows[0].cpu(), newest[0])
+    assert torch.equal(buffer.rows[1, :30], stored[1, :30])
+    np.testing.assert_array_equal(buffer.rows[1, 30:].cpu(), given[1, 30:50])
+    for name, tensor in agent.normalizer.tensors().items():
+        assert torch.equal(tensor[1], before[name][1]), name
+        assert not torch.equal(tensor[0], before[name][0]), name
+    engine.close()
+
+
 @pytest.mark.parametrize("updates", [60, pytest.param(1_000, marks=pytest.mark.long)])
 @pytest.mark.parametrize(("members", "environments"), [(1, 1), (3, 1), (2, 4)])
 def test_updates_by_the_graph_engine_equal_plain_ones(members, environments, updates):
     settings = TD3Config(hidden_sizes=(32, 32), batch_size=16, buffer_size=300)
     assert compare(members, environments, settings, updates) <= 1e-4
-
-
-DEVICES = [
-    "cpu",
-    pytest.param(
-        "cuda",
-        marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")],
-    ),
-]
 
 
 @pytest.mark.parametrize("kind", ["graph", "recorded"])

@@ -69,6 +69,38 @@ def test_a_seed_that_diverges_is_frozen_and_told_once_and_the_run_is_finished(fr
     assert 100 < frozen_at(path) < 600
 
 
+@pytest.mark.parametrize(
+    "changed", [{"buffer_size": 90}, {"buffer_size": 90, "envs": 2, "engine": "eager"}, {"buffer_size": 600}]
+)
+def test_a_frozen_seed_keeps_its_transitions_and_what_its_normalizer_knows(tmp_path, changed):
+    """The buffer of 90 rows has wrapped by then; the other has room left, where zeros follow."""
+
+    class Keeping(Stopping):
+        def kept(self, trainer):
+            stored = trainer.buffer.rows[1, : self.count].clone()
+            return [stored, *(tensor[1].clone() for tensor in trainer.agent.normalizer.tensors().values())]
+
+        def on_seed_frozen(self, trainer, member, reason):
+            assert member == 1
+            self.count = len(trainer.buffer)
+            self.before = self.kept(trainer)
+
+        def on_training_end(self, trainer):
+            self.after, self.rows = self.kept(trainer), trainer.buffer.rows[:, : len(trainer.buffer)].clone()
+
+    observer = Keeping()
+    train_run(config(tmp_path / "run", **{**FIELDS, "normalize_observations": True, **changed}), [observer])
+    for before, after in zip(observer.before, observer.after, strict=True):
+        assert torch.equal(before, after)
+    assert observer.before[0].any(-1).all()
+    assert not observer.rows[1, observer.count + 1 :].any()  # the round in which it was frozen is whole
+    checkpoint, _ = Checkpoints(tmp_path / "run").newest()
+    saved = np.concatenate([chunk for _, chunk in checkpoint.rows()], axis=1)
+    count = observer.rows.shape[1]
+    oldest = checkpoint.shards[-1].end % count
+    np.testing.assert_array_equal(saved[:, -count:], np.roll(observer.rows.numpy(), -oldest, axis=1))
+
+
 @pytest.mark.parametrize("seed", [0, 2])
 def test_the_other_seeds_are_bit_for_bit_those_of_a_run_without_it(frozen_run, seed, tmp_path):
     path, _ = frozen_run

@@ -40,12 +40,12 @@ COMMANDS: dict[str, Callable[[Path], object]] = {
 TEMPORARY = (
     *(".writable", ".report.html.part", ".config.json.part", ".status.json.part", ".versions.json.part"),
     *("video.mp4", ".video.mp4", "video.gif", ".video.gif", "grid.mp4", "learning.mp4", ".learning.mp4"),
-    *("export", "tensorboard", "wandb", "seed_0/.evaluations.npz", "seed_0/best/.agent.json.part"),
+    *("export", "tensorboard", "wandb.json", "seed_0/.evaluations.npz", "seed_0/best/.agent.json.part"),
     *("seed_0/snapshots/000000099", "seed_0/best/.agent.safetensors.part", "checkpoints/.part"),
     *("checkpoints/000000000001", "checkpoints/.manifest.json.part", "checkpoints/replay_buffer/.000.safetensors.part"),
 )
 """What a finished run does not have, and a command may write, remove or look into."""
-FOLDERS = ("export", "tensorboard", "wandb", ".part", "000000099", "000000000001")
+FOLDERS = ("export", "tensorboard", ".part", "000000099", "000000000001")
 
 
 @pytest.fixture(scope="module")
@@ -187,10 +187,10 @@ def test_a_run_reached_through_a_link_is_read_and_resumed(trained, tmp_path, cap
 
 def test_links_within_a_run_and_those_that_td3_does_not_use_are_left_alone(run, outside, tmp_path):
     before = state_of(outside)
-    with in_place_of(run / "notes", lambda path: path.symlink_to(outside / "docs"), tmp_path):
-        COMMANDS["report"](run)
-    with in_place_of(run / "wandb", Path.mkdir, tmp_path):
-        (run / "wandb" / "latest-run").symlink_to("offline-run-1")
+    for name in ("notes", "wandb"):
+        with in_place_of(run / name, lambda path: path.symlink_to(outside / "docs"), tmp_path):
+            COMMANDS["report"](run)
+    with in_place_of(run / "tensorboard" / "newest", lambda path: path.symlink_to("seed_0"), tmp_path):
         COMMANDS["report"](run)
     assert state_of(outside) == before
 

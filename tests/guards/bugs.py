@@ -18,6 +18,7 @@ from jaxtyping import TypeCheckError
 
 from td3 import config, evaluate, policy, training
 from td3.algorithm import agent as agents
+from td3.algorithm import normalizer as normalizers
 from td3.algorithm import step_01_replay_buffer as buffers
 from td3.algorithm import step_02_actor as actors
 from td3.algorithm import step_03_twin_critics as twins
@@ -299,10 +300,10 @@ def the_same_numbers_come_back_block_after_block(plant: Plant) -> None:
 
 @bug("one_seed_repeats_bit_for_bit", "a_restored_agent_goes_on_bit_for_bit")
 def numbers_come_from_the_global_generator(plant: Plant) -> None:
-    def draw_block_(self, purpose, block, draws):
-        return draws.normal_() if draws.is_floating_point() else draws.random_()
+    def draw_member_(self, purpose, block, index, own):
+        return own.normal_() if own.is_floating_point() else own.random_()
 
-    plant.method(streams.MemberStreams, "draw_block_", draw_block_)
+    plant.method(streams.MemberStreams, "draw_member_", draw_member_)
 
 
 @bug("every_stored_row_is_as_likely_as_another_and_no_other_is_drawn")
@@ -1251,3 +1252,17 @@ for _field in fields(config.TD3Config):
     BUGS[f"the_setting_{_field.name}_is_lost"] = PlantedBug(
         setting_is_lost(_field.name), (f"the_setting_{_field.name}_reaches_the_learner",)
     )
+
+
+FROZEN = "a_frozen_member_keeps_its_transitions_and_the_statistics_of_its_observations"
+
+
+@bug(FROZEN)
+def zeros_take_the_place_of_what_a_frozen_member_stored(plant: Plant) -> None:
+    plant.method(buffers.ReplayBuffer, "_without_frozen", lambda self, rows: rows)
+
+
+@bug(FROZEN)
+def a_frozen_member_counts_the_zeros_that_follow(plant: Plant) -> None:
+    right = normalizers.Normalizer.observe_
+    plant.method(normalizers.Normalizer, "observe_", lambda self, states, active=None: right(self, states))

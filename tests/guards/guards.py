@@ -27,6 +27,7 @@ from vectors import ScriptedVector
 
 from td3 import config, evaluate, training
 from td3.algorithm import agent as agents
+from td3.algorithm import normalizer as normalizers
 from td3.algorithm import optimizer as optimizers
 from td3.algorithm import step_01_replay_buffer as buffers
 from td3.algorithm import step_02_actor as actors
@@ -1120,3 +1121,17 @@ def learning_rates_go_to_their_own_networks() -> None:
     before = snapshot(agent)
     learn(agent, 4)
     assert moved(before, agent) == {"actor", "actor_target"}
+
+
+@guard
+def a_frozen_member_keeps_its_transitions_and_the_statistics_of_its_observations() -> None:
+    normalizer = normalizers.Normalizer(2, 1)
+    buffer = normalizers.NormalizedReplayBuffer(buffers.make_replay_buffer(2, 4, 1, 1), normalizer)
+    buffer.add_(torch.full((2, 3, 5), 7.0))
+    buffer.frozen = {1: "a reason"}
+    for _ in range(3):
+        buffer.add_(torch.tensor([9.0, 0.0])[:, None, None].expand(2, 2, 5))
+    assert buffer.rows[0, :, 0].tolist() == [9.0] * 4
+    assert buffer.rows[1, :3, 0].tolist() == [7.0] * 3
+    assert normalizer.count.flatten().tolist() == [9.0, 3.0]
+    assert normalizer.mean[1].item() == 7.0

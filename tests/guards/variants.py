@@ -165,10 +165,10 @@ def units_are_normalized_over_the_batch(plant: Plant) -> None:
 
 @bug("all_critics_of_a_run_have_layer_norm")
 def targets_and_frozen_critics_are_not_normalized(plant: Plant) -> None:
-    def with_parameters(self, parameters, backend=None):
+    def over(self, parameters, backend=None):
         return StackedMLP(self.sizes, parameters, self.activation, backend or self.backend)
 
-    plant.method(StackedMLP, "with_parameters", with_parameters)
+    plant.method(StackedMLP, "over", over)
 
 
 # prioritized

@@ -153,3 +153,19 @@ def test_a_piece_of_another_memory_is_refused():
             other.load_chunk_(0, chunk, 0)
     with pytest.raises(ValueError, match="oldest transitions are missing"):
         buffer.set_cursor_(20, {"frames_added": np.array([30]), "oldest": np.array([21])})
+
+
+def test_a_frozen_member_keeps_its_images_when_the_ring_wraps():
+    buffer = FrameReplayBuffer(2, 20, FRAMES, SIZE, 1)
+    players = [[Player(np.random.default_rng(seed), (3, 5, 8))] for seed in (0, 1)]
+    stored = played(buffer, players, 30)
+    buffer.frozen = {1: "a test"}
+    before = [part.copy() for part in (buffer.rows[1].numpy(), buffer.images[1].numpy(), buffer.numbers[1])]
+    for _ in range(25):
+        row = players[0][0].row()
+        buffer.add_(torch.from_numpy(np.stack([row, np.zeros_like(row)])[:, None]))
+        stored[0].append(row)
+    for part, kept in zip((buffer.rows[1].numpy(), buffer.images[1].numpy(), buffer.numbers[1]), before, strict=True):
+        np.testing.assert_array_equal(part, kept)
+    assert len(buffer) == 20
+    check_all(buffer, stored[:1])

@@ -20,9 +20,12 @@ def zeros(members: int, capacity: int, dtype=torch.float32) -> dict[str, torch.T
 class Learner:
     """A member's buffer, its state by the variant, and what its priorities should be."""
 
-    def __init__(self, capacity: int, envs: int = 1, seed: int = 0, settings: TD3Config = SETTINGS) -> None:
+    def __init__(
+        self, capacity: int, envs: int = 1, seed: int = 0, settings: TD3Config = SETTINGS, copies: int = 0
+    ) -> None:
         self.buffer, self.settings = ReplayBuffer(1, capacity, 1, 1), settings
-        self.buffer.stride = self.buffer.rows_per_round = envs
+        self.buffer.rows_per_env_step = 1 + copies
+        self.buffer.stride = self.buffer.rows_per_round = envs * (1 + copies)
         self.state, self.generator = zeros(1, capacity), torch.Generator().manual_seed(seed)
         self.expected: list[float] = []
         self.largest, self.new = 1.0, 0

@@ -25,16 +25,18 @@ FIELDS = {**SMALL, "device": "cpu", "variant": "prioritized"}
     strategies.integers(0, 2**32),
     strategies.integers(1, 4),
     strategies.sampled_from([7, 64, 65, 130, 5_000]),
-    strategies.sampled_from([1.0, 0.4, 2.0]),
+    strategies.sampled_from([1.0, 0.4, 2.0, 0.1]),
     strategies.integers(0, 40),
+    strategies.integers(0, 2),
 )
-def test_priorities_are_those_of_a_slow_reference(seed, envs, capacity, ratio, first):
-    learner = Learner(capacity, envs, seed, TD3Config(priority_exponent=0.4, utd_ratio=ratio))
+def test_priorities_are_those_of_a_slow_reference(seed, envs, capacity, ratio, first, copies):
+    """`copies`: as hindsight stores them beside each transition."""
+    learner = Learner(capacity, envs, seed, TD3Config(priority_exponent=0.4, utd_ratio=ratio), copies)
     due = 0.0
-    learner.store(envs + first)
+    learner.store(envs * (1 + copies) + first)
     learner.sample(3)
     for _ in range(20):
-        learner.store(envs)
+        learner.store(envs * (1 + copies))
         due += envs * ratio
         while due >= 1:
             due -= 1

@@ -11,7 +11,7 @@ from scripted import SMALL
 
 import td3
 from td3.algorithm.registry import STEPS
-from td3.algorithm.replacing import REPLACEABLE, replace_step
+from td3.algorithm.replacing import REPLACEABLE, StepChanges, replace_step, replacements_of
 from td3.cli import main
 from td3.errors import ConfigError, RunError
 from td3.run.checkpoints import Checkpoints
@@ -33,6 +33,15 @@ def remembered(reward, terminated, next_q, gamma, original, step_state):
     return original(reward, terminated, next_q, gamma)
 
 
+@replace_step(11, state={"scale": 1})
+def loss_scaled_by_state(q_values, target_q, step_state):
+    """The state is saved for the gradient."""
+    scale = step_state["scale"]
+    for _ in range(20):
+        scale.lerp_(target_q.abs().mean(-1, keepdim=True), 0.01)
+    return ((q_values - target_q).square() * scale).mean(-1).sum(0)
+
+
 def tensors_of(run):
     return Checkpoints(run.path).newest()[0].tensors
 
@@ -49,6 +58,30 @@ def weights_of(run):
 
 def trained(tmp_path, name, **settings):
     return td3.train("Rail-v0", out=tmp_path / name, **{**FIELDS, **settings})
+
+
+def test_members_do_not_share_autograds_count_of_changes():
+    """In threads one of them would refuse its gradient because the other has changed its own state."""
+    changes = StepChanges.create(replacements_of([loss_scaled_by_state]), 2, 10, "cpu", torch.float32)
+    (one,), (other,) = (changes.member(index).state.values() for index in range(2))
+    weights = torch.ones(1, requires_grad=True)
+    one["scale"].fill_(3.0)
+    loss = (weights * one["scale"]).sum()
+    other["scale"].fill_(5.0)
+    loss.backward()
+    assert weights.grad == 3.0
+    (whole,) = changes.state.values()
+    assert whole["scale"].tolist() == [[3.0], [5.0]]
+
+
+@pytest.mark.parametrize(("seeds", "engine"), [(2, "eager"), (4, "eager"), (4, "recorded")])
+def test_state_inside_a_gradient_with_several_seeds_in_threads(tmp_path, seeds, engine):
+    fields = {"engine": engine, "replace_steps": [loss_scaled_by_state], "steps": 120}
+    together = trained(tmp_path, "together", seeds=seeds, threads=seeds, **fields)
+    alone = trained(tmp_path, "alone", seed=seeds - 1, **fields)
+    name = "agent.step_11.0.scale"
+    assert np.array_equal(tensors_of(together)[name][-1], tensors_of(alone)[name][0])
+    assert tensors_of(together)[name].all()
 
 
 def test_every_step_of_an_update_is_reached_by_its_replacement(tmp_path):

@@ -194,6 +194,14 @@ class Agent:
         actors = self.actor.network, self.actor_target.network
         return *actors, *self.critics.networks, *self.critics_target.networks
 
+    @property
+    def trains_critics(self) -> bool:
+        """Whether its critics learn: replaced steps may have others in their own state, and leave these untrained."""
+        if self.changes is None or self.changes.trains_critics:
+            return True
+        moments = self.critics_optimizer.state()
+        return any(bool(moments[name].any()) for name in moments if name != "steps")
+
     def share_learning_rates(self, other: "Agent") -> None:
         """Learn at the rates of another agent, also when they change."""
         self.actor_optimizer.rate = other.actor_optimizer.rate

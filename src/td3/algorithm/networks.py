@@ -116,7 +116,9 @@ def parameter_count(sizes: Sequence[int]) -> int:
 
 
 def layer_views(parameters: Float[Tensor, "*stack parameter"], sizes: Sequence[int]) -> list[tuple[Tensor, Tensor]]:
-    """Weight and bias of each layer as views into the flat parameters."""
+    """Weight and bias of each layer as views into the flat parameters, of which none is left over."""
+    if parameters.shape[-1] != parameter_count(sizes):
+        raise ValueError(f"{parameters.shape[-1]} numbers are no network of sizes {tuple(sizes)}")
     views, start = [], 0
     for inputs, outputs in pairwise(sizes):
         middle, end = start + inputs * outputs, start + (inputs + 1) * outputs

@@ -33,18 +33,26 @@ class Normalizer:
         self.mean = torch.zeros(members, size, dtype=dtype, device=device)
         self.scale = torch.ones_like(self.mean)
 
-    def observe_(self, states: Float[Tensor, "member count state"]) -> None:
-        """Take new observations into account (Chan, Golub and LeVeque's way, exact to rounding for any number)."""
-        new, count = states.double(), states.shape[1]
+    def observe_(
+        self, states: Float[Tensor, "member count state"], active: Int[Tensor, " member"] | None = None
+    ) -> None:
+        """Take new observations into account (Chan, Golub and LeVeque's way, exact to rounding for any number).
+
+        Of members that are not `active` nothing changes.
+        """
+        new = states.double()
+        seen = torch.ones_like(self.count) if active is None else active.unsqueeze(-1).double()
+        count = seen * states.shape[1]
         new_mean = new.mean(1)
         difference = new_mean - self.exact_mean
         self.count += count
-        share = count / self.count
+        share = count / self.count.clamp(min=1)
         self.exact_mean += difference * share
-        self.squares += (new - new_mean.unsqueeze(1)).square().sum(1)
+        self.squares += (new - new_mean.unsqueeze(1)).square().sum(1) * seen
         self.squares += difference.square() * (self.count - count) * share
         self.mean.copy_(self.exact_mean)
-        self.scale.copy_((self.squares / self.count + LEAST_VARIANCE).rsqrt())
+        scale = (self.squares / self.count + LEAST_VARIANCE).rsqrt()
+        self.scale.copy_(scale if active is None else torch.where(self.count > 0, scale, self.scale))
 
     def continue_from_(self, mean: Float[Tensor, " state"], scale: Float[Tensor, " state"], count: float) -> None:
         """Know what another one knew of so many observations; of all members."""
@@ -91,7 +99,11 @@ class NormalizedReplayBuffer(ReplayBuffer):
     def add_(self, rows: Float[Tensor, "member count row"]) -> None:
         """Store new transitions of every member; the oldest make room."""
         super().add_(rows)
-        self.normalizer.observe_(rows[..., : self.widths[0]])
+        active = None
+        if self.frozen:
+            flags = [member not in self.frozen for member in range(len(rows))]
+            active = torch.tensor(flags, dtype=torch.int32, device=rows.device)
+        self.normalizer.observe_(rows[..., : self.widths[0]], active)
 
     def gather(self, indices: Int[Tensor, "member batch"]) -> Batch:
         """The transitions at these row numbers, their states normalized."""

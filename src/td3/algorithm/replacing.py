@@ -163,6 +163,8 @@ class StepChanges:
 
     batch: Any = None
     """The batch of the update under way, for the functions that take it."""
+    trains_critics = True
+    """Whether the critics of the package changed when the steps were tried."""
 
     def __init__(
         self, replacements: Sequence[Replacement], state: Mapping[int, dict[str, Tensor]], capacity: int
@@ -204,7 +206,8 @@ class StepChanges:
 
     def member(self, index: int) -> "StepChanges":
         """One member's part, in the same memory."""
-        return self._derived(lambda tensor: tensor[index : index + 1])
+        # Not a slice of the tensor itself: members that learn in threads must not share autograd's count of changes.
+        return self._derived(lambda tensor: tensor.data[index : index + 1])
 
     def copied(self, device: torch.device | str) -> "StepChanges":
         """The same again, in memory of its own."""
@@ -214,7 +217,9 @@ class StepChanges:
         state = {
             key: StepState({name: derive(tensor) for name, tensor in one.items()}) for key, one in self.state.items()
         }
-        return StepChanges(self.replacements, state, self.capacity)
+        derived = StepChanges(self.replacements, state, self.capacity)
+        derived.trains_critics = self.trains_critics
+        return derived
 
     def tensors(self) -> dict[str, Tensor]:
         """All state by name, the member axis second to last."""

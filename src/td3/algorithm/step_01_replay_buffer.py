@@ -1,6 +1,6 @@
 """Step 1: the replay buffer, a ring of past transitions from which every update draws its batch."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,6 +40,10 @@ class ReplayBuffer:
     """How far apart the rows of one environment are: a member's environments take turns."""
     rows_per_round: int = 1
     """How many rows of a member are stored at a time, at most."""
+    rows_per_env_step: int = 1
+    """How many of them one env step makes."""
+    frozen: Collection[int] = ()
+    """Members whose transitions stay as they are; an engine sets its own."""
 
     def __init__(
         self,
@@ -95,6 +99,8 @@ class ReplayBuffer:
         """Store new transitions of every member; the oldest make room."""
         if rows.shape[1] > self.capacity:
             rows = rows[:, -self.capacity :]
+        if self.frozen:
+            rows = self._without_frozen(rows)
         start = self.added % self.capacity
         before_wrap = min(rows.shape[1], self.capacity - start)
         kept: Any = self.rows
@@ -106,6 +112,14 @@ class ReplayBuffer:
             kept[:, : news.shape[1] - before_wrap] = news[:, before_wrap:]
         self._added += news.shape[1]
         self._count_()
+
+    def _without_frozen(self, rows: Float[Tensor, "member count row"]) -> Float[Tensor, "member count row"]:
+        """The rows, with what frozen members have stored in the places that they go to."""
+        places = (self.added + np.arange(rows.shape[1])) % self.capacity
+        stored, rows = np.flatnonzero(places < len(self)), rows.clone()  # others hold nothing yet
+        for member in self.frozen:
+            rows[member, stored] = self.rows[member, places[stored]].to(rows)
+        return rows
 
     def reserve(self, count: int) -> Int64[np.ndarray, "{count}"]:
         """The places in the ring for so many new rows, which count as stored from now on (an engine writes them)."""

@@ -140,6 +140,7 @@ class StatusCallback(RunCallback):
         known |= {"engine": f"{trainer.engine.kind} on {trainer.buffer.rows.device.type}"}
         known |= {"reason": trainer.reason} if trainer.reason else {}
         known |= {"frozen": trainer.frozen_seeds()} if trainer.frozen else {}
+        known |= {} if trainer.agent.trains_critics else {"critics_trained": False}
         times = {"seconds": trainer.seconds, "saving_seconds": round(self._checkpoints.saving_seconds, 3)}
         if not trainer.replays:
             known |= {"resume": RESTARTS}

@@ -68,17 +68,30 @@ class DivergenceCallback(Callback):
 
     def __init__(self) -> None:
         self._warned: set[int] = set()
+        self._largest: list[float] = []
+        """Each seed's largest absolute reward so far; the replay buffer may have lost it since."""
+        self._seen = 0
+        """Transitions that were looked at."""
+
+    def state(self) -> Mapping[str, Any]:
+        """What is known of the rewards, and who was warned of."""
+        return {"largest": self._largest, "seen": self._seen, "warned": sorted(self._warned)}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from there."""
+        self._largest, self._seen, self._warned = list(state["largest"]), state["seen"], set(state["warned"])
 
     def on_log(self, trainer: "Trainer", rows: Sequence[Mapping[str, Any]]) -> None:
         """Compare the critics' mean with the largest reward."""
-        settled = [m for m in trainer.active_members if rows[m]["updates"] >= ALARM_AFTER and m not in self._warned]
-        if not settled:
-            return
         trainer.engine.flush()
-        largest = largest_rewards(trainer.buffer)
-        for member in settled:
+        new = largest_rewards(trainer.buffer, trainer.buffer.added - self._seen)
+        self._largest = largest = [max(pair) for pair in zip(self._largest or new, new, strict=True)]
+        self._seen = trainer.buffer.added
+        for member in trainer.active_members:
+            if rows[member]["updates"] < ALARM_AFTER or member in self._warned:
+                continue
             possible, said = largest[member] / max(1e-3, 1 - trainer.config.td3.gamma), rows[member]["mean_q"]
-            if abs(said) > 2 * possible > 0:
+            if abs(said) > 2 * possible > 0 and trainer.agent.trains_critics:
                 self._warned.add(member)
                 trainer.warn(
                     f"seed {trainer.config.member_seeds[member]}: the critics say {said:.3g} on average, where rewards "

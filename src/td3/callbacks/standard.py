@@ -3,6 +3,7 @@
 import contextlib
 import csv
 import io
+import itertools
 import time
 from collections.abc import Callable, Sequence
 from typing import IO, TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from td3.callbacks.notes import DivergenceCallback, NotesCallback
 from td3.callbacks.tracking import TensorBoard, tensorboard_installed
 from td3.errors import RunError
 from td3.files import open_plain, read_regular_file
-from td3.run.directory import LARGEST_TABLE, PARTS
+from td3.run.directory import LARGEST_TABLE, MOST_ROWS, PARTS
 
 if TYPE_CHECKING:
     from td3.training import Trainer
@@ -60,9 +61,10 @@ class TimesCallback(Callback):
         """Open the table."""
         path, kept = trainer.path / "times.csv", []
         with contextlib.suppress(OSError, ValueError, csv.Error):
-            text = read_regular_file(path, LARGEST_TABLE).decode() if trainer.first_step else ""
-            rows = list(csv.reader(io.StringIO(text, newline="")))[1:]
-            kept = [row for row in rows if row and row[0].isdecimal() and int(row[0]) <= trainer.first_step]
+            content = read_regular_file(path, LARGEST_TABLE) if trainer.first_step else b""
+            rows = csv.reader(io.TextIOWrapper(io.BytesIO(content), "utf-8", newline=""))
+            whole = (row for row in rows if len(row) == len(PARTS) + 2 and row[0].isdecimal())
+            kept = [row for row in itertools.islice(whole, MOST_ROWS) if int(row[0]) <= trainer.first_step]
         self._file = open_plain(path, "w")
         for row in (("env_steps", *PARTS, "device"), *kept):
             self._write(row)

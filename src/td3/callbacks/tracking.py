@@ -6,6 +6,7 @@ import math
 import netrc
 import os
 import secrets
+import shlex
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -132,7 +133,11 @@ def tensorboard_installed() -> bool:
 
 
 class WeightsAndBiases(Tracker):
-    """One W&B run for each seed, grouped; without a key, or with WANDB_MODE=offline, they stay in the run directory."""
+    """One W&B run for each seed, grouped; without a key, or with WANDB_MODE=offline, they stay on this disk.
+
+    Its files lie where W&B puts them, in `wandb/` of the current folder or of WANDB_DIR, and not in the run directory:
+    it makes links that lead out of its folder, and a run with such links is refused.
+    """
 
     def __init__(self, project: str) -> None:
         if importlib.util.find_spec("wandb") is None:
@@ -156,7 +161,6 @@ class WeightsAndBiases(Tracker):
                 id=f"{name}-seed_{seed}-{run_id}".replace(":", "_"),
                 resume="allow" if trainer.first_step else None,
                 config={**config.to_json(), "member_seed": seed, "device": trainer.placement},
-                dir=str(path),
                 mode=wandb_mode(),
                 reinit="create_new",
                 settings=wandb.Settings(silent=True, console="off"),
@@ -187,6 +191,12 @@ def _run_id(path: Path) -> str:
     new = secrets.token_hex(4)
     write_json(path, {"id": new})
     return new
+
+
+def sync_command(path: Path) -> str:
+    """The command that uploads what W&B wrote of this run while it was offline."""
+    folder = Path(os.environ.get("WANDB_DIR", "."), "wandb")
+    return f"wandb sync {shlex.quote(str(folder))}/offline-run-*-{_run_id(path / 'wandb.json')}"
 
 
 def wandb_mode() -> Literal["online", "offline", "disabled", "shared"]:

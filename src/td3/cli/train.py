@@ -33,7 +33,7 @@ class TrainCommand(TrainConfig):
     capture_video: bool = False
     """Write a video of the trained agent after training."""
     track: bool = False
-    """Also log to Weights & Biases, one run per seed; to disk without an API key or with WANDB_MODE=offline."""
+    """Also log to Weights & Biases, one run per seed; offline in wandb/ without a key or by WANDB_MODE=offline."""
     wandb_project: str = "td3"
     """Project on Weights & Biases."""
     json: bool = False
@@ -53,7 +53,7 @@ class ResumeCommand:
     """Total env steps of each seed; more than before extends the run."""
     trust: Trust = False
     track: bool = False
-    """Also log to Weights & Biases, one run per seed; to disk without an API key or with WANDB_MODE=offline."""
+    """Also log to Weights & Biases, one run per seed; offline in wandb/ without a key or by WANDB_MODE=offline."""
     wandb_project: str = "td3"
     """Project on Weights & Biases."""
     json: bool = False
@@ -173,7 +173,7 @@ def _trained(
     import numpy as np
 
     from td3.callbacks.progress import ProgressDisplay, RetryingConsole, describe
-    from td3.callbacks.tracking import WeightsAndBiases, wandb_mode
+    from td3.callbacks.tracking import WeightsAndBiases, sync_command, wandb_mode
     from td3.evaluate import Evaluation
     from td3.report.next_steps import next_steps
     from td3.run.checkpoints import Checkpoints
@@ -233,7 +233,7 @@ def _trained(
         say(f"The video is     {figures['video']}")
     say(f"The report is    {display.path / 'report.html'}")
     if command.track and wandb_mode() == "offline":
-        say(f"W&B is offline:  wandb sync {display.path}/wandb/offline-run-*")
+        say(f"W&B is offline:  {sync_command(display.path)}")
     say("Next:", style="bold")
     for line in next_steps(display.path, run.config, interrupted, first.returns, last.returns):
         say(f"  {line}")

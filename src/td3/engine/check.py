@@ -139,14 +139,22 @@ def _mixes_seeds(agent: Agent, seeds: Sequence[int], settings: TD3Config) -> boo
 
 
 def find_unrepeated(agent: Agent, seeds: Sequence[int], settings: TD3Config) -> list[Unrepeated]:
-    """What replaced steps do that recorded updates would not repeat: sentences without their end."""
+    """What replaced steps do that recorded updates would not repeat: sentences without their end.
+
+    Notes on the agent, too, whether its critics change in updates.
+    """
     learner, buffer = _trial(agent, seeds)
     assert learner.changes is not None
     replacements = learner.changes.replacements
     found: list[set[Unrepeated]] = [set() for _ in replacements]
     both = list(zip(replacements, found, strict=True))
     learner.changes.replacements = tuple(one._replace(function=_watched(one.function, does)) for one, does in both)
-    _update_eagerly(learner, buffer, seeds, settings, max(0, settings.policy_delay - 2))
+    first, before = max(0, settings.policy_delay - 2), learner.critics.parameters.detach().clone()
+    _update_eagerly(learner, buffer, seeds, settings, first)
+    updated = torch.from_numpy(learner.updates > first).to(before.device)  # an update may break down here
+    changed = (learner.critics.parameters != before).any(-1).any(0)
+    assert agent.changes is not None
+    agent.changes.trains_critics = bool(changed.any() or not updated.any())
     return [
         each._replace(what=f"step {one.number}, replaced by {one.function.__name__}, {each.what}")
         for one, does in both

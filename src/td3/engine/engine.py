@@ -51,6 +51,7 @@ class Engine:
         self.agent, self.buffer, self.settings, self.device = agent, buffer, settings, agent.device
         buffer.backend = agent.backend
         self.frozen: dict[int, str] = {}
+        buffer.frozen = self.frozen
         self.notices: list[str] = []
         self.losses = LossSums(len(seeds), self.device, agent.backend)
         self.asynchronous = execution == "graph"

@@ -144,13 +144,15 @@ class StagedExchange:
 
     def _do_store(self) -> None:
         self._staging.upload()
-        self._buffer.rows.flatten(0, 1).index_copy_(0, self._staging.places, self._staging.rows)
+        places, rows, stored = self._staging.places, self._staging.rows, self._buffer.rows.flatten(0, 1)
+        members, _, size = self._staging.states.shape
+        active = self._agent.active
+        # What a frozen member has stored stays; in places that hold nothing yet there must be something to save.
+        stays = (places.view(members, -1) % self._buffer.capacity < self._buffer.filled) & (active == 0).unsqueeze(-1)
+        stored.index_copy_(0, places, torch.where(stays.view(-1, 1), stored.index_select(0, places), rows))
         torch.bitwise_or(self._staging.counts, 0, out=self._buffer.counts)
         if self._agent.normalizer is not None:  # as `NormalizedReplayBuffer.add_` does, in the same order
-            members, _, size = self._staging.states.shape
-            self._agent.normalizer.observe_(
-                self._staging.rows.view(members, -1, self._staging.rows.shape[1])[..., :size]
-            )
+            self._agent.normalizer.observe_(rows.view(members, -1, rows.shape[1])[..., :size], active)
 
     def _do_act(self) -> None:
         with torch.no_grad():

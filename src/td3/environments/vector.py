@@ -42,6 +42,11 @@ class VectorSource:
                 f"{self.name} was given as an instance, and env_kwargs are for making one: give a function instead."
             )
 
+    @property
+    def origin(self) -> Any:
+        """The instance, or what makes one."""
+        return self.instance if self._make is None else self._make
+
     def training(self, num_envs: int, seed: int) -> CheckedVectorEnv:
         """Those of training: made once, and checked before anything else of a run."""
         if self._training is None:

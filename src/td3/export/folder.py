@@ -76,6 +76,11 @@ def export_run(
             raise RunError(
                 f"{run.path} learned from images, and its encoder cannot be written as sb3.zip: leave --sb3 out."
             )
+        if not run.agent(seed, which).facts.get("critics_trained", True):
+            raise RunError(
+                f"{run.path} has replaced steps that do not train the critics of the package, and an sb3.zip needs "
+                "them: leave --sb3 out."
+            )
         if run.config.td3.critic_layer_norm:
             raise RunError(
                 f"the critics of {run.path} have LayerNorm, which networks of Stable-Baselines3 lack: leave --sb3 out."

@@ -97,8 +97,12 @@ class FrameReplayBuffer(ReplayBuffer):
         members, count, _ = rows.shape
         for place in range(count):
             row = self.added
-            self.rows[:, row % self.capacity] = others[:, place]
+            # What a frozen member has stored stays; in rows that hold nothing yet there must be something to save.
+            stays = self.frozen if row >= self.capacity else ()
             for member in range(members):
+                if member in stays:
+                    continue
+                self.rows[member, row % self.capacity] = others[member, place]
                 # Environments take turns: so many rows ago, this one showed what should be its state now.
                 before = row - count
                 known = self.numbers[member, before % self.capacity, self.frames :] if before >= 0 else ()

@@ -97,20 +97,22 @@ def training_figures(records: RunRecords) -> list[Figure]:
     """Returns, losses and diagnostics during training; without those that the run did not record."""
     predicted, observed = (_per_seed(records, "diagnostics", column) for column in ("q_start", "return_start"))
     figure = partial(_figure, x_label=records.config.unit)
+    losses = ("Sum of both critics, logarithmic.", "Minus critic 1\u2019s mean Q-value of the actor\u2019s actions.")
     shares = {"saturation": "saturated", "actor_dead": "dead in the actor", "critic_dead": "dead in the critics"}
+    if not records.critics_trained:
+        losses = ("As the replaced steps return it, logarithmic.", "As the replaced steps return it.")
+        del shares["critic_dead"]
     found = [
         figure(
             "Return while training",
             _per_seed(records, "metrics", "episode_return"),
             "With exploration noise: mean over the episodes of 1,000 env steps.",
         ),
-        figure(
-            "Critic loss", _per_seed(records, "metrics", "critic_loss"), "Sum of both critics, logarithmic.", log=True
-        ),
+        figure("Critic loss", _per_seed(records, "metrics", "critic_loss"), losses[0], log=True),
         figure(
             "Actor loss",
             _per_seed(records, "metrics", "actor_loss"),
-            "Minus critic 1\u2019s mean Q-value of the actor\u2019s actions.",
+            losses[1],
         ),
         figure(
             "Predicted Q and observed return",
@@ -124,11 +126,11 @@ def training_figures(records: RunRecords) -> list[Figure]:
             "Saturated outputs and dead units",
             [
                 replace(line, color=color)
-                for column, color in zip(shares, COLORS[:3], strict=True)
+                for column, color in zip(shares, COLORS, strict=False)
                 for line in _per_seed(records, "diagnostics", column)
             ],
             "Shares: the actor\u2019s outputs beyond 0.99 of their range, and hidden units that are 0 in every state.",
-            list(zip(COLORS[:3], shares.values(), strict=True)),
+            list(zip(COLORS, shares.values(), strict=False)),
             y_span=(0.0, 1.0),
         ),
         figure(

@@ -45,6 +45,15 @@ def collected(measure: Measure) -> Measure:
     return of_online_runs
 
 
+def of_critics(measure: Measure) -> Measure:
+    """A measure that is judged by what TD3's critics do; unknown where replaced steps do not train them."""
+
+    def where_trained(records: RunRecords, seed: SeedRecords) -> float:
+        return measure(records, seed) if records.critics_trained else UNKNOWN
+
+    return where_trained
+
+
 def lasting(column: str) -> Measure:
     """The lowest of the newest rows: what lasted. A healthy actor may be saturated for a while."""
 

@@ -125,6 +125,11 @@ class RunRecords:
         return np.asarray(steps[at_the_end(steps)]) if self.evaluated else steps
 
     @property
+    def critics_trained(self) -> bool:
+        """Whether the critics of the package were trained, in any of the runs; replaced steps may have others."""
+        return any(run.status.get("critics_trained", True) for run in self.runs)
+
+    @property
     def notes(self) -> list[str]:
         """Notes on the curves: seeds that are frozen, or whose evaluations end early."""
         said = [
@@ -137,6 +142,11 @@ class RunRecords:
             said.append("Every seed is frozen: the returns shown are those before that, and no result of the run.")
         if not self.evaluated:
             said.append("This run evaluated nothing: its returns are those of training, with exploration noise.")
+        if not self.critics_trained:
+            said.append(
+                "The replaced steps do not train the critics of the package: figures of critics are left out, and "
+                "saved agents have none."
+            )
         ends = {int(seed.steps.max(initial=0)) for seed in self.whole_seeds}
         if len(ends) > 1:
             said.append(

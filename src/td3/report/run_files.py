@@ -6,9 +6,10 @@ earlier version; one that holds anything else than what training writes is refus
 
 import csv
 import io
+import itertools
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,7 +19,7 @@ import numpy as np
 from td3.errors import RunError
 from td3.files import read_json, read_regular_file
 from td3.policy import Array
-from td3.run.directory import LARGEST_JSON, LARGEST_TABLE, PARTS
+from td3.run.directory import LARGEST_JSON, LARGEST_TABLE, MOST_ROWS, PARTS
 from td3.run.tables import DIAGNOSTICS, METRICS
 
 Table = dict[str, Array]
@@ -27,6 +28,9 @@ LARGEST_COUNT = 2.0**53
 LARGEST_NUMBER = 1e100
 """Numbers up to here can be squared and added up; training works in float32, which ends at 3.4e38."""
 LONGEST_TEXT = 2_000
+MOST_COLUMNS, LONGEST_LINE = 1_000, 1 << 18
+ROWS_AT_A_TIME = 1_000
+"""Cells are texts, of twenty times their bytes, until they are numbers."""
 
 
 class Frozen(NamedTuple):
@@ -120,55 +124,64 @@ def read_table(path: Path, columns: Columns) -> Table:
 
     A last line without an end is being written, and is not there yet. The header is row 1.
     """
+    rows = _rows(path)
+    header = next(rows, ["env_steps"])
+    if "env_steps" not in header or len({*header}) < len(header) or len(header) > MOST_COLUMNS:
+        raise RunError(f"{path}, row 1: the names of its columns are not those of a run: {_REMEDY}")
+    places = {name: header.index(name) for name in columns if name in header}
+    parts = {name: [_column(path, name, columns[name], [], 0)] for name in places}
+    count = 0
+    while some := list(itertools.islice(rows, ROWS_AT_A_TIME)):
+        for number, row in enumerate(some, count + 2):
+            if len(row) != len(header):
+                raise RunError(f"{path}, row {number}: it has {len(row)} cells, and row 1 has {len(header)}: {_REMEDY}")
+        for name, place in places.items():
+            parts[name].append(_column(path, name, columns[name], [row[place] for row in some], count))
+        count += len(some)
+        if count > MOST_ROWS:
+            raise RunError(f"{path} has more than {MOST_ROWS:,} rows, which no run writes: {_REMEDY}")
+    return {
+        name: np.concatenate(parts[name]) if name in places else _missing(read, count) for name, read in columns.items()
+    }
+
+
+def _rows(path: Path) -> Iterator[list[str]]:
+    """The rows of a CSV file, one after another; none without the file."""
     try:
-        text = read_regular_file(path, LARGEST_TABLE).decode()
+        content = read_regular_file(path, LARGEST_TABLE)
+        lines = io.TextIOWrapper(io.BytesIO(content[: content.rfind(b"\n") + 1]), "utf-8", newline="")
+        yield from csv.reader(iter(lambda: lines.readline(LONGEST_LINE), ""), strict=True)
     except (FileNotFoundError, NotADirectoryError):
-        text = ""
+        return
     except OSError as error:
         raise RunError(f"{path} cannot be read ({error.strerror}): put the run's own file there.") from None
     except ValueError as error:
         raise RunError(f"{path} is damaged ({error}): {_REMEDY}") from None
-    try:
-        rows = list(csv.reader(io.StringIO(text[: text.rfind("\n") + 1], newline=""), strict=True))
     except csv.Error as error:
         raise RunError(f"{path} is damaged: it is not CSV ({error}). {_REMEDY.capitalize()}") from None
-    header, rows = (rows[0], rows[1:]) if rows else (["env_steps"], [])
-    if "env_steps" not in header or len({*header}) < len(header):
-        raise RunError(f"{path}, row 1: the names of its columns are not those of a run: {_REMEDY}")
-    for number, row in enumerate(rows, 2):
-        if len(row) != len(header):
-            raise RunError(f"{path}, row {number}: it has {len(row)} cells, and row 1 has {len(header)}: {_REMEDY}")
-    return {
-        name: _column(path, name, read, [row[header.index(name)] for row in rows])
-        if name in header
-        else _missing(read, len(rows))
-        for name, read in columns.items()
-    }
 
 
-def _column(path: Path, name: str, read: Callable[[str], Any], cells: list[str]) -> Array:
+def _column(path: Path, name: str, read: Callable[[str], Any], cells: list[str], before: int) -> Array:
+    """The values of these cells, which have so many rows before them."""
     if isinstance(read, _Number) and (quickly := read.column(cells)) is not None:
         return quickly
     values = np.empty(len(cells), np.float64 if isinstance(read, _Number) else object)
-    for number, cell in enumerate(cells):
+    for number, cell in enumerate(cells, before + 2):
         try:
-            values[number] = read(cell)
+            values[number - before - 2] = read(cell)
         except Wrong as wrong:
-            raise RunError(
-                f"{path}, row {number + 2}, column {name}: {_shown(cell)} is not {wrong}: {_REMEDY}"
-            ) from None
+            raise RunError(f"{path}, row {number}, column {name}: {_shown(cell)} is not {wrong}: {_REMEDY}") from None
     return values
 
 
 def _missing(read: Callable[[str], Any], rows: int) -> Array:
+    """The same value in every row, which takes the memory of one."""
+    value = np.empty(1, np.float64 if isinstance(read, _Number) else object)
     if isinstance(read, _Number):
-        return np.full(rows, 0.0 if read is _SECONDS else np.nan)
-    values = np.empty(rows, object)
-    if read is _histogram:
-        values[:] = [np.zeros(0)] * rows
+        value[0] = 0.0 if read is _SECONDS else np.nan
     else:
-        values[:] = ""
-    return values
+        value[0] = np.zeros(0) if read is _histogram else ""
+    return np.broadcast_to(value, (rows,))
 
 
 _REMEDY = "restore the file, or delete it to read the run without it."
@@ -219,7 +232,7 @@ def read_status(path: Path, seeds: Sequence[int]) -> dict[str, Any]:
         )
         for name, facts in frozen.items()
     }
-    return known
+    return known | {"critics_trained": values.get("critics_trained") is not False}
 
 
 def _field(path: Path, name: str, value: Any, kind: type = str) -> Any:

@@ -103,9 +103,9 @@ def save_agent(
     """
     folder.mkdir(parents=True, exist_ok=True)
     named = network_tensors(agent, member)
-    tensors = save_tensors(
-        {name: named[name] for name in named if not actor_only or name.startswith(("actor.", "obs", "encoder."))}
-    )
+    acting, trained = ("actor.", "observation.", "encoder."), agent.trains_critics
+    kept = acting if actor_only else ("",) if trained else (*acting, "actor_target.")
+    tensors = save_tensors({name: named[name] for name in named if name.startswith(kept)})
     activation = agent.actor.network.activation
     described = {
         "format": FORMAT,
@@ -115,6 +115,7 @@ def save_agent(
         "critic_layer_norm": agent.critics.network.layer_norm,
         **spaces._asdict(),
         **facts,
+        **({} if trained else {"critics_trained": False}),
     }
     both = described
     with contextlib.suppress(AgentFileError):  # there is none yet, or a damaged one

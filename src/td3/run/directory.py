@@ -31,6 +31,8 @@ from td3.run.agent_file import SavedAgent, load_agent
 
 LARGEST_JSON, LARGEST_NPZ, LARGEST_TABLE = 1 << 20, 1 << 25, 1 << 28
 """Larger files (in bytes) are not read."""
+MOST_ROWS = 1_000_000
+"""Tables with more rows are not read; a run of 1e9 env steps has so many."""
 LARGEST_STEP, LARGEST_RETURN = 2**53, 1e100
 """No run has more env steps; returns up to this can be squared and added up."""
 PARTS = ("env", "act", "update", "store", "evaluate", "save", "other")
@@ -211,7 +213,8 @@ class Run:
 
     def _evaluation_rows(self, seed: int) -> bool:
         try:
-            return len(read_regular_file(self.folder(seed) / "evaluations.csv", LARGEST_TABLE).splitlines()) != 1
+            rows = read_regular_file(self.folder(seed) / "evaluations.csv", LARGEST_TABLE)
+            return not rows or b"\n" in rows.rstrip()
         except (OSError, ValueError):
             return True  # there should be some: `evaluations` says what is wrong
 

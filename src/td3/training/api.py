@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import torch
 
 from td3.algorithm.replacing import Replacement
@@ -54,6 +55,7 @@ from td3.variants import (
     record_of,
     require_no_import,
 )
+from td3.variants.sources import SOURCES, record_sources, sources_after
 
 
 def train(
@@ -134,6 +136,8 @@ def train_run(
                 write_facts(path / "config.json", trainer.config.to_json())
                 if record:
                     write_facts(path / RECORD, {"replaced": record})
+                if sources := record_sources(_code_of(config, replacements, callbacks, factory, eval_env)):
+                    write_facts(path / SOURCES, sources)
                 trainer.run(_callbacks(trainer, callbacks), None, notices)
     return Run(path)
 
@@ -218,8 +222,30 @@ def resume_run(
                 write_facts(path / "config.json", config.to_json())
                 if record:
                     write_facts(path / RECORD, {"replaced": record})
+                code = _code_of(config, replacements, callbacks, factory, eval_env)
+                sources, edited = sources_after(path, code, checkpoint.env_steps if checkpoint else 0, "".join(changed))
+                if sources:
+                    write_facts(path / SOURCES, sources)
+                notices += edited
                 trainer.run(_callbacks(trainer, callbacks), checkpoint, notices)
     return Run(path)
+
+
+def _code_of(
+    config: TrainConfig,
+    replacements: Sequence[Replacement],
+    callbacks: Sequence[Callback] | None,
+    factory: EnvFactory | VectorSource | None,
+    eval_env: Any,
+) -> list[Any]:
+    """What of a run may be the user's own code: functions, objects, and names of modules."""
+    module, _, name = config.env.rpartition(":")
+    registered = getattr(gym.registry.get(name), "entry_point", None)
+    entry_point = registered.partition(":")[0] if isinstance(registered, str) else registered
+    made = factory.origin if isinstance(factory, VectorSource) else factory
+    evaluated = eval_env.rpartition(":")[0] if isinstance(eval_env, str) else eval_env
+    given = (module, entry_point, made, evaluated, *(callbacks or ()))
+    return [*(one.function for one in replacements), *(one for one in given if one is not None)]
 
 
 def _callbacks(trainer: Trainer, given: Sequence[Callback] | None) -> CallbackList:

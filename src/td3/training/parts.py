@@ -60,7 +60,7 @@ def open_parts(
     buffer = make_buffer(len(seeds), buffer_size, spaces, device, in_host_ram)
     # One of Ray's collectors sends rows of one environment only.
     buffer.stride = 1 if config.workers == "ray" else config.rows_per_round
-    buffer.rows_per_round = config.rows_per_round
+    buffer.rows_per_round, buffer.rows_per_env_step = config.rows_per_round, config.rows_per_round // config.envs
     if agent.normalizer is not None:
         buffer = NormalizedReplayBuffer(buffer, agent.normalizer)
     placement = f"{buffer.rows.device}" + (", replay buffer in the host's RAM" if in_host_ram else "")

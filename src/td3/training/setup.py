@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from gymnasium.vector import AutoresetMode
 
 from td3.algorithm.agent import Agent, Task
 from td3.algorithm.replacing import Replacement
@@ -50,9 +51,19 @@ def probe_environment(config: TrainConfig, make: Make | VectorSource, first_step
                 f"variant hindsight needs an environment with goals, and {config.env} is a vector environment."
             )
         seed = derive_seed(config.seed, "vector environment", first_step) % 2**31
-        spaces = check_vector(make.training(config.seeds * config.envs, seed))
+        vector = make.training(config.seeds * config.envs, seed)
+        if vector.autoreset == AutoresetMode.NEXT_STEP:
+            _refuse_interrupted_returns(
+                config,
+                f"{config.env} skips a row of an environment at each of its resets (NEXT_STEP): make it with "
+                "autoreset_mode=AutoresetMode.SAME_STEP of gymnasium.vector, or train with envs=1.",
+            )
+        spaces = check_vector(vector)
     else:
         if config.workers == "ray":
+            _refuse_interrupted_returns(
+                config, "collectors of Ray send theirs in chunks, in any order: use other --workers, or --envs 1."
+            )
             require_cluster(config.ray_address)
         with opened(make) as probe:
             spaces = check_environment(probe, config.env)
@@ -66,6 +77,12 @@ def probe_environment(config: TrainConfig, make: Make | VectorSource, first_step
             "brings images to a common scale by itself."
         )
     return spaces
+
+
+def _refuse_interrupted_returns(config: TrainConfig, reason: str) -> None:
+    """Refuse n-step returns where the rows of one environment are not a fixed distance apart: most would have one."""
+    if "n-step" in config.variant and config.td3.n_step > 1 and config.envs > 1:
+        raise ConfigError(f"variant n-step needs the rows of all environments in turn, and {reason}")
 
 
 def _check_hindsight(config: TrainConfig, max_episode_steps: int) -> None:

@@ -25,6 +25,7 @@ from td3.variants.ablations import first_critic
 from td3.variants.behavior_cloning import improve_actor_near_data_
 from td3.variants.n_step import n_step_batch
 from td3.variants.prioritized import prioritized_loss, sample_by_priority
+from td3.variants.sources import is_own, plain_function
 
 FUNCTIONS: dict[str, tuple[Callable[..., Any], ...]] = {
     "no-delay": (),
@@ -191,21 +192,26 @@ def source_of(function: Callable[..., Any]) -> str:
 
 
 def used_by(function: Callable[..., Any]) -> str:
-    """Constants and functions of the same file that a function uses, and what those use: for people."""
-    found: dict[str, str] = {}
+    """Constants and own functions that a function uses or has captured, and what those use: for people."""
+    found: dict[tuple[str, str], str] = {}
 
     def visit(one: FunctionType) -> None:
+        file = one.__code__.co_filename
         for name, value in outer_variables(one).items():
-            if isinstance(value, FunctionType):
-                inner = inspect.unwrap(value)
-                if name not in found and inner.__code__.co_filename == one.__code__.co_filename:
-                    found[name] = source_of(inner)
+            inner = plain_function(value)
+            if isinstance(inner, FunctionType):
+                inner = inspect.unwrap(inner)
+                key = name, inner.__code__.co_filename
+                if key not in found and (key[1] == file or is_own(key[1])):
+                    found[key] = source_of(inner)
                     visit(inner)
             elif not callable(value) and not isinstance(value, ModuleType) and (text := _text(value)):
-                found[name] = f"{name} = {text}\n"
+                found[name, file] = f"{name} = {text}\n"
 
-    visit(inspect.unwrap(function))
-    return "\n".join(text for name, text in sorted(found.items()) if name != function.__name__)
+    own = inspect.unwrap(function)
+    visit(own)
+    itself = function.__name__, own.__code__.co_filename
+    return "\n".join(text for key, text in sorted(found.items()) if key != itself)
 
 
 def _text(value: Any) -> str:

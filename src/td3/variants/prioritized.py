@@ -87,10 +87,11 @@ def prioritized_loss(
 def _enter_new_rows(state: dict[str, Tensor], buffer: ReplayBuffer, settings: TD3Config) -> None:
     """Give the rows that were stored since the last batch the largest priority so far.
 
-    Before the first batch there may be any number of them, and the largest priority is what all have. Later,
-    `rows_per_round` of them come at a time, so often as the ratio of updates to env steps allows.
+    Before the first batch there may be any number of them, and the largest priority is what all have. Later they are
+    the rows of 1 / `utd_ratio` env steps, and of the rest of the round in which the update is made.
     """
-    most = min(buffer.capacity, buffer.rows_per_round * (1 + math.ceil(1 / settings.utd_ratio)))
+    per_update = math.ceil(buffer.rows_per_env_step / settings.utd_ratio)
+    most = min(buffer.capacity, buffer.rows_per_round + per_update)
     ages = torch.arange(most, device=buffer.total.device).expand(len(state["largest"]), -1)
     slots = (buffer.total - 1 - ages) % buffer.capacity
     new = (buffer.total - state["entered"].long()) % COUNTED
