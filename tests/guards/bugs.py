@@ -209,8 +209,8 @@ def the_policy_on_disk_forgets_the_tanh(plant: Plant) -> None:
 def the_actors_target_is_the_actor_itself(plant: Plant) -> None:
     right = actors.make_actor_and_target
 
-    def make_actor_and_target(seeds, state_size, hidden_sizes, action_range, *kind):
-        actor, _ = right(seeds, state_size, hidden_sizes, action_range, *kind)
+    def make_actor_and_target(seeds, state_size, action_range, *kind):
+        actor, _ = right(seeds, state_size, action_range, *kind)
         return actor, actors.Actor(StackedMLP(actor.network.sizes, actor.parameters.detach()), action_range)
 
     plant(right, make_actor_and_target)

@@ -116,7 +116,7 @@ class MemberStreams:
         numbers = self._ready(purpose, dtype, *shape)
         for member in range(len(self.seeds)):
             self._require(purpose, member, position // BLOCK)
-        return numbers[:, position % (2 * BLOCK)]
+        return numbers[:, position % (2 * BLOCK)].clone()  # the memory is used again
 
     def _ready(self, purpose: str, dtype: torch.dtype, *shape: int) -> Tensor:
         """The memory of a purpose; made where it is asked for first, or in another shape."""

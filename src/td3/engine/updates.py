@@ -137,7 +137,9 @@ class Updates:
     def _eager_of(self, copy: Agent) -> "Updates":
         """The same updates of a copy, as they are written."""
         losses = LossSums(len(self._all), copy.device, copy.backend)
-        return Updates(copy, self._buffer, self._streams.seeds, losses, self._settings, "eager")
+        eager = Updates(copy, self._buffer, self._streams.seeds, losses, self._settings, "eager")
+        eager.seek()
+        return eager
 
     def prepare(self) -> None:
         """Draw some of the random numbers that later updates need."""
