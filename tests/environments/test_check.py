@@ -10,18 +10,18 @@ from td3.errors import EnvironmentFault
 SENTENCES = {
     "DiscreteActions-v0": r"has Discrete actions, and TD3 needs continuous ones \(a Box\)",
     "DictActions-v0": r"has Dict actions, and TD3 needs continuous ones \(a Box\)",
-    "InfiniteActions-v0": r"has action bounds \[ -1. -inf\]..\[ 1. inf\], and TD3 needs finite ones: wrap it with",
+    "InfiniteActions-v0": r"has action bounds \[ -1. -inf\]..\[ 1. inf\], and TD3 needs finite ones: declare them, as in",
     "ZeroWidthActions-v0": r"has an action dimension without width \(\[-1.  2.\]..\[1. 2.\]\)",
     "DiscreteObservations-v0": r"has Discrete observations: wrap it so that it gives an array \(a Box\)",
     "Images-v0": r"gives images of 300 x 300 pixels, and at most 256 x 256 can be learned from",
     "WrongShape-v0": r"reset\(\) gave an observation of shape \(3,\), but its observation_space says \(5,\)",
     "NanAtReset-v0": r"reset\(\) gave NaN or infinity in its observation",
     "TextAtReset-v0": r"reset\(\) gave an observation of type <U1: return numbers",
-    "OldReset-v0": r"reset\(\) must return \(observation, info\), the Gymnasium way",
-    "OldStep-v0": r"step\(\) must return \(observation, reward, terminated, truncated, info\), the Gymnasium way",
-    "ListReward-v0": r"step\(\) gave the reward array\(\[.*\]\): return one number",
+    "OldReset-v0": r"reset\(\) returned ndarray: begin it with  def reset\(self, \*, seed=None, options=None\):",
+    "OldStep-v0": r"step\(\) returned 4 values: end it with  return observation, reward, terminated, truncated, info  ",
+    "ListReward-v0": r"step\(\) gave the reward array\(\[.*\]\) \(ndarray\): return one real number",
     "NanRewardAtOnce-v0": r"step\(\) gave NaN or infinity as its reward",
-    "NumberAsEnd-v0": r"step\(\) gave terminated and truncated as float, bool: return True or False",
+    "NumberAsEnd-v0": r"step\(\) gave terminated=0.0 \(float\): return True or False",
 }
 
 
@@ -80,15 +80,15 @@ def raising(error):
 AWKWARD = {
     "raises in reset": (
         Changed(first=raising(ValueError("no"))),
-        r"Odd-v0.reset\(\) failed \(ValueError: no\): fix the",
+        r"Odd-v0.reset\(\) failed with ValueError: no \(test_check.py, line \d+\): fix the",
     ),
     "raises in step": (
         Changed(result=raising(ValueError("no"))),
-        r"Odd-v0.step\(\) failed \(ValueError: no\): fix the",
+        r"Odd-v0.step\(\) failed with ValueError: no \(test_check.py, line \d+\): fix the",
     ),
-    "exits in reset": (Changed(first=raising(SystemExit(0))), r"Odd-v0.reset\(\) failed \(SystemExit: 0\)"),
-    "no text": (Changed(result=raising(Mute())), r"Odd-v0.step\(\) failed \(Mute: its text cannot be printed\)"),
-    "no seed": (NoSeed(), r"Odd-v0.reset\(\) failed \(TypeError: .* unexpected keyword argument 'seed'\)"),
+    "exits in reset": (Changed(first=raising(SystemExit(0))), r"Odd-v0.reset\(\) failed with SystemExit: 0 "),
+    "no text": (Changed(result=raising(Mute())), r"Odd-v0.step\(\) failed with Mute: its text cannot be printed "),
+    "no seed": (NoSeed(), r"Odd-v0.reset\(\) failed with TypeError: .* unexpected keyword argument 'seed': its reset\(\) follows the old gym"),
     "empty": (
         Changed(observation_space=gym.spaces.Box(-1, 1, (0,))),
         r"Odd-v0 has an observation space of shape \(0,\), which holds no numbers",
@@ -103,7 +103,7 @@ AWKWARD = {
     ),
     "ragged": (
         Changed(result=lambda o, *rest: ([[1], [2, 3], []], *rest)),
-        r"Odd-v0.step\(\) failed \(ValueError: setting an array element",
+        r"Odd-v0.step\(\) failed with ValueError: setting an array element",
     ),
     "complex": (
         Changed(first=lambda observation, info: (observation * 1j, info)),

@@ -209,7 +209,7 @@ def why_not(make: Make) -> str | None:
                 return "this version of MuJoCo lacks a function that is needed"
             return None if _equals_gymnasium(environment, make) else "its numbers differ from Gymnasium's"
     except Exception as error:  # anything unexpected: stepping without the batch works, or raises the error
-        return guarded.describe(error)
+        return describe(error)
 
 
 def _is_registered(make: Make) -> bool:

@@ -54,10 +54,15 @@ def parse_env(env: Any) -> EnvSpec:
         return _of_instance(env)
     if callable(env):
         name = name_of(env)
-        return EnvSpec(name, {}, None if class_named(name) is env else PickledFactory(env))
+        return EnvSpec(name, {}, None if class_named(name) is env and not _is_of_notebook(env) else PickledFactory(env))
     raise EnvironmentFault(
         f"an environment is given by its name, its class or a function that makes it, but {env!r} was given."
     )
+
+
+def _is_of_notebook(env: Any) -> bool:
+    """Whether it was defined in a notebook or typed in, where worker processes have no file to import it from."""
+    return env.__module__ == "__main__" and not hasattr(sys.modules["__main__"], "__file__")
 
 
 def _of_instance(env: Any) -> EnvSpec:
@@ -151,6 +156,12 @@ def not_found(env: str) -> EnvironmentFault:
             f"{name} was given from Python, with more than its name, and no command can make it again: evaluate it "
             "there with the actions of  td3.load(RUN, which='last').act(observation),  or continue the run with  "
             "td3.resume(RUN, env=...)"
+        )
+    found = object_named(env)
+    if isinstance(found, type):
+        return EnvironmentFault(
+            f"{env} is a class that is not derived from gymnasium.Env: write  import gymnasium as gym  and  "
+            f"class {found.__name__}(gym.Env):  (the old package gym has other classes)."
         )
     return EnvironmentFault(
         f"{module} has no environment class {name!r} nor a function of that name with an argument num_envs, nor "
