@@ -41,7 +41,7 @@ class Reason(str):
 def short(error: BaseException) -> str:
     """The error's type and text in one short line; only its type if it has no text or cannot be printed."""
     try:
-        text = " ".join(str(error).split())
+        text = " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
     except KeyboardInterrupt:
         raise
     except BaseException:

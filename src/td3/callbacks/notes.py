@@ -60,18 +60,17 @@ class NotesCallback(Callback):
         if config.normalize_observations:
             of = "the dataset's" if config.dataset else "their running"
             trainer.info(f"Observations are normalized by {of} mean and standard deviation.")
-        if trainer.replays and not spaces.time_limit:
-            trainer.info(
-                f"{config.env} has no time limit of Gymnasium's: unless its step() gives truncated, an episode of a "
-                f"trained policy may never end, and an evaluation takes up to {LONGEST_EPISODE:,} env steps an episode. "
-                f"Add  {option_with_limit(config.env_kwargs)}"
-            )
         if not trainer.replays:
             trainer.info(RESTARTS)
         if trainer.evaluator is None:
             trainer.info("Nothing is evaluated, and there is no best agent: give eval_env=... to evaluate in it.")
         if spaces.flattened:
             trainer.info(f"Observations: {spaces.flattened}, flattened to {spaces.state_size} numbers.")
+        if trainer.replays and not spaces.time_limit:
+            trainer.info(
+                f"{config.env} has no time limit: where its step() never truncates, an evaluation may take up to "
+                f"{LONGEST_EPISODE:,} env steps an episode. Add  {option_with_limit(config.env_kwargs)}"
+            )
 
 
     def on_evaluation(self, trainer: "Trainer", evaluation: Evaluation) -> None:

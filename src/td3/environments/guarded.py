@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from td3.environments.infos import numbers_of
 from td3.environments.observations import holds_image
+from td3.environments.side_effects import raised_by_code
 from td3.errors import EnvironmentFault, UserError
 from td3.user_code import describe, with_lines
 
@@ -107,9 +108,9 @@ def close(environment: gym.Env[Any, Any]) -> None:
     """Close the environment."""
     try:
         environment.close()
-    except KeyboardInterrupt:
-        raise
     except BaseException as error:
+        if isinstance(error, KeyboardInterrupt) and not raised_by_code(error):  # Ctrl-C
+            raise
         raise failed_in("close", error) from error
 
 

@@ -24,6 +24,7 @@ from td3.environments.infos import numbers_of
 from td3.environments.make import make_environment
 from td3.environments.mujoco_library import Batch, physics, stepper
 from td3.environments.mujoco_tasks import TASKS
+from td3.user_code import describe
 
 CHECKED_VERSIONS = ("1.2.1", "1.2.2", "1.2.3", "1.3.0", "1.4.0")
 """Versions of Gymnasium whose MuJoCo tasks have the formulas of `mujoco_tasks.py`, compared by reading."""

@@ -36,6 +36,7 @@ from td3.environments.process_worker import (
     WorkerSignals,
     work,
 )
+from td3.environments.side_effects import pytorch_kept
 from td3.errors import ConfigError
 from td3.user_code import fault_of, short
 
@@ -75,7 +76,7 @@ class ProcessVectorEnv(VectorEnv[Array, Array, Array]):
 
     def __init__(self, make: Make, count: int, workers: int, patience: float = 120.0) -> None:
         self.closed = True  # there is nothing to close yet
-        with guarded.opened(make) as probe:
+        with pytorch_kept(), guarded.opened(make) as probe:
             self.single_observation_space, self.single_action_space = probe.observation_space, probe.action_space
             self._shapes = Shapes.of(probe)
         self.num_envs, self.workers, self._make, self._patience = count, min(workers, count), make, patience

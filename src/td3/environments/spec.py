@@ -157,11 +157,10 @@ def not_found(env: str) -> EnvironmentFault:
             "there with the actions of  td3.load(RUN, which='last').act(observation),  or continue the run with  "
             "td3.resume(RUN, env=...)"
         )
-    found = object_named(env)
-    if isinstance(found, type):
+    if module in sys.modules and isinstance(found := object_named(env), type):  # nothing is imported for a message
         return EnvironmentFault(
-            f"{env} is a class that is not derived from gymnasium.Env: write  import gymnasium as gym  and  "
-            f"class {found.__name__}(gym.Env):  (the old package gym has other classes)."
+            f"{module} has no environment class {name!r}: derive it from Gymnasium's,  class {found.__name__}"
+            "(gymnasium.Env):  (that of the old package gym is another one)."
         )
     return EnvironmentFault(
         f"{module} has no environment class {name!r} nor a function of that name with an argument num_envs, nor "

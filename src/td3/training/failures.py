@@ -21,6 +21,8 @@ def reason_of(error: Exception, trainer: "Trainer") -> str:
         return diagnosis(trainer, str(error), range(trainer.agent.members))
     if isinstance(error, OSError):
         return f"{error.filename or trainer.path} cannot be written ({error.strerror})."
+    if effect := trainer.process_before.fault():
+        return str(effect)
     if isinstance(error, CallbackError | EnvironmentFault):
         return str(error)
     step = _replaced_step_of(error, trainer)
@@ -32,6 +34,8 @@ def with_resume_hint(error: Exception, trainer: "Trainer") -> UserError | None:
     hint = "".join(
         f" {callback.resume_hint(trainer.config)}" for callback in trainer.callbacks.all_of(CheckpointCallback)
     )
+    if trainer.process_before.fault():
+        return EnvironmentFault(f"{trainer.reason}{hint}")
     kinds = {NonFinite: Diverged, OSError: RunError, CallbackError: CallbackError, EnvironmentFault: EnvironmentFault}
     for kind, raised in kinds.items():
         if isinstance(error, kind):

@@ -24,6 +24,7 @@ from td3.diagnostics import TimeBudget
 from td3.engine import acting_policy
 from td3.environments import TaskSpaces
 from td3.environments.guarded import Make
+from td3.environments.side_effects import ProcessState
 from td3.environments.vector import VectorSource
 from td3.errors import CallbackError
 from td3.policy import Array
@@ -51,7 +52,7 @@ class Trainer:
         replacements: Sequence[Replacement] = (),
         eval_make: Make | VectorSource | None = None,
     ) -> None:
-        self.config, self.spaces = config, spaces
+        self.config, self.spaces, self.process_before = config, spaces, ProcessState()
         self.versions = versions()  # looked up once: it takes milliseconds
         parts = open_parts(config, spaces, make, device, buffer_size, in_host_ram, replacements, eval_make)
         self.agent, self.buffer, self.engine, self.evaluator, self.collector, self.placement, self._opened = parts
