@@ -1,7 +1,7 @@
-"""Where in the user's own code an exception came from: file, line and source line, below the sentence that tells of it.
+"""Where in the user's own code an exception came from: file, line and source line, below an error's sentence.
 
-The lines are a note of the error (PEP 678), so that Python prints them below the sentence too, and they survive pickling.
-The exception itself is the error's cause.
+The lines are a note of the error (PEP 678): Python prints it below the sentence too, and it survives pickling. The
+exception itself is the error's cause.
 """
 
 import linecache
@@ -79,7 +79,7 @@ def lines_of(error: BaseException) -> str:
 
 
 def with_lines(fault: Error, error: BaseException) -> Error:
-    """The fault, with the user's lines below its sentence: `raise with_lines(EnvironmentFault(...), error) from error`."""
+    """The fault, with the user's lines of the error below its sentence."""
     if lines := lines_of(error):
         fault.add_note(lines)
     return fault

@@ -5,10 +5,10 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from faults.collecting import placed
 from scripted import Scripted
 from vectors import ScriptedVector
 
-from faults.collecting import placed
 from td3.environments import guarded
 from td3.environments.checked_vector import CheckedVectorEnv
 from td3.errors import EnvironmentFault

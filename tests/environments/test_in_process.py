@@ -80,9 +80,13 @@ def test_a_fault_in_a_worker_process_comes_back_as_a_sentence():
     environments.step(ACTION[None])
     (reason,) = environments.faults.values()
     environments.close()
-    assert reason.startswith("an environment failed in step(): ZeroDivisionError: division by zero (test_in_process.py, ")
+    assert reason.startswith(
+        "an environment failed in step(): ZeroDivisionError: division by zero (test_in_process.py, "
+    )
     (lines,) = reason.__notes__
-    assert re.fullmatch(r'  File ".*test_in_process.py", line \d+, in step\n    return 1 / 0\nZeroDivisionError: .*', lines)
+    assert re.fullmatch(
+        r'  File ".*test_in_process.py", line \d+, in step\n    return 1 / 0\nZeroDivisionError: .*', lines
+    )
     assert lines.splitlines()[0] in str(reason.__cause__)  # the whole traceback of the worker
 
 

@@ -56,7 +56,11 @@ def test_an_environments_fault_shows_the_users_frames_and_has_the_exception_as_i
 
 @pytest.mark.parametrize("command", ["check", "train"])
 def test_a_command_prints_them_below_its_sentence_and_with_traceback_all_frames_above_it(tmp_path, capsys, command):
-    words = [command, f"{NAME}:AtOnce", *(["--out", str(tmp_path / "run"), *SMALL_OPTIONS] if command == "train" else [])]
+    words = [
+        command,
+        f"{NAME}:AtOnce",
+        *(["--out", str(tmp_path / "run"), *SMALL_OPTIONS] if command == "train" else []),
+    ]
     assert main(words) == 2
     error = capsys.readouterr().err.rstrip()
     assert error.startswith(f"td3: {NAME}:AtOnce.step() failed with KeyError: 'angle' (user_module.py, line ")
@@ -74,11 +78,15 @@ def test_a_file_that_cannot_be_imported_shows_its_line(tmp_path, monkeypatch, ca
     monkeypatch.chdir(tmp_path)
     assert main(["check", "misspelled:Arm"]) == 2
     error = capsys.readouterr().err
-    assert error.startswith("td3: misspelled:Arm cannot be made: NameError: name 'undefined_name' is not defined (missp")
+    assert error.startswith(
+        "td3: misspelled:Arm cannot be made: NameError: name 'undefined_name' is not defined (missp"
+    )
     assert f'File "{tmp_path}/misspelled.py", line 3, in <module>\n    limit = undefined_name + 1\n' in error
     assert main(["check", "unfinished:Arm"]) == 2
     error = capsys.readouterr().err
-    assert error.startswith("td3: unfinished:Arm cannot be made: SyntaxError: '(' was never closed (unfinished.py, line 1)\n")
+    assert error.startswith(
+        "td3: unfinished:Arm cannot be made: SyntaxError: '(' was never closed (unfinished.py, line 1)\n"
+    )
     assert f'File "{tmp_path}/unfinished.py", line 1, in <module>\n    class Arm(\n' in error
 
 
@@ -93,7 +101,9 @@ def test_a_replaced_step_that_fails_during_training_gets_a_sentence_with_them(tm
     with pytest.raises(ConfigError) as caught:
         td3.train(user_module.Sound, out=tmp_path / "run", replace_steps=[user_module.late], **FIELDS)
     sentence = str(caught.value)
-    assert sentence.startswith("step 9, replaced by late, failed with ValueError: all rewards are 1 (user_module.py, line")
+    assert sentence.startswith(
+        "step 9, replaced by late, failed with ValueError: all rewards are 1 (user_module.py, line"
+    )
     assert "The checkpoint at env step" in sentence
     source = 'raise ValueError("all rewards are 1")'
     assert_shows("\n".join(lines_below(caught.value)), "late", source, "ValueError: all rewards are 1")
@@ -122,8 +132,12 @@ def test_what_an_environment_does_to_pytorch_is_named_and_the_remedy_works(tmp_p
     said = {}
     for workers in ("none", "processes"):
         command = [sys.executable, "-c", script, str(tmp_path / workers), workers]
-        said[workers] = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120, env=ENVIRONMENT).stdout
-    assert said["none"].startswith(f"{sentence}: undo that before its method returns, or step it with  --workers processes")
+        said[workers] = subprocess.run(
+            command, capture_output=True, text=True, check=True, timeout=120, env=ENVIRONMENT
+        ).stdout
+    assert said["none"].startswith(
+        f"{sentence}: undo that before its method returns, or step it with  --workers processes"
+    )
     assert said["none"].endswith("\nTrue\n")
     assert said["processes"] == "True\n"
 

@@ -72,14 +72,13 @@ class NotesCallback(Callback):
                 f"{LONGEST_EPISODE:,} env steps an episode. Add  {option_with_limit(config.env_kwargs)}"
             )
 
-
     def on_evaluation(self, trainer: "Trainer", evaluation: Evaluation) -> None:
         """Warn once of episodes that had to be cut."""
         if evaluation.lengths.max() >= LONGEST_EPISODE and not trainer.spaces.time_limit and not self._warned:
             self._warned = True
             trainer.warn(
-                f"env step {evaluation.env_steps:,}: an evaluation's episode was cut after {LONGEST_EPISODE:,} env steps, "
-                f"because {trainer.config.env} has no time limit: train with  "
+                f"env step {evaluation.env_steps:,}: an evaluation's episode was cut after {LONGEST_EPISODE:,} env "
+                f"steps, because {trainer.config.env} has no time limit: train with  "
                 f"{option_with_limit(trainer.config.env_kwargs)}"
             )
 

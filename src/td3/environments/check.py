@@ -85,9 +85,8 @@ def check_environment(environment: gym.Env[Any, Any], name: str) -> TaskSpaces:
         )
     if holds_image(observation_space) and not isinstance(observation_space, Box):
         kind = type(observation_space).__name__
-        raise EnvironmentFault(
-            f"{name} has {kind} observations with images among them: give one or the other{_without_images(observation_space)}"
-        )
+        how = _without_images(observation_space)
+        raise EnvironmentFault(f"{name} has {kind} observations with images among them: give one or the other{how}")
     if not isinstance(observation_space, Box):
         kind = type(observation_space).__name__
         raise EnvironmentFault(

@@ -59,9 +59,7 @@ def sent(kind: str, instead: str) -> Iterator[None]:
     except OSError:  # no memory or no process left
         raise
     except Exception as error:  # of pickling, which calls the user's code
-        raise ConfigError(
-            f"the environment cannot be sent to {kind} processes ({short(error)}): {instead}."
-        ) from error
+        raise ConfigError(f"the environment cannot be sent to {kind} processes ({short(error)}): {instead}.") from error
 
 
 class ProcessVectorEnv(VectorEnv[Array, Array, Array]):
@@ -277,7 +275,7 @@ class ProcessVectorEnv(VectorEnv[Array, Array, Array]):
     def _told(self) -> dict[int, str]:
         """Errors of the workers, by index."""
         arrays = self._arrays
-        told = {place: arrays.reason(place) for place in np.flatnonzero(arrays.faulty).tolist()}
+        told: dict[int, str] = {place: arrays.reason(place) for place in np.flatnonzero(arrays.faulty).tolist()}
         arrays.faulty[:] = False
         return told
 

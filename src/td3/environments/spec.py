@@ -45,7 +45,10 @@ def parse_env(env: Any) -> EnvSpec:
     from td3.environments.vector import VectorSource, makes_vectors  # which needs names and folders from here
 
     if isinstance(env, str):
-        return EnvSpec(env, {}, None)
+        spec = gym.registry.get(env)
+        if spec is None or not callable(spec.entry_point) or not _is_of_notebook(spec.entry_point):
+            return EnvSpec(env, {}, None)
+        return EnvSpec(env, {}, PickledFactory(partial(gym.make, spec, disable_env_checker=True)))
     if isinstance(env, VectorEnv):
         return EnvSpec(f"{FROM_PYTHON}:{type(env.unwrapped).__name__}", {}, VectorSource(env))
     if makes_vectors(env):

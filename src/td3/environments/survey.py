@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from td3.environments import guarded
 from td3.environments.check import TaskSpaces, check_environment, option_with_limit
 from td3.environments.goals import GoalTask, has_goals
-from td3.environments.guarded import MOST_FAULTS, Shapes
+from td3.environments.guarded import MOST_FAULTS, Array, Shapes
 from td3.environments.make import make_environment
 from td3.environments.vector import FirstOfVector, vector_source_named
 from td3.errors import EnvironmentFault
@@ -118,7 +118,8 @@ class _Walker:
         random = np.random.default_rng(seed)
         low, high = (np.asarray(bound, np.float32) for bound in (spaces.action_low, spaces.action_high))
         shapes, faults, in_a_row, began = Shapes.of(self.environment), [], 0, time.perf_counter()
-        observations, rewards, ends = [], np.empty(steps), []
+        observations: list[Array] = []
+        rewards, ends = np.empty(steps), []
         observation, episodes, first = None, 0, 0
         while len(observations) < steps:
             try:
@@ -172,8 +173,8 @@ def _findings(found: Survey, env: str, env_kwargs: Mapping[str, Any], limited: b
     if not limited:
         ended = "was truncated" if found.episodes else "ended"
         sentences.append(
-            f"There is no time limit, and no episode {ended} in {found.steps:,} steps: a trained policy may stay in one "
-            f"for ever. Give a limit, unless step() has one:  td3 check {env} {option_with_limit(env_kwargs)}"
+            f"There is no time limit, and no episode {ended} in {found.steps:,} steps: a trained policy may stay in "
+            f"one for ever. Give a limit, unless step() has one:  td3 check {env} {option_with_limit(env_kwargs)}"
         )
     elif not found.episodes:
         sentences.append(f"No episode ended in {found.steps:,} steps: check with more --steps.")
