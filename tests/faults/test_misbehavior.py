@@ -40,6 +40,7 @@ from td3.errors import EnvironmentFault
 from td3.evaluate import EvaluationWorkers, Evaluator
 from td3.pixels.wrappers import RepeatAction
 from td3.training import train_run, workers
+from td3.user_code import short
 
 TESTS = str(Path(__file__).parents[1])
 
@@ -372,7 +373,6 @@ import numpy as np
 sys.path.insert(0, sys.argv[1])
 from faults.worlds import Frozen, Stuck
 from td3.environments import ProcessVectorEnv, InProcessVectorEnv
-from td3.user_code import short
 if __name__ == "__main__":
     if sys.argv[2] == "processes":
         environments = ProcessVectorEnv(Frozen, 2, 2)
