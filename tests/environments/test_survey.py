@@ -145,6 +145,22 @@ def test_the_command_prints_figures_and_its_exit_code_says_whether_something_was
     assert capsys.readouterr().err == "td3: --seed must be at least 0, but -1 was given.\n"
 
 
+class Switched(Task):
+    """Has Discrete actions unless it is asked for others."""
+
+    def __init__(self, continuous=False):
+        self.action_space = Task.action_space if continuous else gym.spaces.Discrete(2)
+
+
+def test_the_option_for_continuous_actions_that_a_refusal_offers_works(capsys):
+    words = ["check", f"{__name__}:Switched", "--steps", "100", "--env-kwargs", "max_episode_steps=50"]
+    assert main(words) == 2
+    error = capsys.readouterr().err
+    option, value = error.partition("make it with  ")[2].split()
+    assert (option, value) == ("--env-kwargs", "continuous=true")
+    assert main([*words, value]) == 0
+
+
 def test_an_environment_with_goals_is_checked_for_hindsight():
     sound, broken = (f"variants.goal_worlds:{name}" for name in ("Walk", "WithoutReward"))
     assert not any("indsight" in said for said in survey(sound, {"max_episode_steps": 6}, 20).findings)
