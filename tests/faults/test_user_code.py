@@ -142,11 +142,18 @@ def test_what_an_environment_does_to_pytorch_is_named_and_the_remedy_works(tmp_p
     assert said["processes"] == "True\n"
 
 
-def test_an_environment_that_closes_stdout_is_refused_in_one_sentence(tmp_path):
-    command = [sys.executable, "-m", "td3", "train", f"{NAME}:ClosesStdout", "--out", str(tmp_path / "run")]
-    ended = subprocess.run([*command, *SMALL_OPTIONS], capture_output=True, text=True, timeout=120, env=ENVIRONMENT)
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["train", *SMALL_OPTIONS, "--out", "run"], "an environment closed sys.stdout, which is the run's too: "),
+        (["check"], "sys.stdout was closed while the command ran, as by an environment: "),
+    ],
+)
+def test_an_environment_that_closes_stdout_gets_one_sentence(tmp_path, words, sentence):
+    command = [sys.executable, "-m", "td3", words[0], f"{NAME}:ClosesStdout", *words[1:]]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, env=ENVIRONMENT, cwd=tmp_path)
     assert ended.returncode == 2
-    assert ended.stderr == "td3: an environment closed sys.stdout, which is the run's too: remove that call.\n"
+    assert ended.stderr == f"td3: {sentence}remove that call.\n"
 
 
 def test_an_environment_whose_close_raises_keyboard_interrupt_is_trained_with_a_warning(tmp_path):

@@ -62,6 +62,10 @@ def _main(arguments: Sequence[str] | None) -> int:
         if len(words) < len(given):
             traceback.print_exception(error)
         return _refused("\n".join([str(error), *getattr(error, "__notes__", ())]))
+    except ValueError:
+        if not getattr(sys.stdout, "closed", False):
+            raise
+        return _refused("sys.stdout was closed while the command ran, as by an environment: remove that call.")
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
