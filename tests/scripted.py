@@ -105,7 +105,7 @@ FAULTY: dict[str, dict[str, Any]] = {
     "TextAtReset-v0": {"first": lambda observation, info: (np.array(["a", "b", "c"]), info)},
     "OldReset-v0": {"first": lambda observation, info: observation},
     "OldStep-v0": {"result": lambda observation, reward, terminated, truncated, info: (observation, reward, True, {})},
-    "ListReward-v0": {"result": lambda o, r, *rest: (o, np.array([r]), *rest)},
+    "ListReward-v0": {"result": lambda o, r, *rest: (o, np.array([r, r]), *rest)},
     "NanRewardAtOnce-v0": {"result": lambda o, r, *rest: (o, np.nan, *rest)},
     "NumberAsEnd-v0": {"result": lambda o, r, terminated, truncated, info: (o, r, 0.0, truncated, info)},
 }

@@ -4,7 +4,7 @@ import contextlib
 import faulthandler
 import os
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.context import SpawnContext, SpawnProcess
@@ -22,6 +22,7 @@ from td3.environments.vector import VectorSource
 from td3.environments.vector_episodes import VectorEpisodes
 from td3.errors import ConfigError, EnvironmentFault
 from td3.policy import Array, Policy
+from td3.user_code import fault_of
 
 SteppedEnvs = InProcessVectorEnv | ProcessVectorEnv | VectorEpisodes
 LONGEST_EPISODE = 100_000
@@ -244,7 +245,7 @@ def play_again_after_a_fault(
                 continue
             environments.replace(index)
             if environments.faults:
-                raise EnvironmentFault(f"{next(iter(environments.faults.values()))}, in an evaluation.") from None
+                raise _in_evaluation(environments.faults) from None
         return play(environments, policy, seeds, gamma, skipped)
 
 
@@ -271,7 +272,7 @@ def play(
         actions = np.clip(policy(states.reshape(*shape, -1)), policy.low, policy.high).reshape(count, -1)
         states, rewards, terminated, truncated, infos = environments.step_some(actions, playing)
         if environments.faults:
-            raise EnvironmentFault(f"{next(iter(environments.faults.values()))}, in an evaluation.")
+            raise _in_evaluation(environments.faults)
         with np.errstate(invalid="ignore"):
             total = states.sum(dtype=np.float64) + rewards.sum()
         if not np.isfinite(total):
@@ -289,6 +290,11 @@ def play(
     returns[~played] = visits[~played] = np.nan
     in_members = returns.reshape(shape), lengths.reshape(shape), visits.reshape(*shape, -1)
     return Evaluation(*in_members, successes=successes.reshape(shape))
+
+
+def _in_evaluation(faults: Mapping[int, str]) -> EnvironmentFault:
+    reason = next(iter(faults.values()))
+    return fault_of(reason, f"{reason}, in an evaluation.")
 
 
 def _not_played(like: Evaluation) -> Evaluation:

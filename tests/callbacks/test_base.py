@@ -1,6 +1,7 @@
 """Callbacks get every event, may stop a run, keep their state over a resume, and end a run with their name."""
 
 import errno
+import inspect
 import json
 import os
 
@@ -54,6 +55,12 @@ class Counting(Callback):
         self.counted = dict(state)
 
 
+def failure_in(function) -> str:
+    """The exception that a function of this file raises in its last line, and that line, as errors name them."""
+    lines, first = inspect.getsourcelines(function)
+    return f"ValueError: no such thing (test_base.py, line {first + len(lines) - 1})"
+
+
 class Failing(Callback):
     """Raises in one event."""
 
@@ -73,6 +80,9 @@ class Failing(Callback):
     def _fail(self, event):
         if event == self.event:
             raise ValueError("no such thing")
+
+
+FAILURE = failure_in(Failing._fail)
 
 
 def test_a_callback_stops_a_run_which_is_saved_evaluated_and_resumable(tmp_path):
@@ -105,9 +115,7 @@ def test_the_state_of_a_callback_is_part_of_an_exact_resume(tmp_path):
 def test_a_callback_that_raises_ends_the_run_with_its_name_and_a_whole_checkpoint(tmp_path, event):
     with pytest.raises(CallbackError) as caught:
         train_run(resolve("Scripted-v0", out=tmp_path / "run", **FIELDS), [Failing(event)])
-    assert str(caught.value).startswith(
-        f"callback Failing failed in {event}: ValueError: no such thing. The checkpoint"
-    )
+    assert str(caught.value).startswith(f"callback Failing failed in {event}: {FAILURE}. The checkpoint")
     assert isinstance(caught.value.__cause__, ValueError)
     status = json.loads((tmp_path / "run" / "status.json").read_text())
     assert status["status"] == "failed"
@@ -286,11 +294,14 @@ class FailingAtTheEnd(Counting):
         raise ValueError("no such thing")
 
 
+FAILURE_AT_THE_END = failure_in(FailingAtTheEnd.on_training_end)
+
+
 def test_a_callback_that_fails_at_the_end_is_named_and_the_run_is_finished(tmp_path):
     with pytest.raises(CallbackError) as caught:
         td3.train("Scripted-v0", out=tmp_path / "run", callbacks=[FailingAtTheEnd()], **FIELDS)
     assert str(caught.value) == (
-        "callback FailingAtTheEnd failed in on_training_end: ValueError: no such thing. The run itself is finished, "
+        f"callback FailingAtTheEnd failed in on_training_end: {FAILURE_AT_THE_END}. The run itself is finished, "
         f"and saved in {tmp_path / 'run'}."
     )
     assert isinstance(caught.value.__cause__, ValueError)
@@ -310,7 +321,7 @@ def test_a_callback_that_fails_at_a_hint_of_the_last_report_is_named(tmp_path):
 def test_a_callback_that_fails_at_the_end_hides_no_error_and_is_logged(tmp_path, caplog):
     with pytest.raises(KeyboardInterrupt):
         td3.train("Scripted-v0", out=tmp_path / "run", callbacks=[FailingAtTheEnd(interrupt_at=75)], **FIELDS)
-    assert caplog.messages == ["callback FailingAtTheEnd failed in on_training_end: ValueError: no such thing."]
+    assert caplog.messages == [f"callback FailingAtTheEnd failed in on_training_end: {FAILURE_AT_THE_END}."]
 
 
 def test_of_two_callbacks_that_fail_the_second_is_logged(tmp_path, caplog):
@@ -320,7 +331,7 @@ def test_of_two_callbacks_that_fail_the_second_is_logged(tmp_path, caplog):
     failing = [Failing("on_evaluation"), Second("on_evaluation")]
     with pytest.raises(CallbackError, match="callback Failing failed"):
         td3.train("Scripted-v0", out=tmp_path / "run", callbacks=failing, **FIELDS)
-    assert caplog.messages == ["callback Second failed in on_evaluation: ValueError: no such thing."]
+    assert caplog.messages == [f"callback Second failed in on_evaluation: {FAILURE}."]
 
 
 def test_a_run_is_stopped_without_a_reason(tmp_path):

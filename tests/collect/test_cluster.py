@@ -19,10 +19,10 @@ from td3.callbacks.base import WarningsCallback
 from td3.cli import main
 from td3.collect import RayCollector, require_cluster
 from td3.collect.ray_collector import CHUNKS_WITHIN_BOUND, Collecting
-from td3.collect.recovery import MOST_FAULTS
 from td3.config import resolve
 from td3.engine import Engine
 from td3.environments import check_environment, make_environment
+from td3.environments.guarded import MOST_FAULTS
 from td3.errors import ConfigError, EnvironmentFault
 from td3.policy import Policy
 from td3.run.checkpoints import Checkpoints

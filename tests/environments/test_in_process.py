@@ -1,3 +1,5 @@
+import re
+
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
@@ -76,8 +78,16 @@ def test_a_fault_in_a_worker_process_comes_back_as_a_sentence():
     environments = ProcessVectorEnv(Broken, 1, workers=1)
     environments.reset(seed=[0])
     environments.step(ACTION[None])
-    assert environments.faults == {0: "an environment failed in step(): ZeroDivisionError: division by zero"}
+    (reason,) = environments.faults.values()
     environments.close()
+    assert reason.startswith(
+        "an environment failed in step(): ZeroDivisionError: division by zero (test_in_process.py, "
+    )
+    (lines,) = reason.__notes__
+    assert re.fullmatch(
+        r'  File ".*test_in_process.py", line \d+, in step\n    return 1 / 0\nZeroDivisionError: .*', lines
+    )
+    assert lines.splitlines()[0] in str(reason.__cause__)  # the whole traceback of the worker
 
 
 class Broken(Scripted):

@@ -228,7 +228,10 @@ def test_a_failed_reset_is_a_fault_of_its_environment_alone(monkeypatch):
         with monkeypatch.context() as changed:
             changed.setattr(row.environments[1].unwrapped, "reset_model", lambda: 1 / 0)
             row.reset_some([3, 4, 5], [0, 1])
-        assert row.faults == {1: "an environment failed in reset(): ZeroDivisionError: division by zero"}
+        (reason,) = row.faults.values()
+        assert reason.startswith(
+            "an environment failed in reset(): ZeroDivisionError: division by zero (test_mujoco_batch.py"
+        )
     assert_equal([batch.observations], [ordinary.observations])
     for row in (ordinary, batch):
         assert row.replace(1) == []
@@ -246,7 +249,10 @@ def test_an_environment_that_cannot_be_constructed_again_is_a_fault(monkeypatch)
     with monkeypatch.context() as changed:
         changed.setattr(batch, "_make", lambda: 1 / 0)
         assert batch.replace(1) == []
-    assert batch.faults == {1: "an environment failed in __init__(): ZeroDivisionError: division by zero"}
+    (reason,) = batch.faults.values()
+    assert reason.startswith(
+        "an environment failed in __init__(): ZeroDivisionError: division by zero (test_mujoco_batch.py"
+    )
     batch.step_some(actions, [0, 2])
     assert batch.faults == {}
     batch.close()

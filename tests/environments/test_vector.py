@@ -202,7 +202,10 @@ def replaced(place, change):
         (broken(step=replaced(1, lambda r: r[:, None])), r"gave rewards of shape \(3, 1\) .* one for each of its 3"),
         (broken(step=replaced(2, lambda t: t.astype(float))), "gave terminated of shape .* type float64.* True or Fal"),
         (broken(step=lambda result: result[:4]), r"must return \(observations, rewards, terminated, truncated, infos"),
-        (broken(step=lambda result: 1 / 0), r"step\(\) failed \(ZeroDivisionError: division by zero\): fix"),
+        (
+            broken(step=lambda result: 1 / 0),
+            r"step\(\) failed with ZeroDivisionError: division by zero \(test_vector.py, line \d+\): fix",
+        ),
         (broken(reset=lambda first: first[0], always=True), r"reset\(\) must return \(observations, infos\)"),
         (broken(metadata={}), "has the autoreset_mode None in its metadata.*set metadata"),
         (broken(step=replaced(4, lambda infos: {})), r"gave no infos\['final_obs'\] for it"),

@@ -15,8 +15,8 @@ from faults.test_resume import Stopping, config
 from faults.worlds import Unlucky
 from td3 import training
 from td3.collect.collector import Collector
-from td3.collect.recovery import MOST_FAULTS
 from td3.environments import InProcessVectorEnv, ProcessVectorEnv, WorkerBackend, make_environment
+from td3.environments.guarded import MOST_FAULTS
 from td3.errors import EnvironmentFault
 from td3.evaluate import EvaluationWorkers, Evaluator
 from td3.policy import Policy

@@ -11,7 +11,7 @@ from faults.collecting import WHERE, collected, placed
 from faults.worlds import Hopeless
 from td3.algorithm.streams import derive_seed
 from td3.collect.collector import Collector
-from td3.collect.recovery import MOST_FAULTS
+from td3.environments.guarded import MOST_FAULTS
 from td3.errors import EnvironmentFault
 
 SEEDS, ENVS, FAILING = (3, 4, 5), 2, 1

@@ -161,7 +161,7 @@ def test_a_restored_collector_goes_on_bit_for_bit():
         (partial(limited, OneByOne), r"gave an array of shape \(\) for 2 goals"),
         (partial(limited, OtherRewards), "gave the reward -2.0, and compute_reward.. gives -1.0"),
         (partial(limited, WithoutReward), r"has no method compute_reward\(achieved_goal, desired_goal, info\): add it"),
-        (partial(limited, Branching), r"failed \(ValueError: The truth .*: make it accept arrays of goals"),
+        (partial(limited, Branching), r"failed with ValueError: The truth .*: make it accept arrays of goals"),
         (partial(limited, OtherRewards), "make the two agree; in hindsight info is an empty dict, and rewards of wrap"),
         (partial(limited, NamedGoals), r"needs two arrays \(Box\) of one shape"),
         (partial(make_environment, Walk, {"max_episode_steps": 6}, action_repeat=2), "cannot be used with --action-re"),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from td3.errors import CallbackError
 from td3.policy import Array
+from td3.user_code import describe, with_lines
 
 if TYPE_CHECKING:
     from td3.collect.collector import Episode
@@ -202,7 +203,7 @@ class CallbackList(Callback):
 
 
 def _failed(callback: Callback, event: str, error: Exception) -> CallbackError:
-    failure = CallbackError(f"callback {callback.name} failed in {event}: {type(error).__name__}: {error}.")
+    failure = with_lines(CallbackError(f"callback {callback.name} failed in {event}: {describe(error)}."), error)
     failure.__cause__ = error
     return failure
 

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 from td3.callbacks.base import Callback
 from td3.config import TrainConfig, preset_config
 from td3.diagnostics import largest_rewards
+from td3.environments.check import option_with_limit
 from td3.environments.vector import RESTARTS
+from td3.evaluate import LONGEST_EPISODE, Evaluation
 from td3.presets import WARM_UP_PART
 from td3.rules import LARGEST
 
@@ -32,6 +34,9 @@ def warm_up_note(config: TrainConfig) -> str:
 
 class NotesCallback(Callback):
     """A line on everything unusual about how this run is executed."""
+
+    _warned = False
+    """Whether the run was told that an episode had to be cut."""
 
     def on_loop_start(self, trainer: "Trainer") -> None:
         """Say it once, below the first line of a display."""
@@ -61,6 +66,21 @@ class NotesCallback(Callback):
             trainer.info("Nothing is evaluated, and there is no best agent: give eval_env=... to evaluate in it.")
         if spaces.flattened:
             trainer.info(f"Observations: {spaces.flattened}, flattened to {spaces.state_size} numbers.")
+        if trainer.replays and not spaces.time_limit:
+            trainer.info(
+                f"{config.env} has no time limit: where its step() never truncates, an evaluation may take up to "
+                f"{LONGEST_EPISODE:,} env steps an episode. Add  {option_with_limit(config.env_kwargs)}"
+            )
+
+    def on_evaluation(self, trainer: "Trainer", evaluation: Evaluation) -> None:
+        """Warn once of episodes that had to be cut."""
+        if evaluation.lengths.max() >= LONGEST_EPISODE and not trainer.spaces.time_limit and not self._warned:
+            self._warned = True
+            trainer.warn(
+                f"env step {evaluation.env_steps:,}: an evaluation's episode was cut after {LONGEST_EPISODE:,} env "
+                f"steps, because {trainer.config.env} has no time limit: train with  "
+                f"{option_with_limit(trainer.config.env_kwargs)}"
+            )
 
 
 class DivergenceCallback(Callback):

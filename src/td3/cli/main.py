@@ -5,6 +5,7 @@ import difflib
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Sequence
 from typing import Annotated, Any, TextIO, Union
 
@@ -31,6 +32,8 @@ OWN: Commands = {
 COMMANDS: Commands = {**OWN, **commands_of_packages(), **OWN}  # no package replaces a command of td3
 COMPLETION = ("--tyro-write-completion", "--tyro-print-completion")
 """Options of tyro that write a shell's completion script: `td3 --tyro-write-completion bash FILE`."""
+TRACEBACK = "--traceback"
+"""Option of every command: print the Python traceback of an error above its sentence."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -40,7 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _main(arguments: Sequence[str] | None) -> int:
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    words = [word for word in given if word != TRACEBACK]
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError):  # a path may have characters that the output's encoding lacks
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # suppressed above
@@ -56,7 +60,13 @@ def _main(arguments: Sequence[str] | None) -> int:
             return _refused(f"the output cannot be written ({error.strerror}).")
         return code
     except UserError as error:
-        return _refused(str(error))
+        if len(words) < len(given):
+            traceback.print_exception(error)
+        return _refused("\n".join([str(error), *getattr(error, "__notes__", ())]))
+    except ValueError:
+        if not getattr(sys.stdout, "closed", False):
+            raise
+        return _refused("sys.stdout was closed while the command ran, as by an environment: remove that call.")
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
@@ -84,7 +94,10 @@ def _run(words: Sequence[str]) -> int:
     try:
         return run(parse(words))
     except ConfigError as error:  # the user knows a setting by its option
-        raise ConfigError(error.with_name(option_of(kind, error.field))) from None
+        named = ConfigError(error.with_name(option_of(kind, error.field)))
+        for note in getattr(error, "__notes__", ()):
+            named.add_note(note)
+        raise named from error.__cause__
 
 
 def parse(words: Sequence[str]) -> Any:
@@ -93,7 +106,7 @@ def parse(words: Sequence[str]) -> Any:
     path, words = name.split(), own_names(words[len(name.split()) :], name)
     known = {"train": train.train_defaults, "offline": offline.offline_defaults}
     defaults = {name: known[name](words)} if name in known else {}
-    options = ["--help", *option_names(COMMANDS[name][0])]
+    options = ["--help", TRACEBACK, *option_names(COMMANDS[name][0])]
     return parse_arguments(_subcommands(defaults), "td3", [*path, *words], name, options)
 
 
@@ -149,4 +162,5 @@ def _overview(stream: TextIO) -> int:
     for name, (kind, _) in COMMANDS.items():
         print(f"  td3 {name:<13} {(kind.__doc__ or '').split(':')[0]}", file=stream)
     print("\ntd3 COMMAND --help says more.  Example: td3 train HalfCheetah-v5 --steps 50000", file=stream)
+    print(f"td3 COMMAND ... {TRACEBACK} prints the Python traceback of an error.", file=stream)
     return 0 if stream is sys.stdout else 2

@@ -16,6 +16,7 @@ from td3.collect.recovery import BLOCK, RecoverableEnvironments, Values
 from td3.environments.checked_vector import last_numbers
 from td3.errors import EnvironmentFault
 from td3.policy import Array
+from td3.user_code import reworded
 
 NO_INFO: Mapping[str, float] = {}
 
@@ -163,7 +164,7 @@ class Collector(RecoverableEnvironments):
         result = tuple(array.copy() for array in result)
         if not self.replays:  # a single one cannot be replaced: its seed is frozen, and others go on
             for index, reason in faults.items():
-                self._fail(index // self.envs_per_member, f"{reason}: fix the environment.")
+                self._fail(index // self.envs_per_member, reworded(reason, f"{reason}: fix the environment."))
             for array in result:
                 array[~self._active] = 0
             return result, infos

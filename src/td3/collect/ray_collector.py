@@ -23,11 +23,12 @@ from td3.algorithm.streams import derive_seed
 from td3.collect.base import BaseCollector
 from td3.collect.collector import Collector, Episode
 from td3.collect.ray_connection import connected, look_also_in, module_folders
-from td3.collect.recovery import MOST_FAULTS
 from td3.config import TrainConfig
 from td3.environments import InProcessVectorEnv, TaskSpaces, make_environment
+from td3.environments.guarded import MOST_FAULTS
 from td3.errors import ConfigError, EnvironmentFault, UserError
 from td3.policy import Array, Policy
+from td3.user_code import fault_of
 
 LONGEST_CHUNK = 32
 """Env steps of a chunk at most: asking and answering costs about a millisecond, 32 steps of MuJoCo several."""
@@ -81,7 +82,7 @@ class Collecting:
             row = InProcessVectorEnv([self._make() for _ in self._seeds], self._make)
             self._collector = Collector(row, self._own, *self._arguments)
         except UserError as error:
-            raise EnvironmentFault(f"on the machine {platform.node()}: {error}") from None
+            raise fault_of(error, f"on the machine {platform.node()}: {error}") from error.__cause__
         return metadata.version("td3")
 
     def collect(self, policy: Policy | None, steps: int) -> Chunk:
@@ -93,14 +94,14 @@ class Collecting:
                 rows.append(row)
                 episodes += [(step, episode) for episode in ended]
                 if self._collector.failed:
-                    raise EnvironmentFault(next(iter(self._collector.failed.values())))
+                    raise fault_of(next(iter(self._collector.failed.values())))
                 if time.monotonic() - began > CHUNK_SECONDS:
                     break
         except EnvironmentFault as fault:
             said = str(fault)
             for own, seed in zip(self._own, self._seeds, strict=True):
                 said = said.replace(f"environment 0 of seed {own}", f"environment {self._number} of seed {seed}")
-            raise EnvironmentFault(said) from None
+            raise fault_of(fault, said) from fault.__cause__
         faults = [
             f"seed {self._seeds[fault.member]}, environment {self._number}: {fault.reason}; a new episode was begun."
             for fault in self._collector.faults
@@ -255,7 +256,7 @@ class RayCollector(BaseCollector):
                 self._welcome(asked, self._ray.get(reference, timeout=START_SECONDS), updates)
             except self._exceptions.RayTaskError as error:
                 if isinstance(error.cause, UserError):
-                    raise error.cause from None
+                    raise error.cause from error
                 self._replace(asked, f"failed ({_one_line(error.cause)})")
             except self._exceptions.RayError as error:
                 lost = LOST_MACHINE in str(error)

@@ -13,15 +13,15 @@ from gymnasium.vector import VectorEnv
 
 from td3.algorithm.streams import derive_seed
 from td3.collect.base import BaseCollector, Fault
+from td3.environments.guarded import MOST_FAULTS
 from td3.errors import EnvironmentFault
 from td3.policy import Array
+from td3.user_code import fault_of, reworded
 
 Values = Any
 """Arrays, or tensors of the same shape on the learner's device (tensor_collector.py)."""
 BLOCK = 256
 """Rounds whose random numbers are drawn at once; fixed, because it is part of what a seed means."""
-MOST_FAULTS = 3
-"""Faults of one environment, with no finished episode between them, after which the run ends."""
 LONGEST_REPLAY = 10_000
 """Env steps of an unfinished episode whose actions are kept, so that a checkpoint of an endless one does not grow."""
 
@@ -190,8 +190,11 @@ class RecoverableEnvironments(BaseCollector):
         if self._faults_in_a_row[index] >= MOST_FAULTS:
             return self._fail(
                 member,
-                f"{reason}; this was fault {MOST_FAULTS} of environment {environment} of seed {self.seeds[member]} "
-                "with no finished episode between them: fix the environment.",
+                reworded(
+                    reason,
+                    f"{reason}; this was fault {MOST_FAULTS} of environment {environment} of seed "
+                    f"{self.seeds[member]} with no finished episode between them: fix the environment.",
+                ),
             )
         self._episodes[index] += 1
         self._returns[index], self._lengths[index] = 0, 0
@@ -200,7 +203,7 @@ class RecoverableEnvironments(BaseCollector):
     def _fail(self, member: int, reason: str) -> set[int]:
         """Go on without this member; returns the environments that must be replayed. The last one ends the run."""
         if len(self._inactive) == len(self.seeds) - 1:
-            raise EnvironmentFault(reason)
+            raise fault_of(reason)
         self.failed[member] = reason
         self._inactive.add(member)
         return self._given_up(member)

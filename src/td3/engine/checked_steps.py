@@ -14,6 +14,7 @@ from td3.algorithm.registry import STEPS
 from td3.algorithm.replacing import Replacement
 from td3.algorithm.step_01_replay_buffer import Batch
 from td3.errors import ConfigError
+from td3.user_code import with_lines
 
 AXES = {"2": "the two critics", "member": "the seeds", "batch": "the batch"}
 """Axes of most tensors, as the annotations of the steps name them, and in words."""
@@ -53,7 +54,8 @@ class CheckedSteps:
             except (NonFinite, ConfigError):  # of a step that this one wraps
                 raise
             except Exception as error:
-                raise ConfigError(f"{_name(replacement)}, failed{_reason(replacement, error)}") from error
+                refused = ConfigError(f"{_name(replacement)}, failed{_reason(replacement, error)}")
+                raise with_lines(refused, error) from error
             for (argument, tensor), version in zip(given, versions, strict=True):
                 if tensor._version != version:
                     raise ConfigError(

@@ -4,6 +4,8 @@ Only KeyboardInterrupt passes: Ctrl-C is for the run. `sys.exit()` inside an env
 """
 
 import contextlib
+import math
+import numbers
 import sys
 import threading
 import warnings
@@ -16,14 +18,18 @@ from numpy.typing import NDArray
 
 from td3.environments.infos import numbers_of
 from td3.environments.observations import holds_image
+from td3.environments.side_effects import raised_by_code
 from td3.errors import EnvironmentFault, UserError
+from td3.user_code import describe, with_lines
 
 Array = NDArray[Any]
 Make = Callable[[], gym.Env[Any, Any]]
 Step = tuple[Array, float, bool, bool, dict[str, float]]
+MOST_FAULTS = 3
+"""Faults of one environment, with no finished episode between them, after which the run ends."""
+LONGEST_VALUE = 60
+"""Characters of a wrong value that are shown."""
 UNSTABLE = "MuJoCo found its simulation unstable and reset it inside a step"
-LONGEST_TEXT = 300
-"""Maximum characters of an exception's text; an environment may raise megabytes."""
 
 
 class Shapes(NamedTuple):
@@ -41,23 +47,9 @@ class Shapes(NamedTuple):
         return cls(space.shape or (), environment.action_space.shape or (), holds_image(space))
 
 
-def describe(error: BaseException) -> str:
-    """The error's type and text in one short line; only its type if it has no text or cannot be printed."""
-    try:
-        text = " ".join(str(error).split())
-    except KeyboardInterrupt:
-        raise
-    except BaseException:
-        text = "its text cannot be printed"
-    line = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    return line if len(line) <= LONGEST_TEXT else f"{line[:LONGEST_TEXT]} ..."
-
-
 def failed_in(method: str, error: BaseException) -> EnvironmentFault:
     """The fault for something that an environment raised in this method."""
-    if isinstance(error, EnvironmentFault):
-        return error
-    return EnvironmentFault(f"an environment failed in {method}(): {describe(error)}")
+    return with_lines(EnvironmentFault(f"an environment failed in {method}(): {describe(error)}"), error)
 
 
 def construct(make: Make) -> gym.Env[Any, Any]:
@@ -79,7 +71,7 @@ def reset(environment: gym.Env[Any, Any], seed: int | None, shapes: Shapes) -> A
     try:
         observation, _ = environment.reset(seed=seed)
         return as_vector(observation, shapes, environment)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, EnvironmentFault):
         raise
     except BaseException as error:
         raise failed_in("reset", error) from error
@@ -90,14 +82,18 @@ def step(environment: gym.Env[Any, Any], action: Array, shapes: Shapes) -> Step:
     try:
         # A copy of the action: the environment may keep or change the one that it is given.
         observation, reward, terminated, truncated, info = environment.step(action.reshape(shapes.action).copy())
-        ended = bool(terminated), bool(truncated)
+        # The usual types are asked for first: this is done in every step.
+        ended = (
+            terminated if type(terminated) is bool else as_flag(terminated, "terminated"),
+            truncated if type(truncated) is bool else as_flag(truncated, "truncated"),
+        )
         result = (
             as_vector(observation, shapes, environment),
-            float(reward),
+            reward if type(reward) is float else as_reward(reward),
             *ended,
             numbers_of(info) if any(ended) else {},
         )
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, EnvironmentFault):
         raise
     except BaseException as error:
         raise failed_in("step", error) from error
@@ -112,9 +108,9 @@ def close(environment: gym.Env[Any, Any]) -> None:
     """Close the environment."""
     try:
         environment.close()
-    except KeyboardInterrupt:
-        raise
     except BaseException as error:
+        if isinstance(error, KeyboardInterrupt) and not raised_by_code(error):  # Ctrl-C
+            raise
         raise failed_in("close", error) from error
 
 
@@ -147,6 +143,34 @@ def as_vector(observation: Any, shapes: Shapes, environment: gym.Env[Any, Any]) 
         raise EnvironmentFault(f"{_name(environment)} gave {problem}")
     with np.errstate(over="ignore"):  # overflow is detected as infinity
         return array.astype(np.float32).ravel()
+
+
+def as_flag(value: Any, name: str, source: str = "an environment") -> bool:
+    """True or False: also of NumPy, 0 or 1, and of an array or a tensor with one of them; else `EnvironmentFault`."""
+    plain = _only_element(value)
+    if isinstance(plain, bool | np.bool_) or (isinstance(plain, int | np.integer) and plain in (0, 1)):
+        return bool(plain)
+    raise EnvironmentFault(f"{source} gave {name}={_shown(value)}: return True or False")
+
+
+def as_reward(value: Any, source: str = "an environment") -> float:
+    """A real number, also the only element of an array or a tensor; else `EnvironmentFault`."""
+    plain = _only_element(value)
+    if isinstance(plain, numbers.Real | np.bool_):
+        return float(plain)
+    raise EnvironmentFault(f"{source} gave the reward {_shown(value)}: return one real number")
+
+
+def _only_element(value: Any) -> Any:
+    """The element of an array or tensor with only one; anything else as it is."""
+    shape = getattr(value, "shape", None)
+    return value.item() if shape is not None and math.prod(shape) == 1 else value
+
+
+def _shown(value: Any) -> str:
+    """The value with its type, in one short line."""
+    text = " ".join(repr(value).split())
+    return f"{text[:LONGEST_VALUE]}{' ...' * (len(text) > LONGEST_VALUE)} ({type(value).__name__})"
 
 
 def not_bytes(array: Array) -> str:

@@ -19,6 +19,7 @@ from gymnasium.vector.utils import batch_space
 from td3.environments import guarded
 from td3.environments.guarded import Array, Make, Shapes
 from td3.errors import EnvironmentFault, UserError
+from td3.user_code import fault_of, reason_of
 
 StepResult = tuple[Array, Array, Array, Array, dict[Any, Any]]
 """Observations, rewards, terminated, truncated, and of episodes that ended the numbers in their info, by index."""
@@ -66,7 +67,7 @@ class InProcessVectorEnv(VectorEnv[Array, Array, Array]):
         mask = (options or {}).get("reset_mask", np.ones(self.num_envs, bool))
         observations = self.reset_some(seeds, np.flatnonzero(mask).tolist())
         if self.faults:
-            raise EnvironmentFault(next(iter(self.faults.values())))
+            raise fault_of(next(iter(self.faults.values())))
         return observations, {}
 
     def reset_some(self, seeds: Sequence[int | None], indices: Sequence[int]) -> Array:
@@ -79,7 +80,7 @@ class InProcessVectorEnv(VectorEnv[Array, Array, Array]):
             try:
                 observations[index] = result()
             except EnvironmentFault as fault:
-                self.faults[index] = str(fault)
+                self.faults[index] = reason_of(fault)
         self._observations = observations
         return observations
 
@@ -111,7 +112,7 @@ class InProcessVectorEnv(VectorEnv[Array, Array, Array]):
                 if info:
                     infos[index] = info
             except EnvironmentFault as fault:
-                self.faults[index] = str(fault)
+                self.faults[index] = reason_of(fault)
         self._observations = observations
         return observations, rewards, terminated, truncated, infos
 
@@ -126,7 +127,7 @@ class InProcessVectorEnv(VectorEnv[Array, Array, Array]):
             try:
                 self.environments[index] = self._call(index, partial(guarded.construct, self._make))()
             except UserError as fault:
-                self.faults[index] = str(fault)
+                self.faults[index] = reason_of(fault)
         return []
 
     def retire(self, indices: Sequence[int]) -> list[int]:

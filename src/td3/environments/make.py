@@ -14,13 +14,13 @@ import gymnasium as gym
 from gymnasium.vector import VectorEnv
 
 from td3.environments.exact_reset import with_exact_reset
-from td3.environments.guarded import describe
 from td3.environments.observations import as_vector
 from td3.environments.quiet import without_output
 from td3.environments.spec import FROM_PYTHON, EnvFactory, class_named, found_here, name_of, not_found
 from td3.environments.vector import vector_source_named
 from td3.errors import EnvironmentFault, MissingExtra, UserError, missing_extra
 from td3.pixels.wrappers import RepeatAction, prepare_headless_rendering, render_as_observation
+from td3.user_code import describe, with_lines
 
 
 class Family(NamedTuple):
@@ -177,7 +177,8 @@ def make_environment(
             module = error.name or name.partition(":")[0]
             if module == FROM_PYTHON:
                 raise not_found(name) from None
-            raise EnvironmentFault(f"{name} needs the module {module!r}, which cannot be found.") from None
+            fault = EnvironmentFault(f"{name} needs the module {module!r}, which cannot be found.")
+            raise with_lines(fault, error) from error
         except gym.error.DependencyNotInstalled as error:
             raise EnvironmentFault(f"{name} needs a package that is not installed: {_one_line(error)}") from None
         except (gym.error.UnregisteredEnv, gym.error.DeprecatedEnv):
@@ -187,7 +188,7 @@ def make_environment(
                 ) from None
             raise (not_found(name) if ":" in name and "-v" not in name else EnvironmentFault(_unknown(name))) from None
         except BaseException as error:  # of code that is not ours, or of arguments that it does not take; sys.exit()
-            raise EnvironmentFault(f"{name} cannot be made: {_one_line(error)}") from error
+            raise with_lines(EnvironmentFault(f"{name} cannot be made: {_one_line(error)}"), error) from error
 
 
 def _made(env: str | EnvFactory, arguments: dict[str, Any]) -> Any:

@@ -24,6 +24,7 @@ from td3.environments.infos import numbers_of
 from td3.environments.make import make_environment
 from td3.environments.mujoco_library import Batch, physics, stepper
 from td3.environments.mujoco_tasks import TASKS
+from td3.user_code import describe
 
 CHECKED_VERSIONS = ("1.2.1", "1.2.2", "1.2.3", "1.3.0", "1.4.0")
 """Versions of Gymnasium whose MuJoCo tasks have the formulas of `mujoco_tasks.py`, compared by reading."""
@@ -209,7 +210,7 @@ def why_not(make: Make) -> str | None:
                 return "this version of MuJoCo lacks a function that is needed"
             return None if _equals_gymnasium(environment, make) else "its numbers differ from Gymnasium's"
     except Exception as error:  # anything unexpected: stepping without the batch works, or raises the error
-        return guarded.describe(error)
+        return describe(error)
 
 
 def _is_registered(make: Make) -> bool:

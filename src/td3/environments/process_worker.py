@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import math
 import time
+import traceback
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -14,6 +15,7 @@ from td3.environments.child_processes import belong_to
 from td3.environments.guarded import Array, Make, Shapes
 from td3.environments.infos import INFO_BYTES, encoded
 from td3.errors import EnvironmentFault, UserError
+from td3.user_code import Reason, WorkerError, describe
 
 LONG_SLEEP_SECONDS, SHORT_SLEEP_SECONDS = 0.0002, 0.00001
 """A worker sleeps for a tenth of the time that it has waited, within these bounds."""
@@ -23,8 +25,8 @@ TIMER_SLACK_NANOSECONDS = 1_000
 """Linux adds 50,000 to every sleep unless a process asks for less."""
 PR_SET_TIMERSLACK = 29
 """From linux/prctl.h."""
-REASON_BYTES = 1_600
-"""Bytes for one environment's error message."""
+REASON_BYTES, LINES_BYTES, TRACEBACK_BYTES = 1_600, 3_200, 8_000
+"""Bytes for one environment's error message, the user's lines below it, and the end of the traceback."""
 CONSTRUCT, RESET, STEP, CLOSE = 1, 2, 3, 4
 
 
@@ -55,13 +57,31 @@ class SharedArrays:
         self.ends = take(np.uint8, count, 2)
         self.mask, self.faulty = take(np.bool_, count), take(np.bool_, count)
         self.reasons, self.infos = take(f"S{REASON_BYTES}", count), take(f"S{INFO_BYTES}", count)
+        self.lines, self.tracebacks = take(f"S{LINES_BYTES}", count), take(f"S{TRACEBACK_BYTES}", count)
 
     @staticmethod
     def bytes_needed(count: int, workers: int, shapes: Shapes) -> int:
         """Enough for every array and its padding."""
         numbers = math.prod(shapes.action) + math.prod(shapes.observation)
-        texts = (REASON_BYTES + INFO_BYTES) * count
-        return 8 * (1 + 2 * workers + 2 * count) + 4 * count * (numbers + 1) + texts + 64 * 13
+        texts = (REASON_BYTES + INFO_BYTES + LINES_BYTES + TRACEBACK_BYTES) * count
+        return 8 * (1 + 2 * workers + 2 * count) + 4 * count * (numbers + 1) + texts + 64 * 15
+
+    def fail(self, place: int, error: BaseException) -> None:
+        """Write why an environment failed."""
+        reason = str(error) if isinstance(error, UserError) else describe(error)
+        whole = "".join(traceback.format_exception(error.__cause__ or error)).encode(errors="replace")
+        self.reasons[place], self.tracebacks[place] = reason.encode(errors="replace"), whole[-TRACEBACK_BYTES:]
+        self.lines[place] = "\n".join(getattr(error, "__notes__", ())).encode(errors="replace")
+        self.faulty[place] = True
+
+    def reason(self, place: int) -> Reason:
+        """Why an environment failed, as its worker wrote it."""
+        reason, lines, whole = (
+            texts[place].decode(errors="ignore") for texts in (self.reasons, self.lines, self.tracebacks)
+        )
+        told = Reason(reason)
+        told.__cause__, told.__notes__ = WorkerError(whole), [lines] if lines else []
+        return told
 
 
 def work(
@@ -129,8 +149,7 @@ def _run_command(
                     guarded.close(environments.pop(place))
             environments[place] = guarded.construct(make)
     except BaseException as error:  # also KeyboardInterrupt, which the environment itself must have raised here
-        reason = str(error) if isinstance(error, UserError) else guarded.describe(error)
-        arrays.faulty[place], arrays.reasons[place] = True, reason.encode(errors="replace")
+        arrays.fail(place, error)
 
 
 def _reduce_timer_slack() -> None:

@@ -36,7 +36,9 @@ from td3.environments.process_worker import (
     WorkerSignals,
     work,
 )
-from td3.errors import ConfigError, EnvironmentFault
+from td3.environments.side_effects import pytorch_kept
+from td3.errors import ConfigError
+from td3.user_code import fault_of, short
 
 PATIENCE_SECONDS = 0.005
 """Seconds of waiting after which polling is less frequent."""
@@ -57,9 +59,7 @@ def sent(kind: str, instead: str) -> Iterator[None]:
     except OSError:  # no memory or no process left
         raise
     except Exception as error:  # of pickling, which calls the user's code
-        raise ConfigError(
-            f"the environment cannot be sent to {kind} processes ({guarded.describe(error)}): {instead}."
-        ) from error
+        raise ConfigError(f"the environment cannot be sent to {kind} processes ({short(error)}): {instead}.") from error
 
 
 class ProcessVectorEnv(VectorEnv[Array, Array, Array]):
@@ -74,7 +74,7 @@ class ProcessVectorEnv(VectorEnv[Array, Array, Array]):
 
     def __init__(self, make: Make, count: int, workers: int, patience: float = 120.0) -> None:
         self.closed = True  # there is nothing to close yet
-        with guarded.opened(make) as probe:
+        with pytorch_kept(), guarded.opened(make) as probe:
             self.single_observation_space, self.single_action_space = probe.observation_space, probe.action_space
             self._shapes = Shapes.of(probe)
         self.num_envs, self.workers, self._make, self._patience = count, min(workers, count), make, patience
@@ -104,7 +104,7 @@ class ProcessVectorEnv(VectorEnv[Array, Array, Array]):
             self._command(CONSTRUCT)
             self._wait()
             if self.faults:
-                raise EnvironmentFault(next(iter(self.faults.values())))
+                raise fault_of(next(iter(self.faults.values())))
         except BaseException:
             self.close()
             raise
@@ -139,7 +139,7 @@ class ProcessVectorEnv(VectorEnv[Array, Array, Array]):
         mask = (options or {}).get("reset_mask", np.ones(self.num_envs, bool))
         observations = self.reset_some(seeds, np.flatnonzero(mask).tolist())
         if self.faults:
-            raise EnvironmentFault(next(iter(self.faults.values())))
+            raise fault_of(next(iter(self.faults.values())))
         return observations, {}
 
     def reset_some(self, seeds: Sequence[int | None], indices: Sequence[int]) -> Array:
@@ -275,9 +275,7 @@ class ProcessVectorEnv(VectorEnv[Array, Array, Array]):
     def _told(self) -> dict[int, str]:
         """Errors of the workers, by index."""
         arrays = self._arrays
-        told = {
-            place: arrays.reasons[place].decode(errors="ignore") for place in np.flatnonzero(arrays.faulty).tolist()
-        }
+        told: dict[int, str] = {place: arrays.reason(place) for place in np.flatnonzero(arrays.faulty).tolist()}
         arrays.faulty[:] = False
         return told
 

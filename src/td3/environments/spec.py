@@ -45,7 +45,10 @@ def parse_env(env: Any) -> EnvSpec:
     from td3.environments.vector import VectorSource, makes_vectors  # which needs names and folders from here
 
     if isinstance(env, str):
-        return EnvSpec(env, {}, None)
+        spec = gym.registry.get(env)
+        if spec is None or not callable(spec.entry_point) or not _is_of_notebook(spec.entry_point):
+            return EnvSpec(env, {}, None)
+        return EnvSpec(env, {}, PickledFactory(partial(gym.make, spec, disable_env_checker=True)))
     if isinstance(env, VectorEnv):
         return EnvSpec(f"{FROM_PYTHON}:{type(env.unwrapped).__name__}", {}, VectorSource(env))
     if makes_vectors(env):
@@ -54,10 +57,15 @@ def parse_env(env: Any) -> EnvSpec:
         return _of_instance(env)
     if callable(env):
         name = name_of(env)
-        return EnvSpec(name, {}, None if class_named(name) is env else PickledFactory(env))
+        return EnvSpec(name, {}, None if class_named(name) is env and not _is_of_notebook(env) else PickledFactory(env))
     raise EnvironmentFault(
         f"an environment is given by its name, its class or a function that makes it, but {env!r} was given."
     )
+
+
+def _is_of_notebook(env: Any) -> bool:
+    """Whether it was defined in a notebook or typed in, where worker processes have no file to import it from."""
+    return env.__module__ == "__main__" and not hasattr(sys.modules["__main__"], "__file__")
 
 
 def _of_instance(env: Any) -> EnvSpec:
@@ -151,6 +159,11 @@ def not_found(env: str) -> EnvironmentFault:
             f"{name} was given from Python, with more than its name, and no command can make it again: evaluate it "
             "there with the actions of  td3.load(RUN, which='last').act(observation),  or continue the run with  "
             "td3.resume(RUN, env=...)"
+        )
+    if module in sys.modules and isinstance(found := object_named(env), type):  # nothing is imported for a message
+        return EnvironmentFault(
+            f"{module} has no environment class {name!r}: derive it from Gymnasium's,  class {found.__name__}"
+            "(gymnasium.Env):  (that of the old package gym is another one)."
         )
     return EnvironmentFault(
         f"{module} has no environment class {name!r} nor a function of that name with an argument num_envs, nor "

@@ -15,10 +15,11 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from td3.environments.check import TaskSpaces, check_environment
 from td3.environments.checked_vector import CheckedVectorEnv
-from td3.environments.guarded import Array, describe
+from td3.environments.guarded import Array
 from td3.environments.observations import holds_image
 from td3.environments.spec import found_here, name_of, object_named
 from td3.errors import ConfigError, EnvironmentFault, UserError
+from td3.user_code import describe, with_lines
 
 Factory = Callable[..., VectorEnv[Any, Any, Any]]
 RESTARTS = (
@@ -92,7 +93,7 @@ class VectorSource:
         except (UserError, KeyboardInterrupt):
             raise
         except BaseException as error:  # of code that is not ours
-            raise EnvironmentFault(f"{self.name} cannot be made: {describe(error)}") from error
+            raise with_lines(EnvironmentFault(f"{self.name} cannot be made: {describe(error)}"), error) from error
 
 
 def makes_vectors(given: Any) -> bool:
@@ -117,7 +118,7 @@ def vector_source_named(env: str) -> VectorSource | None:
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # of code that is not ours
-            raise EnvironmentFault(f"{env} cannot be made: {describe(error)}") from error
+            raise with_lines(EnvironmentFault(f"{env} cannot be made: {describe(error)}"), error) from error
     return VectorSource(found) if not isinstance(found, VectorEnv) and makes_vectors(found) else None
 
 

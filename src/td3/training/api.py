@@ -16,6 +16,7 @@ from td3.callbacks.standard import standard_callbacks
 from td3.config import TrainConfig, resolve
 from td3.environments import TaskSpaces
 from td3.environments.guarded import Make
+from td3.environments.side_effects import pytorch_kept
 from td3.environments.source import environment_maker, evaluation_maker
 from td3.environments.spec import EnvFactory, parse_env
 from td3.environments.vector import VectorSource
@@ -263,7 +264,7 @@ def _trainer(
 ) -> Iterator[Trainer]:
     """The trainer of a run, closed afterwards; a GPU without enough memory gets one sentence, also while it trains."""
     try:
-        with backend_flags(config.precision):
+        with backend_flags(config.precision), pytorch_kept():
             device, capacity = choose_device(config.device), buffer_capacity(config)
             trainer = Trainer(config, spaces, make, device, capacity, in_host_ram, replacements, eval_make)
             with contextlib.closing(trainer):

@@ -1,12 +1,15 @@
 """Why a run ended early, in a sentence for status.json and for the person who started it."""
 
+import inspect
+import traceback
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from td3.algorithm.optimizer import NonFinite
 from td3.callbacks.checkpoints import CheckpointCallback
 from td3.diagnostics import largest_rewards
-from td3.errors import CallbackError, Diverged, EnvironmentFault, RunError, UserError
+from td3.errors import CallbackError, ConfigError, Diverged, EnvironmentFault, RunError, UserError
+from td3.user_code import describe, fault_of, with_lines
 
 if TYPE_CHECKING:
     from td3.training.trainer import Trainer
@@ -18,7 +21,12 @@ def reason_of(error: Exception, trainer: "Trainer") -> str:
         return diagnosis(trainer, str(error), range(trainer.agent.members))
     if isinstance(error, OSError):
         return f"{error.filename or trainer.path} cannot be written ({error.strerror})."
-    return str(error) if isinstance(error, CallbackError | EnvironmentFault) else ""
+    if effect := trainer.process_before.fault():
+        return str(effect)
+    if isinstance(error, CallbackError | EnvironmentFault):
+        return str(error)
+    step = _replaced_step_of(error, trainer)
+    return f"{step}, failed with {describe(error)}." if step else ""
 
 
 def with_resume_hint(error: Exception, trainer: "Trainer") -> UserError | None:
@@ -26,11 +34,22 @@ def with_resume_hint(error: Exception, trainer: "Trainer") -> UserError | None:
     hint = "".join(
         f" {callback.resume_hint(trainer.config)}" for callback in trainer.callbacks.all_of(CheckpointCallback)
     )
+    if trainer.process_before.fault():
+        return EnvironmentFault(f"{trainer.reason}{hint}")
     kinds = {NonFinite: Diverged, OSError: RunError, CallbackError: CallbackError, EnvironmentFault: EnvironmentFault}
     for kind, raised in kinds.items():
         if isinstance(error, kind):
-            return raised(f"{trainer.reason}{hint}")
-    return None
+            return fault_of(error, f"{trainer.reason}{hint}", raised)
+    return with_lines(ConfigError(f"{trainer.reason}{hint}"), error) if trainer.reason else None
+
+
+def _replaced_step_of(error: Exception, trainer: "Trainer") -> str:
+    """The user's function in the place of a step that an error came through; empty if there is none."""
+    codes = {frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)}
+    for step, function, _ in trainer.agent.changes.replacements if trainer.agent.changes else ():
+        if inspect.unwrap(function).__code__ in codes and not str(function.__module__).startswith("td3."):
+            return f"step {step}, replaced by {function.__name__}"
+    return ""
 
 
 def diagnosis(trainer: "Trainer", reason: str, members: Sequence[int]) -> str:

@@ -19,6 +19,7 @@ from td3.config import TrainConfig
 from td3.environments import TaskSpaces, check_environment
 from td3.environments.goals import GoalTask
 from td3.environments.guarded import Make, opened
+from td3.environments.side_effects import pytorch_kept
 from td3.environments.spec import EnvFactory
 from td3.environments.vector import VectorSource, check_vector
 from td3.errors import ConfigError
@@ -65,7 +66,7 @@ def probe_environment(config: TrainConfig, make: Make | VectorSource, first_step
                 config, "collectors of Ray send theirs in chunks, in any order: use other --workers, or --envs 1."
             )
             require_cluster(config.ray_address)
-        with opened(make) as probe:
+        with pytorch_kept(), opened(make) as probe:
             spaces = check_environment(probe, config.env)
             if "hindsight" in config.variant:
                 _check_hindsight(config, GoalTask(probe, config.env).max_episode_steps)

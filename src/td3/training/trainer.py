@@ -24,8 +24,9 @@ from td3.diagnostics import TimeBudget
 from td3.engine import acting_policy
 from td3.environments import TaskSpaces
 from td3.environments.guarded import Make
+from td3.environments.side_effects import ProcessState
 from td3.environments.vector import VectorSource
-from td3.errors import CallbackError, EnvironmentFault
+from td3.errors import CallbackError
 from td3.policy import Array
 from td3.run.checkpoints import Checkpoint
 from td3.run.directory import versions
@@ -34,6 +35,7 @@ from td3.training.failures import diagnosis, reason_of, with_resume_hint
 from td3.training.parts import open_parts
 from td3.training.schedule import updates_due_for_episodes, updates_due_for_steps
 from td3.training.state import arrays_of, facts_of, restore
+from td3.user_code import fault_of
 
 
 class Trainer:
@@ -50,7 +52,7 @@ class Trainer:
         replacements: Sequence[Replacement] = (),
         eval_make: Make | VectorSource | None = None,
     ) -> None:
-        self.config, self.spaces = config, spaces
+        self.config, self.spaces, self.process_before = config, spaces, ProcessState()
         self.versions = versions()  # looked up once: it takes milliseconds
         parts = open_parts(config, spaces, make, device, buffer_size, in_host_ram, replacements, eval_make)
         self.agent, self.buffer, self.engine, self.evaluator, self.collector, self.placement, self._opened = parts
@@ -105,7 +107,7 @@ class Trainer:
                 stopped_at = {"env_steps": self.env_steps, "reason": self.reason}
                 self.frozen |= {member: dict(stopped_at) for member in self.active_members}
             if hinted := with_resume_hint(error, self):
-                raise hinted from error.__cause__ or error
+                raise hinted from hinted.__cause__ or error
             raise
         finally:
             self.status = "failed" if self.status == "running" else self.status
@@ -118,7 +120,7 @@ class Trainer:
             return
         if self.status in ("finished", "stopped"):
             said = f"{failure} The run itself is {self.status}, and saved in {self.path}."
-            raise CallbackError(said) from failure.__cause__
+            raise fault_of(failure, said, CallbackError) from failure.__cause__
         logging.getLogger("td3").warning("%s", failure)
 
     def _raise_failure(self) -> None:
@@ -219,7 +221,7 @@ class Trainer:
         for member, reason in failed.items():
             self.engine.freeze(member, reason)
         if len(self.engine.frozen) == self.agent.members:
-            raise EnvironmentFault(list(failed.values())[-1])  # where it was the numbers, the engine has raised
+            raise fault_of(list(failed.values())[-1])  # where it was the numbers, the engine has raised
         for member in sorted(self.engine.frozen.keys() - self.frozen.keys()):
             reason = failed.get(member) or diagnosis(self, self.engine.frozen[member], [member])
             self.frozen[member] = {"env_steps": self.env_steps, "reason": reason}

@@ -21,6 +21,7 @@ from td3.algorithm.registry import STEPS
 from td3.algorithm.replacing import Replacement, outer_variables, replacements_of
 from td3.errors import ConfigError, RunError
 from td3.files import read_regular_file
+from td3.user_code import describe, with_lines
 from td3.variants.ablations import first_critic
 from td3.variants.behavior_cloning import improve_actor_near_data_
 from td3.variants.n_step import n_step_batch
@@ -130,7 +131,8 @@ def _module(path: str) -> Any:
             '`if __name__ == "__main__":`.'
         ) from None
     except Exception as error:
-        raise ConfigError(f"{path} cannot be imported ({type(error).__name__}: {error}).", "replace_steps") from error
+        refused = ConfigError(f"{path} cannot be imported: {describe(error)}.", "replace_steps")
+        raise with_lines(refused, error) from error
     return module
 
 
