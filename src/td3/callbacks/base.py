@@ -12,7 +12,7 @@ from td3.policy import Array
 from td3.user_code import describe, with_lines
 
 if TYPE_CHECKING:
-    from td3.collect.collector import Episode
+    from td3.collect.base import Episode
     from td3.evaluate import Evaluation
     from td3.run.checkpoints import Checkpoint
     from td3.training import Trainer

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from td3.callbacks.base import RunCallback
-from td3.collect.collector import Episode
+from td3.collect.base import Episode
 from td3.config import TrainConfig
 from td3.environments.infos import numbers_of
 from td3.evaluate import Evaluation

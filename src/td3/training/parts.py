@@ -80,7 +80,7 @@ def open_parts(
             vector.as_tensors = stays_on_device(vector, buffer)
             collector = (TensorCollector if vector.as_tensors else Collector)(vector, seeds, *collecting)
         elif config.dataset:
-            evaluator, collector = make_evaluator(make, config, threads, device), DatasetCollector()
+            evaluator, collector = make_evaluator(make, config, threads, device), DatasetCollector(len(seeds))
             opened.enter_context(contextlib.closing(evaluator))
         elif config.workers == "ray":
             evaluator = make_evaluator(make, config, threads, device)

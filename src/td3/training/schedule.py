@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from td3.collect.collector import Episode
+from td3.collect.base import Episode
 from td3.policy import Array
 from td3.settings import TD3Config
 
