@@ -58,19 +58,6 @@ def test_a_resumed_run_is_told_what_it_can_do_about_memory(tmp_path, monkeypatch
         resume_run(tmp_path / "run")
 
 
-def test_a_run_that_was_moved_away_is_not_called_whole(tmp_path):
-    class Moving(Stopping):
-        def on_env_step(self, trainer):
-            env_steps = trainer.env_steps
-            if env_steps == 150:
-                (tmp_path / "run").rename(tmp_path / "elsewhere")
-
-    with pytest.raises(RunError) as caught:
-        train_run(config(tmp_path / "run"), [Moving()])
-    assert "no longer has its checkpoints: if it was moved, resume it where it is now." in str(caught.value)
-    resume_run(tmp_path / "elsewhere")
-
-
 def test_a_full_disk_is_said_at_the_start_and_the_folder_can_be_used_again(tmp_path, monkeypatch):
     real = directory.write_json
 
@@ -84,18 +71,6 @@ def test_a_full_disk_is_said_at_the_start_and_the_folder_can_be_used_again(tmp_p
         train_run(config(tmp_path / "run", save_every=0))
     monkeypatch.setattr(directory, "write_json", real)
     train_run(config(tmp_path / "run", steps=120, save_every=0))
-
-
-def test_a_folder_that_is_removed_while_training_gives_one_sentence(tmp_path, capfd):
-    class Removing(Stopping):
-        def on_env_step(self, trainer):
-            env_steps = trainer.env_steps
-            if env_steps == 150:
-                shutil.rmtree(tmp_path / "run")
-
-    with pytest.raises(RunError, match=r"no longer has its checkpoints: if it was moved, resume it where it is now\.$"):
-        train_run(config(tmp_path / "run"), [Removing()])
-    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_a_disk_that_fills_up_in_a_save_costs_that_checkpoint_and_nothing_else(tmp_path, monkeypatch):

@@ -22,7 +22,8 @@ from td3.reproduce.plots import PLOTS
 from td3.reproduce.published_seeds import published_seeds, write_published_seeds
 from td3.reproduce.rows import BULLET_TASKS, ROWS, TABLES, Row, selected
 from td3.reproduce.store import CommitNote, commit_here, differing_settings, store, trained_by
-from td3.run.directory import Run, locked
+from td3.run.directory import Run
+from td3.run.lock import locked
 from td3.training import train_run
 
 ROOT = Path(__file__).parents[2]

@@ -106,7 +106,8 @@ class ReportCallback(Callback):
         from td3.report.records import read_run
         from td3.report.render import write_report
 
-        with contextlib.suppress(RunError):  # a run that ended before its first evaluation
+        # A run that ended before its first evaluation, or was moved away.
+        with contextlib.suppress(RunError, FileNotFoundError):
             records = read_run(trainer.path)
             for finding in examine_run(records):
                 if finding.name not in self._given:

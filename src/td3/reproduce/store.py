@@ -16,7 +16,8 @@ from td3.errors import RunError
 from td3.files import read_regular_file, write_atomically
 from td3.reproduce.figures import LARGEST
 from td3.reproduce.rows import Row
-from td3.run.directory import Run, locked, named_seeds, read_facts
+from td3.run.directory import Run, named_seeds, read_facts
+from td3.run.lock import locked
 
 if TYPE_CHECKING:
     from td3.training import Trainer

@@ -106,7 +106,8 @@ class Checkpoints:
         self, env_steps: int, facts: Mapping[str, Any], tensors: Mapping[str, Array], buffer: "ReplayBuffer"
     ) -> None:
         """Write a checkpoint; on an OSError the earlier ones are unchanged."""
-        (self.folder / "replay_buffer").mkdir(parents=True, exist_ok=True)
+        for folder in (self.folder, self.folder / "replay_buffer"):
+            folder.mkdir(exist_ok=True)  # without parents: a run that was moved away is not begun again
         self._write_new_rows(buffer)
         part = self.folder / ".part"
         remove_folder(part)  # left by a killed save
