@@ -23,14 +23,18 @@ class Plan(NamedTuple):
 
 
 def train_until_killed(fields: dict[str, Any], plan: Plan | None) -> None:
-    """Begin or go on with a run, and die as planned."""
+    """Begin or go on with a run, and die as planned; `most_shards` is when its saves merge shards."""
     import torch
 
     from td3.config import resolve
+    from td3.run import checkpoints
     from td3.run.checkpoints import Checkpoints
     from td3.training import resume_run, train_run
 
     torch.set_num_threads(1)
+    fields = dict(fields)
+    if most := fields.pop("most_shards", 0):
+        checkpoints.MOST_SHARDS = most
     if plan is not None and plan.seconds:
         threading.Thread(target=_die_later, args=(plan.seconds,), daemon=True).start()
     elif plan is not None:

@@ -75,6 +75,12 @@ def test_a_killed_run_with_changed_steps_ends_as_if_nothing_had_happened(tmp_pat
     assert total["in a save"] >= 2
 
 
+def test_a_killed_run_whose_saves_merge_files_ends_as_if_nothing_had_happened(tmp_path):
+    fields = {**FIELDS, "steps": 300, "buffer_size": 120, "eval_every": 150, "save_every": 2, "most_shards": 4}
+    total = kill_until(6, fields, tmp_path, seed=6)
+    assert total["in a save"] >= 3
+
+
 @pytest.mark.long
 def test_two_hundred_kills(tmp_path):
     total = kill_until(200, FIELDS, tmp_path, seed=2)

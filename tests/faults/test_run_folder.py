@@ -49,9 +49,7 @@ def moving():
 
 @pytest.mark.parametrize("out", ["mine", None])
 @pytest.mark.parametrize("where", ["init", "reset", "step"])
-def test_an_environment_that_changes_the_current_folder_leaves_the_run_whole(
-    tmp_path, monkeypatch, moving, where, out
-):
+def test_an_environment_that_changes_the_current_folder_leaves_the_run_whole(tmp_path, monkeypatch, moving, where, out):
     for folder in ("work", "assets"):
         (tmp_path / folder).mkdir()
     monkeypatch.chdir(tmp_path / "work")
