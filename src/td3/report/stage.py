@@ -1,5 +1,6 @@
 """A trained agent in a rendered environment, without a display."""
 
+import contextlib
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -100,6 +101,13 @@ def make_rendered(env: str, **env_arguments: Any) -> Any:
         environment.close()
         raise pixels.no_renderer(env)
     return environment
+
+
+def require_frames(env_arguments: Mapping[str, Any]) -> None:
+    """Refuse an environment that cannot be drawn, such as one whose renderer needs a package that is missing."""
+    with contextlib.closing(make_rendered(**env_arguments)) as environment:
+        environment.reset(seed=0)
+        pixels.render_frame(environment, env_arguments["env"])
 
 
 def saved_critic(folder: Path) -> Callable[[Array, Array], float] | None:

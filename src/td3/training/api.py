@@ -32,7 +32,7 @@ from td3.run.directory import (
     write_facts,
 )
 from td3.run.lock import locked
-from td3.signals import sigterm_as_interrupt
+from td3.signals import stop_signals_as_interrupt
 from td3.training.beginning import begin, dataset_again, read_dataset, try_replaced_steps, try_start
 from td3.training.engines import backend_flags
 from td3.training.resuming import (
@@ -97,7 +97,7 @@ def train(
 
 
 @library_variables()
-@sigterm_as_interrupt()
+@stop_signals_as_interrupt()
 def train_run(
     config: TrainConfig,
     callbacks: Sequence[Callback] | None = None,
@@ -172,7 +172,7 @@ def resume(
 
 
 @library_variables()
-@sigterm_as_interrupt()
+@stop_signals_as_interrupt()
 def resume_run(
     path: Path,
     steps: int | None = None,
