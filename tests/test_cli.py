@@ -484,6 +484,29 @@ def test_a_video_that_cannot_be_made_is_refused_before_the_training(capsys, monk
     assert not (tmp_path / "run").exists()
 
 
+def test_a_renderer_that_is_missing_is_refused_before_the_training(capsys, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "pygame", None)
+    options = ("--steps", "600", *SMALL_OPTIONS, "--capture-video", "--out", str(tmp_path / "run"))
+    sentence = refused(capsys, "train", "Pendulum-v1", *options)
+    assert sentence.startswith("Pendulum-v1 needs the extra 'classic': install it with  pip install")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (("--env-kwargs", '{"g": 1e999}'), "--env-kwargs must be plain, finite values by name"),
+        (("--buffer-device", "gpu"), "--buffer-device gpu needs a GPU, and this run is on the CPU"),
+        (("--steps", "9007199254740993"), "--steps must be a whole number from 1 to 999,999,990,000"),
+        (("--steps", "1000000000000"), "--steps must be a whole number from 1 to 999,999,990,000"),
+    ],
+)
+def test_what_cannot_work_is_refused_in_one_sentence(capsys, tmp_path, given, said):
+    sentence = refused(capsys, "train", "Pendulum-v1", *SMALL_OPTIONS, *given, "--out", str(tmp_path / "run"))
+    assert sentence.startswith(said)
+    assert not (tmp_path / "run").exists()
+
+
 def test_ctrl_c_ends_with_130_and_what_was_learned(capsys, monkeypatch, tmp_path):
     from td3.callbacks.progress import ProgressDisplay
 

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import resource
 import shutil
 from collections import namedtuple
 from pathlib import Path
@@ -56,6 +57,36 @@ def test_a_resumed_run_is_told_what_it_can_do_about_memory(tmp_path, monkeypatch
     monkeypatch.setattr(resources, "available_memory", lambda: 1_000)
     with pytest.raises(ConfigError, match=r"free: free some, or resume it on a machine that has more\.$"):
         resume_run(tmp_path / "run")
+
+
+@pytest.fixture
+def open_files():
+    """Sets how many more files this process may open, as `ulimit -Sn` does."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    already = len([*Path("/dev/fd").iterdir()])
+    yield lambda more: resource.setrlimit(resource.RLIMIT_NOFILE, (already + more, before[1]))
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_a_limit_of_open_files_is_raised_for_many_seeds_and_restored(tmp_path, open_files):
+    open_files(20)
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    fields = {"seeds": 8, "steps": 120, "eval_every": 0, "hidden_sizes": (4,), "buffer_size": 120}
+    with pytest.raises(Stop):
+        train_run(config(tmp_path / "run", **fields), [Stopping(110)])
+    assert resource.getrlimit(resource.RLIMIT_NOFILE) == limit
+    resume_run(tmp_path / "run")
+    assert resource.getrlimit(resource.RLIMIT_NOFILE) == limit
+
+
+def test_more_seeds_than_files_may_be_open_are_refused_before_anything_is_made(tmp_path, monkeypatch):
+    already = len([*Path("/dev/fd").iterdir()])
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (already, already + 100))
+    with pytest.raises(ConfigError) as refused:
+        train_run(config(tmp_path / "run", seeds=50, steps=120))
+    assert str(refused.value).startswith("50 seeds keep 300 files open, and this process may have ")
+    assert str(refused.value).endswith("train at most 11 seeds, or raise the limit (ulimit -Hn).")
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_full_disk_is_said_at_the_start_and_the_folder_can_be_used_again(tmp_path, monkeypatch):

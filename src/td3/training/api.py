@@ -12,7 +12,7 @@ import torch
 
 from td3.algorithm.replacing import Replacement
 from td3.callbacks.base import Callback, CallbackList, WarningsCallback, checked_callbacks
-from td3.callbacks.standard import standard_callbacks
+from td3.callbacks.standard import open_files_of, standard_callbacks
 from td3.config import TrainConfig, resolve
 from td3.environments import TaskSpaces
 from td3.environments.guarded import Make
@@ -21,6 +21,7 @@ from td3.environments.spec import EnvFactory, parse_env
 from td3.environments.vector import VectorSource
 from td3.errors import ConfigError, RunError
 from td3.libraries import library_variables
+from td3.resources import room_for_files
 from td3.run.directory import (
     Run,
     absolute_out,
@@ -119,7 +120,8 @@ def train_run(
         config = replace(config, init_from=str(Path(config.init_from).absolute()))
     if not dated:
         require_new(out)
-    with environment_maker(arguments_of_env(config, factory)) as make:
+    files = room_for_files(open_files_of(config), config.seeds)
+    with files, environment_maker(arguments_of_env(config, factory)) as make:
         spaces = probe_environment(config, make)
         config, rows = read_dataset(config, spaces)
         in_host_ram = require_room(config, spaces)
@@ -210,7 +212,8 @@ def resume_run(
         if checkpoint is not None:
             require_step_state(path, replacements, config.seeds, checkpoint)
             notices += changed_versions(checkpoint.facts.get("versions", {})) + changed
-        with environment_maker(arguments_of_env(config, factory)) as make:
+        files = room_for_files(open_files_of(config), config.seeds)
+        with files, environment_maker(arguments_of_env(config, factory)) as make:
             spaces = probe_environment(config, make, checkpoint.env_steps if checkpoint else 0)
             rows = None if checkpoint else dataset_again(config, spaces)
             in_host_ram = require_room(config, spaces, checkpoint, resumed=True)
