@@ -301,13 +301,13 @@ def test_a_run_whose_terminal_is_closed_is_saved(tmp_path):
     pid, terminal = pty.fork()
     if pid == 0:
         command = [
-            *("-m", "td3", "train", "Pendulum-v1", "--steps", "10000000", "--eval-every", "0"),
+            *("-m", "td3", "train", "Pendulum-v1", "--steps", "10000000", "--eval-every", "300"),
             *("--eval-episodes", "1", "--td3.learning-starts", "200", "--td3.hidden-sizes", "8", "--threads", "1"),
             *("--save-every", "100000000", "--td3.batch-size", "8", "--device", "cpu", "--out", str(tmp_path / "run")),
         ]
         os.execv(sys.executable, [sys.executable, *command])
     shown = b""
-    while b"return" not in shown:
+    while not re.search(rb" [1-9]\d* env steps: return", shown):
         shown += os.read(terminal, 1_000)
     os.close(terminal)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) in (130, 2)

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from safetensors.numpy import load_file
 
+from td3.environments.guarded import describe
 from td3.environments.make import family_of, make_environment
-from td3.errors import EnvironmentFault
+from td3.errors import EnvironmentFault, UserError
 from td3.pixels import wrappers as pixels
 from td3.policy import ACTIVATIONS, Array, Policy, forward
 from td3.report.strip import Strip, short_number
@@ -106,8 +107,15 @@ def make_rendered(env: str, **env_arguments: Any) -> Any:
 def require_frames(env_arguments: Mapping[str, Any]) -> None:
     """Refuse an environment that cannot be drawn, such as one whose renderer needs a package that is missing."""
     with contextlib.closing(make_rendered(**env_arguments)) as environment:
-        environment.reset(seed=0)
-        pixels.render_frame(environment, env_arguments["env"])
+        try:
+            environment.reset(seed=0)
+            pixels.render_frame(environment, env_arguments["env"])
+        except UserError:
+            raise
+        except Exception as error:
+            raise EnvironmentFault(
+                f"{env_arguments['env']} cannot be drawn for a video ({describe(error)})."
+            ) from error
 
 
 def saved_critic(folder: Path) -> Callable[[Array, Array], float] | None:
