@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from safetensors.numpy import load_file
 
-from td3.environments.guarded import describe
 from td3.environments.make import family_of, make_environment
 from td3.errors import EnvironmentFault, UserError
 from td3.pixels import wrappers as pixels
