@@ -161,7 +161,7 @@ def test_an_unknown_option_is_told_the_nearest(capsys, typed, meant):
         (["--td3.batch-size", "0"], "--td3.batch-size must be a whole number of at least 1, but 0 was given."),
         (["--td3.buffer-size", "100"], "batch_size (256) must not exceed buffer_size (100)"),
         (["--seeds", "0"], "--seeds must be a whole number from 1 to 10,000, but 0 was given."),
-        (["--steps", "-5"], "--steps must be a whole number of at least 1, but -5 was given."),
+        (["--steps", "-5"], "--steps must be a whole number from 1 to 999,999,990,000, but -5 was given."),
         (["another"], "`td3 train` takes no argument 'another' here"),
     ],
     ids=lambda words: " ".join(words) if isinstance(words, list) else "",
@@ -219,9 +219,9 @@ def test_a_gpu_that_is_not_there_is_refused(capsys, monkeypatch):
 
 
 def test_a_memory_that_does_not_fit_is_refused(capsys, tmp_path):
-    huge = ["--steps", "1000000000000", "--td3.buffer-size", "1000000000000", "--device", "cpu"]
+    huge = ["--steps", "999999990000", "--td3.buffer-size", "1000000000000", "--device", "cpu"]
     sentence = refused(capsys, "train", "Pendulum-v1", *huge, "--out", str(tmp_path / "run"))
-    asked = r"the replay buffer needs 36000\.0 GB for 1 x 1,000,000,000,000 transitions"
+    asked = r"the replay buffer needs 36000\.0 GB for 1 x 999,999,990,000 transitions"
     assert re.match(
         rf"{asked}, and this machine has [\d.]+ GB free: lower --td3.buffer-size to at most [\d,]+", sentence
     )
@@ -481,6 +481,29 @@ def test_a_video_that_cannot_be_made_is_refused_before_the_training(capsys, monk
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     sentence = refused(capsys, "train", "Scripted-v0", "--capture-video", "--out", str(tmp_path / "run"))
     assert sentence.startswith("writing a video needs the extra 'video'")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_renderer_that_is_missing_is_refused_before_the_training(capsys, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "pygame", None)
+    options = ("--steps", "600", *SMALL_OPTIONS, "--capture-video", "--out", str(tmp_path / "run"))
+    sentence = refused(capsys, "train", "Pendulum-v1", *options)
+    assert sentence.startswith("Pendulum-v1 needs the extra 'classic': install it with  pip install")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (("--env-kwargs", '{"g": 1e999}'), "--env-kwargs must be plain, finite values by name"),
+        (("--buffer-device", "gpu"), "--buffer-device gpu needs a GPU, and this run is on the CPU"),
+        (("--steps", "9007199254740993"), "--steps must be a whole number from 1 to 999,999,990,000"),
+        (("--steps", "1000000000000"), "--steps must be a whole number from 1 to 999,999,990,000"),
+    ],
+)
+def test_what_cannot_work_is_refused_in_one_sentence(capsys, tmp_path, given, said):
+    sentence = refused(capsys, "train", "Pendulum-v1", *SMALL_OPTIONS, *given, "--out", str(tmp_path / "run"))
+    assert sentence.startswith(said)
     assert not (tmp_path / "run").exists()
 
 

@@ -1,6 +1,7 @@
 import csv
 import json
 import os
+import pty
 import re
 import signal
 import subprocess
@@ -19,7 +20,7 @@ from td3.config import preset_config, resolve
 from td3.environments import make_environment
 from td3.errors import ConfigError, EnvironmentFault
 from td3.run.checkpoints import Checkpoints
-from td3.signals import StopSignals
+from td3.signals import StopSignals, stop_signals_as_interrupt
 from td3.training import train_run
 
 
@@ -268,7 +269,7 @@ def test_an_environment_that_breaks_ends_the_run_as_failed(tmp_path, env, said):
     assert json.loads((tmp_path / "run" / "status.json").read_text())["status"] == "failed"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_ctrl_c_and_a_polite_kill_save_and_end_without_a_traceback(tmp_path, number):
     command = [
         *(sys.executable, "-m", "td3", "train", "Pendulum-v1", "--steps", "10000000", "--eval-every", "300"),
@@ -292,6 +293,26 @@ def test_ctrl_c_and_a_polite_kill_save_and_end_without_a_traceback(tmp_path, num
     status = json.loads((tmp_path / "run" / "status.json").read_text())
     assert status["status"] == "interrupted"
     assert td3.load(tmp_path / "run", which="last").facts["env_steps"] == status["env_steps"] >= 300
+    assert Checkpoints(tmp_path / "run").newest()[0].env_steps == status["env_steps"]
+
+
+def test_a_run_whose_terminal_is_closed_is_saved(tmp_path):
+    """The kernel sends SIGHUP, and whatever the run prints afterwards fails."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        command = [
+            *("-m", "td3", "train", "Pendulum-v1", "--steps", "10000000", "--eval-every", "300"),
+            *("--eval-episodes", "1", "--td3.learning-starts", "200", "--td3.hidden-sizes", "8", "--threads", "1"),
+            *("--save-every", "100000000", "--td3.batch-size", "8", "--device", "cpu", "--out", str(tmp_path / "run")),
+        ]
+        os.execv(sys.executable, [sys.executable, *command])
+    shown = b""
+    while not re.search(rb" [1-9]\d* env steps: return", shown):
+        shown += os.read(terminal, 1_000)
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) in (130, 2)
+    status = json.loads((tmp_path / "run" / "status.json").read_text())
+    assert status["status"] == "interrupted"
     assert Checkpoints(tmp_path / "run").newest()[0].env_steps == status["env_steps"]
 
 
@@ -323,12 +344,24 @@ def test_a_snapshot_holds_the_actor_alone_as_it_was_then(trained):
 
 
 def test_the_second_signal_comes_through_unless_a_save_is_being_finished():
-    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = [signal.getsignal(number) for number in numbers]
     with StopSignals() as stopped:
-        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGHUP)
         assert stopped.noted
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGTERM)
         stopped.deaf = True
         signal.raise_signal(signal.SIGINT)
-    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+    assert [signal.getsignal(number) for number in numbers] == before
+
+
+def test_a_run_under_nohup_does_not_hear_that_its_terminal_was_closed():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with stop_signals_as_interrupt(), StopSignals() as stopped:
+            signal.raise_signal(signal.SIGHUP)
+            assert not stopped.noted
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)

@@ -31,6 +31,8 @@ ADDED_LATER = (
 """Fields that the first version did not have: its runs are read with the default."""
 MOST_ENVIRONMENTS = 10_000
 """Maximum environments of a run, for training and for evaluation: each takes memory and time."""
+MOST_STEPS = 10**12 - MOST_ENVIRONMENTS
+"""Maximum env steps of a run: those of its last round have at most 12 digits, as names of checkpoints do."""
 
 
 @dataclass(frozen=True)
@@ -246,7 +248,7 @@ def resolve(env: str, preset: str = "author", **given: Any) -> TrainConfig:
 
 _TRAIN_RULES: tuple[Rule, ...] = (
     ("env", "the name of an environment", lambda given: isinstance(given, str) and given != ""),
-    ("steps", "a whole number of at least 1", whole(1)),
+    ("steps", f"a whole number from 1 to {MOST_STEPS:,}", whole(1, MOST_STEPS)),
     ("seed", "a whole number of at least 0", whole(0)),
     ("seeds", "a whole number from 1 to 10,000", whole(1, 10_000)),
     ("preset", f"one of {', '.join(get_args(Preset))}", one_of(Preset)),
@@ -268,7 +270,7 @@ _TRAIN_RULES: tuple[Rule, ...] = (
     ("threads", "a whole number from 0 to 10,000", whole(0, 10_000)),
     ("precision", f"one of {', '.join(get_args(Precision))}", one_of(Precision)),
     ("buffer_device", f"one of {', '.join(get_args(BufferDevice))}", one_of(BufferDevice)),
-    ("env_kwargs", "plain values by name, and not render_mode, which each command chooses", are_kwargs),
+    ("env_kwargs", "plain, finite values by name, and not render_mode, which each command chooses", are_kwargs),
     ("normalize_observations", "True or False", is_a(bool)),
     ("variant", f"names among {', '.join(VARIANTS)}", lambda given: are_names(given) and {*given} <= {*VARIANTS}),
     ("replace_steps", "functions as FILE.py:NAME", are_names),

@@ -1,6 +1,7 @@
 """What this machine has: threads and free memory, with a container's limits counted in."""
 
 import contextlib
+import math
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,6 +13,8 @@ from td3.errors import ConfigError
 CGROUP = Path("/sys/fs/cgroup")
 COPIES = 3
 """The agent, and the two that are compared at the start of a run."""
+OTHER_FILES, MOST_OTHER_FILES = 32, 256
+"""Open files besides those of every seed: what a run needs at least, and with many worker processes at most."""
 
 
 def available_threads() -> int:
@@ -22,6 +25,34 @@ def available_threads() -> int:
         cores = min(cores, max(1, int(quota) // int(period)))
     asked = os.environ.get("OMP_NUM_THREADS", "")
     return min(cores, int(asked)) if asked.isdigit() and int(asked) > 0 else cores
+
+
+@contextlib.contextmanager
+def room_for_files(needed: int, seeds: int) -> Iterator[None]:
+    """So many files may be open inside; refuses what the system does not allow, before anything is made."""
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        yield
+        return
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    soft, hard = (math.inf if limit == resource.RLIM_INFINITY else limit for limit in before)
+    already = len([*Path("/dev/fd").iterdir()])
+    if already + needed + OTHER_FILES > hard:
+        fitting = int((hard - already - OTHER_FILES) * seeds / needed)
+        raise ConfigError(
+            f"{seeds:,} seeds keep {needed:,} files open, and this process may have {hard:,}, of which {already:,} are "
+            f"open: train at most {max(1, fitting):,} seeds, or raise the limit (ulimit -Hn)."
+        )
+    wanted = already + needed + MOST_OTHER_FILES
+    if wanted <= soft:
+        yield
+        return
+    resource.setrlimit(resource.RLIMIT_NOFILE, (int(min(wanted, hard)), before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 @contextlib.contextmanager

@@ -52,7 +52,11 @@ def are_kwargs(given: Any) -> bool:
     if not isinstance(given, dict) or not all(isinstance(name, str) and name.isidentifier() for name in given):
         return False
     try:
-        return "render_mode" not in given and _is_shallow(given) and bool(json.loads(json.dumps(given)) == given)
+        return (
+            "render_mode" not in given
+            and _is_shallow(given)
+            and bool(json.loads(json.dumps(given, allow_nan=False)) == given)
+        )
     except ValueError:
         return False
 

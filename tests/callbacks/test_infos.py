@@ -5,7 +5,7 @@ import json
 
 import numpy as np
 import pytest
-from scripted import SMALL
+from scripted import SMALL, Scripted
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import td3
@@ -46,6 +46,22 @@ def table(run: Run, seed: int, name: str) -> list[dict[str, str]]:
 def trained(tmp_path_factory):
     kept = Keeping()
     return td3.train("Told-v0", out=tmp_path_factory.mktemp("told") / "run", callbacks=[kept], **FIELDS), kept
+
+
+class Odd(Scripted):
+    """Names in its info as file names and C strings have them."""
+
+    def step(self, action):
+        return *super().step(action)[:4], {"caf\udce9": 1.0, "a\0b\n": 2.0, "=1+1": 3.0}
+
+
+@pytest.mark.parametrize("workers", ["none", "processes"])
+def test_odd_names_are_written_so_that_every_table_can_be_read(tmp_path, workers):
+    with pytest.raises(KeyboardInterrupt):
+        td3.train(Odd, out=tmp_path / "run", workers=workers, callbacks=[Keeping(90)], **FIELDS)
+    run = td3.resume(tmp_path / "run", env=Odd, callbacks=[Keeping()])
+    names = {row["name"]: float(row["mean"]) for row in table(run, 1, "infos.csv")}
+    assert names == {r"caf\udce9": 1.0, r"a\x00b\n": 2.0, "'=1+1": 3.0}
 
 
 def test_callbacks_get_the_numbers_of_the_last_info(trained):

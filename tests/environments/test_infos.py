@@ -12,6 +12,14 @@ def test_finite_numbers_are_kept_and_everything_else_is_left_out():
     assert numbers_of(None) == numbers_of([1]) == {}
 
 
+def test_a_name_that_a_table_or_a_spreadsheet_would_misread_is_escaped():
+    info = {"caf\udce9": 1.0, "a\0b": 2.0, "x\ny": 3.0, "=cmd|' /C calc'!A0": 4.0, "-x": 5.0, "\t=1": 6.0, "größe": 7.0}
+    kept = numbers_of(info)
+    assert [*kept] == [r"caf\udce9", r"a\x00b", r"x\ny", "'=cmd|' /C calc'!A0", "'-x", r"\t=1", "größe"]
+    assert [*kept.values()] == [*info.values()]
+    assert numbers_of(kept) == kept
+
+
 def test_an_info_has_a_largest_size():
     assert len(numbers_of({f"name {number}": number for number in range(1_000)})) == MOST_NUMBERS
     assert numbers_of({"x" * (LONGEST_NAME + 1): 1.0}) == {}

@@ -23,18 +23,22 @@ class Plan(NamedTuple):
 
 
 def train_until_killed(fields: dict[str, Any], plan: Plan | None) -> None:
-    """Begin or go on with a run, and die as planned."""
+    """Begin or go on with a run, and die as planned; `most_shards` is when its saves merge shards."""
     import torch
 
     from td3.config import resolve
+    from td3.run import checkpoints
     from td3.run.checkpoints import Checkpoints
     from td3.training import resume_run, train_run
 
     torch.set_num_threads(1)
+    fields = dict(fields)
+    if most := fields.pop("most_shards", 0):
+        checkpoints.MOST_SHARDS = most
     if plan is not None and plan.seconds:
         threading.Thread(target=_die_later, args=(plan.seconds,), daemon=True).start()
     elif plan is not None:
-        _die_in_save(Checkpoints, plan)
+        die_in_save(Checkpoints, plan)
     if (Path(fields["out"]) / "config.json").exists():
         resume_run(Path(fields["out"]), trust=True)
     else:
@@ -46,7 +50,8 @@ def _die_later(seconds: float) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _die_in_save(checkpoints: Any, plan: Plan) -> None:
+def die_in_save(checkpoints: Any, plan: Plan) -> None:
+    """Have this process die in the nth save, at the given operation."""
     from faults.operations import watched
 
     real, saves = checkpoints.save, []
@@ -89,10 +94,11 @@ def killed_often(fields: dict[str, Any], generator: random.Random, most: int) ->
 
 
 def _run(fields: dict[str, Any], plan: Plan | None) -> int:
-    return _exit_code(train_until_killed, fields, plan)
+    return exit_code(train_until_killed, fields, plan)
 
 
-def _exit_code(target: Any, *arguments: Any) -> int:
+def exit_code(target: Any, *arguments: Any) -> int:
+    """How a process ended that called this."""
     process = CONTEXT.Process(target=target, args=arguments)
     process.start()
     process.join()
@@ -139,8 +145,8 @@ def _terminate_later(seconds: float) -> None:
 def terminated_often(fields: dict[str, Any], moments: Sequence[tuple[float, int]]) -> list[int]:
     """A run that is told to stop at each of these moments and resumed each time; returns the exit codes."""
     return [
-        *(_exit_code(train_until_terminated, fields, *moment) for moment in moments),
-        _exit_code(train_until_killed, fields, None),
+        *(exit_code(train_until_terminated, fields, *moment) for moment in moments),
+        exit_code(train_until_killed, fields, None),
     ]
 
 

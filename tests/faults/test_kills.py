@@ -58,21 +58,65 @@ def scaled_target(reward, terminated, next_q, gamma, original, step_state):
     largest.copy_(torch.maximum(largest, reward.abs().amax(-1, keepdim=True)))
     return original(reward / largest.clamp(min=1e-6), terminated, next_q, gamma)
 """
-CHANGES = ["replaced step", "layer-norm,n-step,prioritized", "hindsight"]
+SHARED_STATE = """
+import torch
+import td3
+
+STATE = {"excess": "capacity", "largest": 1, "entered": 1}
+
+
+@td3.replace_step(4, state=STATE)
+def sample_by_priority(buffer, random, batch_size, step_state):
+    excess, entered = step_state["excess"], step_state["entered"]
+    places = torch.arange(excess.shape[1], device=excess.device)
+    new = (buffer.total - 1 - places) % buffer.capacity < buffer.total - entered
+    excess.copy_(torch.where(new, step_state["largest"], excess))
+    entered.copy_(buffer.total.expand_as(entered))
+    ends = ((1 + excess) * (places < buffer.filled)).double().cumsum(-1)
+    fraction = random.rows(torch.full_like(buffer.filled, 1 << 53), batch_size).double() / (1 << 53)
+    indices = torch.searchsorted(ends, fraction * ends[:, -1:], right=True)
+    return buffer.gather(torch.minimum(indices, buffer.filled - 1))
+
+
+@td3.replace_step(11, state=STATE)
+def prioritized_loss(q_values, target_q, step_state, batch):
+    error = (q_values - target_q).abs()
+    with torch.no_grad():
+        excess = error.amax(0).clamp(min=1) ** 0.4 - 1
+        largest = step_state["largest"]
+        largest.copy_(torch.maximum(largest, excess.amax(-1, keepdim=True)))
+        step_state["excess"].scatter_(1, batch.indices, excess)
+    return torch.where(error < 1, 0.5 * error**2, error - 0.5).mean(-1).sum(0)
+"""
+STEPS = {
+    "replaced step": (STEP_FILE, ("scaled_target",), {}),
+    "replaced steps that share a number for each row": (
+        *(SHARED_STATE, ("sample_by_priority", "prioritized_loss"), {"seeds": 2}),
+    ),
+}
+CHANGES = [*STEPS, "layer-norm,n-step,prioritized", "hindsight"]
 CHANGES += [pytest.param(variant, marks=pytest.mark.long) for variant in VARIANTS if variant not in CHANGES]
 
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_killed_run_with_changed_steps_ends_as_if_nothing_had_happened(tmp_path, change):
     """The buffer wraps before the end, and a checkpoint holds what the replaced steps keep."""
-    (tmp_path / "mine.py").write_text(STEP_FILE)
-    step = {"replace_steps": (f"{tmp_path / 'mine.py'}:scaled_target",)}
-    changed = step if change == "replaced step" else {"variant": change}
+    changed = {"variant": change}
+    if change in STEPS:
+        source, functions, changed = STEPS[change]
+        (tmp_path / "mine.py").write_text(source)
+        changed = {**changed, "replace_steps": tuple(f"{tmp_path / 'mine.py'}:{name}" for name in functions)}
     if change == "hindsight":
         changed["env"] = "RailGoal-v0"
     fields = {**FIELDS, "steps": 400, "buffer_size": 200, "eval_every": 200, "save_every": 60, **changed}
     total = kill_until(4, fields, tmp_path, seed=4)
     assert total["in a save"] >= 2
+
+
+def test_a_killed_run_whose_saves_merge_files_ends_as_if_nothing_had_happened(tmp_path):
+    fields = {**FIELDS, "steps": 300, "buffer_size": 120, "eval_every": 150, "save_every": 2, "most_shards": 4}
+    total = kill_until(6, fields, tmp_path, seed=6)
+    assert total["in a save"] >= 3
 
 
 @pytest.mark.long

@@ -19,6 +19,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from scripted import HIGH, LOW, Scripted
 
 from faults.collecting import SEED, WHERE, collected, placed
+from faults.killing import CONTEXT
 from faults.test_resume import config
 from faults.worlds import (
     SENTENCES,
@@ -28,6 +29,7 @@ from faults.worlds import (
     NotInWorkers,
     Raising,
     Slow,
+    Steady,
     Talking,
     Terminating,
     Unlucky,
@@ -189,6 +191,35 @@ def test_the_time_limit_is_for_one_environment_and_not_for_all_of_a_worker():
     environments.step(np.tile(np.float32([0.5, 0.3]), (8, 1)))
     assert environments.faults == {}
     environments.close()
+
+
+def step_three_times(marker: str, where: str) -> None:
+    """In a process group of its own, whose end says whether a fault was found."""
+    os.setsid()
+    environments = placed(partial(Steady, marker), where, count=2, workers=2, patience=3.0)
+    environments.reset(seed=0)
+    found = {}
+    for _ in range(3):
+        environments.step(np.tile(np.float32([0.5, 0.3]), (2, 1)))
+        found |= environments.faults
+    environments.close()
+    sys.exit(len(found))
+
+
+@pytest.mark.parametrize("where", ["threads", "processes"])
+def test_environments_that_were_stopped_with_their_trainer_are_not_taken_for_hung(tmp_path, where):
+    """As by Ctrl-Z, or in a container that is frozen, for longer than the time limit."""
+    CONTEXT.set_forkserver_preload(["faults.worlds", "faults.collecting"])
+    process = CONTEXT.Process(target=step_three_times, args=(str(tmp_path / "second"), where))
+    process.start()
+    while not (tmp_path / "second").exists():
+        assert process.is_alive()
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGSTOP)
+    time.sleep(4)
+    os.killpg(process.pid, signal.SIGCONT)
+    process.join()
+    assert process.exitcode == 0
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Where a stopped run goes on, what it needs for that, and what it says when it cannot."""
 
 import json
+import os
 import shutil
 import time
 from pathlib import Path
@@ -378,7 +379,7 @@ def test_what_cannot_be_resumed_is_refused_in_one_sentence(tmp_path, capsys, tra
 def test_two_processes_cannot_train_one_run(tmp_path):
     class Intruder(Stopping):
         def on_env_step(self, trainer):
-            with pytest.raises(RunError, match="is being trained by another process"):
+            with pytest.raises(RunError, match=f"is being trained by process {os.getpid()} on "):
                 resume_run(tmp_path / "run")
 
     train_run(config(tmp_path / "run", steps=120), [Intruder()])

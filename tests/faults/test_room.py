@@ -2,6 +2,7 @@
 
 import errno
 import os
+import resource
 import shutil
 from collections import namedtuple
 from pathlib import Path
@@ -58,17 +59,34 @@ def test_a_resumed_run_is_told_what_it_can_do_about_memory(tmp_path, monkeypatch
         resume_run(tmp_path / "run")
 
 
-def test_a_run_that_was_moved_away_is_not_called_whole(tmp_path):
-    class Moving(Stopping):
-        def on_env_step(self, trainer):
-            env_steps = trainer.env_steps
-            if env_steps == 150:
-                (tmp_path / "run").rename(tmp_path / "elsewhere")
+@pytest.fixture
+def open_files():
+    """Sets how many more files this process may open, as `ulimit -Sn` does."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    already = len([*Path("/dev/fd").iterdir()])
+    yield lambda more: resource.setrlimit(resource.RLIMIT_NOFILE, (already + more, before[1]))
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
-    with pytest.raises(RunError) as caught:
-        train_run(config(tmp_path / "run"), [Moving()])
-    assert "no longer has its checkpoints: if it was moved, resume it where it is now." in str(caught.value)
-    resume_run(tmp_path / "elsewhere")
+
+def test_a_limit_of_open_files_is_raised_for_many_seeds_and_restored(tmp_path, open_files):
+    open_files(20)
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    fields = {"seeds": 8, "steps": 120, "eval_every": 0, "hidden_sizes": (4,), "buffer_size": 120}
+    with pytest.raises(Stop):
+        train_run(config(tmp_path / "run", **fields), [Stopping(110)])
+    assert resource.getrlimit(resource.RLIMIT_NOFILE) == limit
+    resume_run(tmp_path / "run")
+    assert resource.getrlimit(resource.RLIMIT_NOFILE) == limit
+
+
+def test_more_seeds_than_files_may_be_open_are_refused_before_anything_is_made(tmp_path, monkeypatch):
+    already = len([*Path("/dev/fd").iterdir()])
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (already, already + 100))
+    with pytest.raises(ConfigError) as refused:
+        train_run(config(tmp_path / "run", seeds=50, steps=120))
+    assert str(refused.value).startswith("50 seeds keep 300 files open, and this process may have ")
+    assert str(refused.value).endswith("train at most 11 seeds, or raise the limit (ulimit -Hn).")
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_full_disk_is_said_at_the_start_and_the_folder_can_be_used_again(tmp_path, monkeypatch):
@@ -84,18 +102,6 @@ def test_a_full_disk_is_said_at_the_start_and_the_folder_can_be_used_again(tmp_p
         train_run(config(tmp_path / "run", save_every=0))
     monkeypatch.setattr(directory, "write_json", real)
     train_run(config(tmp_path / "run", steps=120, save_every=0))
-
-
-def test_a_folder_that_is_removed_while_training_gives_one_sentence(tmp_path, capfd):
-    class Removing(Stopping):
-        def on_env_step(self, trainer):
-            env_steps = trainer.env_steps
-            if env_steps == 150:
-                shutil.rmtree(tmp_path / "run")
-
-    with pytest.raises(RunError, match=r"no longer has its checkpoints: if it was moved, resume it where it is now\.$"):
-        train_run(config(tmp_path / "run"), [Removing()])
-    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_a_disk_that_fills_up_in_a_save_costs_that_checkpoint_and_nothing_else(tmp_path, monkeypatch):

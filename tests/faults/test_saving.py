@@ -67,6 +67,14 @@ def twice_saved(tmp_path_factory) -> Path:
     return run
 
 
+@pytest.fixture(params=["shards alone", "merged shards"])
+def shards(request, monkeypatch):
+    """Whether a save merges the shards of those before it."""
+    if request.param == "merged shards":
+        monkeypatch.setattr(checkpoints, "MOST_SHARDS", 1)
+    return request.param
+
+
 def operations_of_a_save(run: Path) -> list[str]:
     saved = Checkpoints(run)
     saved.continue_from(saved.newest()[0])
@@ -75,7 +83,7 @@ def operations_of_a_save(run: Path) -> list[str]:
     return done
 
 
-def test_an_error_at_any_operation_of_a_save_leaves_the_old_or_the_new_checkpoint(twice_saved, tmp_path):
+def test_an_error_at_any_operation_of_a_save_leaves_the_old_or_the_new_checkpoint(twice_saved, tmp_path, shards):
     shutil.copytree(twice_saved, tmp_path / "counted")
     operations = operations_of_a_save(tmp_path / "counted")
     assert content(tmp_path / "counted") == 60
@@ -163,6 +171,66 @@ def test_a_save_writes_only_rows_that_are_new_and_drops_those_the_ring_has_left(
     kept = sorted(int(file.stem) for file in (tmp_path / "checkpoints" / "replay_buffer").iterdir())
     assert kept == [150, 160, 170, 180, 190]  # the checkpoints at 190 and 200 need the last 40 rows each
     assert content(tmp_path) == 200
+
+
+def test_many_small_shards_are_merged_and_every_kept_checkpoint_can_be_read(tmp_path, monkeypatch):
+    """The ring goes round twice; a checkpoint of every row, the newest two with their files at any time."""
+    monkeypatch.setattr(checkpoints, "MOST_SHARDS", 5)
+    saved, most = Checkpoints(tmp_path), 0
+    for env_steps in range(1, 2 * CAPACITY + 10):
+        save(saved, env_steps)
+        most = max(most, len(saved._shards))
+        assert content(tmp_path) == env_steps
+        if env_steps > 1:
+            newest = tmp_path / "checkpoints" / f"{env_steps:012}"
+            newest.rename(tmp_path / "away")
+            assert content(tmp_path) == env_steps - 1
+            (tmp_path / "away").rename(newest)
+        if env_steps % 7 == 0:
+            saved = Checkpoints(tmp_path)
+            saved.continue_from(saved.newest()[0])
+    assert most == 5
+    assert len([*(tmp_path / "checkpoints" / "replay_buffer").iterdir()]) <= 10
+
+
+def test_a_merged_shard_holds_eight_megabytes_at_most(tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoints, "MOST_SHARDS", 3)
+    monkeypatch.setattr(checkpoints, "SHARD_BYTES", 10 * 2 * memory_after(1).row_bytes)
+    saved = Checkpoints(tmp_path)
+    for env_steps in range(1, 36):
+        save(saved, env_steps)
+    assert [shard.end - shard.first for shard in saved._shards] == [10, 10, 10, 5]
+    assert content(tmp_path) == 35
+
+
+def test_a_full_disk_leaves_small_shards_as_they_are(tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoints, "MOST_SHARDS", 2)
+    saved, real = Checkpoints(tmp_path), checkpoints.write_atomically
+
+    def full(path: Path, content: bytes):
+        if "-" in path.name:
+            raise OSError(28, "No space left on device")
+        return real(path, content)
+
+    monkeypatch.setattr(checkpoints, "write_atomically", full)
+    for env_steps in range(1, 6):
+        save(saved, env_steps)
+    assert len(saved._shards) == 5
+    assert content(tmp_path) == 5
+
+
+def test_a_checkpoint_that_no_resume_would_read_is_not_written(tmp_path, monkeypatch):
+    saved = Checkpoints(tmp_path)
+    save(saved, 10)
+    with pytest.raises(OSError, match=r"manifest\.json would have 16,7[0-9,]+ bytes, and 16,777,216 are read"):
+        saved.save(20, {"added": 20, "note": "n" * (16 << 20)}, {}, memory_after(20))
+    monkeypatch.setattr(checkpoints, "LARGEST_STATE", 50)
+    with pytest.raises(OSError, match="more than a run like this has"):
+        save(saved, 0)
+    monkeypatch.undo()
+    assert content(tmp_path) == 10
+    save(saved, 30)
+    assert content(tmp_path) == 30
 
 
 def test_a_checkpoint_of_a_later_format_says_so(tmp_path, monkeypatch):

@@ -19,7 +19,8 @@ from td3.config_file import read_config
 from td3.errors import ConfigError, RunError, UserError
 from td3.files import USED_IN_A_RUN, check_run_folder, open_plain, remove_folder, write_atomically
 from td3.run.checkpoints import Checkpoints
-from td3.run.directory import locked, new_directory
+from td3.run.directory import new_directory
+from td3.run.lock import locked
 from td3.run.tables import MemberWriter
 from td3_lessons.commands import ExplainCommand, explain_command
 
@@ -140,7 +141,7 @@ def test_a_new_run_does_not_go_into_a_folder_with_links_out(run, names, outside,
                     in_place_of(run / name, lambda path, target=target: path.symlink_to(target), tmp_path / "second"),
                     pytest.raises(RunError, match="is a link that leads out of its run"),
                 ):
-                    new_directory(resolve("Scripted-v0", out=run))
+                    new_directory(run)
     assert state_of(outside) == before
 
 

@@ -11,9 +11,11 @@ from scripted import SMALL
 from vectors import ScriptedVector, endless_vector
 
 import td3
-from faults.killing import CONTEXT, preload
+from faults.fingerprint import fingerprint
+from faults.killing import CONTEXT, Plan, die_in_save, exit_code, preload
 from td3.environments.vector import RESTARTS
 from td3.errors import EnvironmentFault, RunError
+from td3.run.checkpoints import Checkpoints
 
 FIELDS = {**SMALL, "steps": 240, "envs": 2, "seeds": 2, "save_every": 40, "eval_every": 120}
 
@@ -27,6 +29,16 @@ class KilledAt(td3.Callback):
     def on_env_step(self, trainer):
         if trainer.env_steps >= self.env_steps:
             os.kill(os.getpid(), signal.SIGKILL)
+
+
+def train_or_resume(out, plan=None):
+    """Begin or go on with the run, and die as planned in a save."""
+    if plan is not None:
+        die_in_save(Checkpoints, plan)
+    if (out / "config.json").exists():
+        td3.resume(out, env=endless_vector)
+    else:
+        td3.train(endless_vector, out=out, **FIELDS)
 
 
 def train_until_killed(out, env_steps):
@@ -58,6 +70,26 @@ def test_a_killed_run_resumes_with_new_episodes_and_says_so(killed, tmp_path):
         assert steps.tolist() == [0, 120, 240]
         assert np.isfinite(returns).all()
         assert json.loads((run.folder(seed) / "last" / "agent.json").read_text())["updates"] == 220
+
+
+@pytest.mark.parametrize("operations", [(2, 17, 30), pytest.param(tuple(range(0, 36, 2)), marks=pytest.mark.long)])
+def test_a_run_killed_in_a_save_ends_as_one_resumed_from_the_checkpoint_before_or_after(tmp_path, operations):
+    """Which of the two it resumes from is the one thing that the moment decides."""
+    preload()
+    expected = {}
+    for env_steps, save in ((120, 5), (160, 6)):  # nothing of the next save is done
+        out = tmp_path / f"from_{env_steps}"
+        assert exit_code(train_or_resume, out, Plan(save=save, operation=0)) == -signal.SIGKILL
+        assert Checkpoints(out).newest()[0].env_steps == env_steps
+        assert exit_code(train_or_resume, out) == 0
+        expected[env_steps] = fingerprint(out)
+    assert expected[120] != expected[160]
+    for operation in operations:
+        out = tmp_path / f"killed_{operation}"
+        assert exit_code(train_or_resume, out, Plan(save=5, operation=operation)) == -signal.SIGKILL
+        left = Checkpoints(out).newest()[0].env_steps
+        assert exit_code(train_or_resume, out) == 0
+        assert fingerprint(out) == expected[left], operation
 
 
 def test_a_killed_run_is_not_resumed_without_its_environment(killed, tmp_path):

@@ -142,6 +142,22 @@ class NotInWorkers(Scripted):
             raise RuntimeError("not here")
 
 
+class Steady(Scripted):
+    """Takes a second for a step, in ten parts; says when it is at its second."""
+
+    def __init__(self, marker: str):
+        super().__init__()
+        self.marker = Path(marker)
+
+    def step(self, action):
+        result = super().step(action)
+        for _ in range(10):
+            time.sleep(0.1)
+            if self.total_steps == 2:
+                self.marker.touch()
+        return result
+
+
 class Frozen(Scripted):
     """Hangs in its first step without ever letting another thread of Python run."""
 

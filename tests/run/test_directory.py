@@ -14,7 +14,7 @@ import td3
 from td3.config import resolve
 from td3.errors import AgentFileError, ConfigError, RunError, UserError
 from td3.run import directory
-from td3.run.directory import new_directory
+from td3.run.directory import absolute_out, new_directory
 
 
 @pytest.fixture
@@ -130,7 +130,7 @@ def test_starts_in_one_instant_get_folders_of_their_own(tmp_path, monkeypatch):
 
     def start(_):
         together.wait()
-        return new_directory(resolve("Rail-v0"))
+        return new_directory(absolute_out(resolve("Rail-v0")), dated=True)
 
     with ThreadPoolExecutor(8) as starting:
         for _ in range(10):
@@ -152,9 +152,9 @@ def test_a_directory_that_cannot_be_written_is_refused(parent):
 
 def test_by_default_a_run_goes_under_its_environments_name_with_a_link_to_the_latest(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    first, second = (new_directory(resolve("dm_control/walker-walk-v0")) for _ in range(2))
+    first, second = (new_directory(absolute_out(resolve("dm_control/walker-walk-v0")), dated=True) for _ in range(2))
     assert first != second
-    assert first.parent == second.parent == Path("runs/dm_control_walker-walk-v0")
+    assert first.parent == second.parent == tmp_path / "runs/dm_control_walker-walk-v0"
     (second / "config.json").write_text("{}")
     assert (first.parent / "latest" / "config.json").exists()
     assert not (first.parent / "latest").readlink().is_absolute()
@@ -164,7 +164,7 @@ def test_a_file_called_latest_is_left_alone(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs" / "Ant-v5").mkdir(parents=True)
     (tmp_path / "runs" / "Ant-v5" / "latest").write_text("mine")
-    new_directory(resolve("Ant-v5"))
+    new_directory(absolute_out(resolve("Ant-v5")), dated=True)
     assert (tmp_path / "runs" / "Ant-v5" / "latest").read_text() == "mine"
 
 

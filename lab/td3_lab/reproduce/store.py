@@ -15,7 +15,8 @@ from td3.callbacks.base import Callback
 from td3.config import TrainConfig
 from td3.errors import RunError
 from td3.files import read_regular_file, write_atomically
-from td3.run.directory import Run, locked, named_seeds, read_facts
+from td3.run.directory import Run, named_seeds, read_facts
+from td3.run.lock import locked
 from td3_lab.reproduce.figures import LARGEST
 from td3_lab.reproduce.rows import Row
 

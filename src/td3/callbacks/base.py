@@ -80,7 +80,7 @@ class Callback:
         """Something worth knowing about how this run is executed, as it starts."""
 
     def on_interruption(self, trainer: "Trainer") -> None:
-        """The round is complete and the last: Ctrl-C, SIGTERM, or a callback that failed. The run is saved now."""
+        """The round is complete and the last: Ctrl-C, SIGTERM, SIGHUP, or a callback that failed. The run is saved."""
 
     def on_loop_end(self, trainer: "Trainer") -> None:
         """The last env step is done, or `stop` was called: pending evaluations are finished and the run is saved."""

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from td3.callbacks.base import RunCallback
-from td3.config import TrainConfig
 from td3.environments.vector import RESTARTS
 from td3.run.checkpoints import Checkpoint, Checkpoints
 from td3.run.directory import resume_command, write_json
@@ -73,9 +72,11 @@ class CheckpointCallback(RunCallback):
             trainer.callbacks.on_checkpoint(trainer)
             if not trainer.agent.active.any():
                 trainer.engine.check()  # raises; else seeds are frozen on a schedule of env steps, not of the clock
+            trainer.require_in_place()
             self._checkpoints.save(trainer.env_steps, *trainer.state(), trainer.buffer)
             self._saved = trainer.env_steps
         except OSError as error:
+            trainer.require_in_place()  # else the run ends
             trainer.warn(
                 f"the checkpoint at env step {trainer.env_steps:,} could not be written ({error.strerror}); "
                 "the one before it stays, and training goes on."
@@ -86,13 +87,17 @@ class CheckpointCallback(RunCallback):
         self._cost = self._last - begun
         self.saving_seconds += self._cost
 
-    def resume_hint(self, config: TrainConfig) -> str:
+    def resume_hint(self, trainer: "Trainer") -> str:
         """How to go on from the newest checkpoint, for an error."""
         if self._saved is None:
             return "There is no checkpoint yet."
-        if not self._checkpoints.has(self._saved):
-            return f"{self._path} no longer has its checkpoints: if it was moved, resume it where it is now."
-        command = resume_command(self._path, config)
+        is_moved = trainer.folder is not None and trainer.folder.missing() == self._path
+        path = trainer.folder.moved_to() if trainer.folder is not None and is_moved else self._path
+        if path is None:
+            return f"If it was moved: {resume_command(Path('FOLDER'), trainer.config)} goes on from its checkpoints."
+        if not Checkpoints(path).has(self._saved):
+            return f"{path} no longer has its checkpoints."
+        command = resume_command(path, trainer.config)
         return f"The checkpoint at env step {self._saved:,} is whole: {command} goes on from there."
 
     def facts(self) -> dict[str, Any]:

@@ -59,6 +59,7 @@ class LogCallback(RunCallback):
             self._log(trainer)
 
     def _log(self, trainer: "Trainer") -> None:
+        trainer.require_in_place()
         trainer.check_finite()
         updates = trainer.agent.updates.copy()
         losses = trainer.engine.mean_losses((updates - self._logged_updates).tolist())
@@ -77,6 +78,7 @@ class LogCallback(RunCallback):
 
     def on_evaluation(self, trainer: "Trainer", evaluation: Evaluation) -> None:
         """A row of evaluations.csv for every seed that is not frozen."""
+        trainer.require_in_place()
         successes = np.full_like(evaluation.returns, np.nan) if evaluation.successes is None else evaluation.successes
 
         def write(member: int) -> None:

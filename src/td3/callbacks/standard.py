@@ -15,9 +15,11 @@ from td3.callbacks.evaluation import EvaluationCallback
 from td3.callbacks.logs import LogCallback
 from td3.callbacks.notes import DivergenceCallback, NotesCallback
 from td3.callbacks.tracking import TensorBoard, tensorboard_installed
+from td3.config import TrainConfig
 from td3.errors import RunError
 from td3.files import open_plain, read_regular_file
 from td3.run.directory import LARGEST_TABLE, MOST_ROWS, PARTS
+from td3.run.tables import MemberWriter
 
 if TYPE_CHECKING:
     from td3.training import Trainer
@@ -46,6 +48,11 @@ def standard_callbacks(trainer: "Trainer", given: Sequence[Callback] = ()) -> li
         DivergenceCallback(),
         checkpoints,
     ]
+
+
+def open_files_of(config: TrainConfig) -> int:
+    """Files that a run keeps open: the tables of every seed, and what TensorBoard shows of it."""
+    return config.seeds * (len(MemberWriter.FILES) + tensorboard_installed())
 
 
 class TimesCallback(Callback):
@@ -108,7 +115,8 @@ class ReportCallback(Callback):
         from td3.report.records import read_run
         from td3.report.render import write_report
 
-        with contextlib.suppress(RunError):  # a run that ended before its first evaluation
+        # A run that ended before its first evaluation, or was moved away.
+        with contextlib.suppress(RunError, FileNotFoundError):
             records = read_run(trainer.path)
             for finding in examine_run(records):
                 if finding.name not in self._given:

@@ -17,7 +17,7 @@ from td3.cli.packages import ABSENT, commands_of_packages
 from td3.cli.parsing import option_names, option_of, parse_arguments
 from td3.errors import ConfigError, UserError
 from td3.libraries import library_variables
-from td3.signals import sigterm_as_interrupt
+from td3.signals import stop_signals_as_interrupt
 
 OWN: Commands = {
     **train.COMMANDS,
@@ -49,7 +49,7 @@ def _main(arguments: Sequence[str] | None) -> int:
         with contextlib.suppress(AttributeError):  # a path may have characters that the output's encoding lacks
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # suppressed above
     try:
-        with sigterm_as_interrupt():
+        with stop_signals_as_interrupt():
             code = _run(words)
         try:
             sys.stdout.flush()

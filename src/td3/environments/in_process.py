@@ -3,6 +3,7 @@
 They are stepped one after another, or each in a thread of its own.
 """
 
+import contextlib
 import queue
 import threading
 import warnings
@@ -23,6 +24,8 @@ from td3.user_code import fault_of, reason_of
 
 StepResult = tuple[Array, Array, Array, Array, dict[Any, Any]]
 """Observations, rewards, terminated, truncated, and of episodes that ended the numbers in their info, by index."""
+LONGEST_LOOK = 1.0
+"""Seconds between two looks at a call that are counted against its time limit: a stopped process looks at nothing."""
 CLOSE_SECONDS = 5.0
 """Seconds in which workers may close their environments before they are abandoned or killed."""
 
@@ -152,13 +155,15 @@ class InProcessVectorEnv(VectorEnv[Array, Array, Array]):
         return partial(self._await, index, self._threads[place].submit(call), self._patience)
 
     def _await(self, index: int, future: Future[Any], patience: float | None) -> Any:
-        try:
-            return future.result(patience)
-        except TimeoutError:
-            self._abandoned.add(index)
-            raise EnvironmentFault(
-                f"an environment took longer than {patience:g} s and its thread was abandoned"
-            ) from None
+        if patience is None:
+            return future.result()
+        left = patience
+        while left > 0:
+            with contextlib.suppress(TimeoutError):
+                return future.result(min(left, LONGEST_LOOK))
+            left -= LONGEST_LOOK
+        self._abandoned.add(index)
+        raise EnvironmentFault(f"an environment took longer than {patience:g} s and its thread was abandoned")
 
     def _close(self, index: int) -> str:
         """Close an environment, unless a thread hangs in it; returns the error, if any."""

@@ -9,17 +9,19 @@ import numpy as np
 
 MOST_NUMBERS, LONGEST_NAME = 64, 64
 """Entries of an `info` that are kept, and characters of a name."""
+FORMULA = ("=", "+", "-", "@")
+"""How a formula begins in a spreadsheet."""
 INFO_BYTES = 8_192
 """Room for the `info` of one environment in shared memory."""
 
 
 def numbers_of(info: Any) -> dict[str, float]:
-    """The finite numbers in an `info`, by name; True is 1. Everything else in it is left out."""
+    """The finite numbers in an `info`, by printable name; True is 1. Everything else in it is left out."""
     found: dict[str, float] = {}
     for name, value in info.items() if isinstance(info, Mapping) else ():
         number = _number(value)
         if number is not None and isinstance(name, str) and len(name) <= LONGEST_NAME and len(found) < MOST_NUMBERS:
-            found[name] = number
+            found[_printable(name)] = number
     return found
 
 
@@ -45,6 +47,14 @@ def decoded(text: bytes) -> dict[str, float]:
     """What was encoded."""
     found: dict[str, float] = json.loads(text) if text else {}
     return found
+
+
+def _printable(name: str) -> str:
+    """The name for a table: other characters are escaped, and nothing that a spreadsheet takes for a formula."""
+    if name.isprintable() and not name.startswith(FORMULA):
+        return name
+    printable = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
+    return f"'{printable}" if printable.startswith(FORMULA) else printable
 
 
 def _number(value: Any) -> float | None:

@@ -24,7 +24,7 @@ from gymnasium.vector.utils import batch_space
 from td3.environments import guarded
 from td3.environments.child_processes import parents_signals_blocked, single_threaded_children
 from td3.environments.guarded import Array, Make, Shapes
-from td3.environments.in_process import CLOSE_SECONDS, StepResult
+from td3.environments.in_process import CLOSE_SECONDS, LONGEST_LOOK, StepResult
 from td3.environments.infos import decoded
 from td3.environments.process_worker import (
     CLOSE,
@@ -258,14 +258,14 @@ class ProcessVectorEnv(VectorEnv[Array, Array, Array]):
                 self.faults[self._blamed(index)] = "a worker with environments was stopped and not replaced"
 
     def _wait(self) -> None:
-        begun = time.perf_counter()
+        clock = _Clock()
         for index in range(self.workers):
             if self._idle(index):
                 continue
             is_done, watch = self._signals[index].done.acquire, None
             while not is_done(False):
-                if time.perf_counter() - begun > PATIENCE_SECONDS:
-                    watch = watch or _Watch(begun, int(self._arrays.calls[index]))
+                if clock.seconds() > PATIENCE_SECONDS:
+                    watch = watch or _Watch(clock, int(self._arrays.calls[index]))
                     if self._gave_up(index, watch):
                         break
                     time.sleep(LONG_SLEEP_SECONDS)
@@ -281,7 +281,7 @@ class ProcessVectorEnv(VectorEnv[Array, Array, Array]):
 
     def _gave_up(self, index: int, watch: "_Watch") -> bool:
         """Whether this worker no longer answers; its current environment is then faulty."""
-        process, now, calls = self._processes[index], time.perf_counter(), int(self._arrays.calls[index])
+        process, now, calls = self._processes[index], watch.clock.seconds(), int(self._arrays.calls[index])
         if calls != watch.calls:
             watch.calls, watch.since = calls, now  # it is at another environment: the time is for one
         alive = process.is_alive()
@@ -303,11 +303,25 @@ class ProcessVectorEnv(VectorEnv[Array, Array, Array]):
         return True
 
 
+class _Clock:
+    """Seconds of waiting; a pause of this process (SIGSTOP, a frozen container) counts as `LONGEST_LOOK` at most."""
+
+    def __init__(self) -> None:
+        self._waited, self._looked = 0.0, time.perf_counter()
+
+    def seconds(self) -> float:
+        """How long it has waited, looking often."""
+        now = time.perf_counter()
+        self._waited += min(now - self._looked, LONGEST_LOOK)
+        self._looked = now
+        return self._waited
+
+
 class _Watch:
     """When a worker's current call started."""
 
-    def __init__(self, since: float, calls: int) -> None:
-        self.since, self.calls = since, calls
+    def __init__(self, clock: _Clock, calls: int) -> None:
+        self.clock, self.since, self.calls = clock, 0.0, calls
 
 
 def _kill_all(processes: list[Any]) -> None:

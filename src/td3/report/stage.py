@@ -1,5 +1,6 @@
 """A trained agent in a rendered environment, without a display."""
 
+import contextlib
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -9,11 +10,12 @@ import numpy as np
 from safetensors.numpy import load_file
 
 from td3.environments.make import family_of, make_environment
-from td3.errors import EnvironmentFault
+from td3.errors import EnvironmentFault, UserError
 from td3.pixels import wrappers as pixels
 from td3.policy import ACTIVATIONS, Array, Policy, forward
 from td3.report.strip import Strip, short_number
 from td3.run.agent_file import load_agent
+from td3.user_code import describe
 
 NORM_EPSILON = 1e-5
 """Added to the variance in LayerNorm (as in `td3.backends.base`, which imports PyTorch)."""
@@ -100,6 +102,20 @@ def make_rendered(env: str, **env_arguments: Any) -> Any:
         environment.close()
         raise pixels.no_renderer(env)
     return environment
+
+
+def require_frames(env_arguments: Mapping[str, Any]) -> None:
+    """Refuse an environment that cannot be drawn, such as one whose renderer needs a package that is missing."""
+    with contextlib.closing(make_rendered(**env_arguments)) as environment:
+        try:
+            environment.reset(seed=0)
+            pixels.render_frame(environment, env_arguments["env"])
+        except UserError:
+            raise
+        except Exception as error:
+            raise EnvironmentFault(
+                f"{env_arguments['env']} cannot be drawn for a video ({describe(error)})."
+            ) from error
 
 
 def saved_critic(folder: Path) -> Callable[[Array, Array], float] | None:

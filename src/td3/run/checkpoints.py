@@ -6,10 +6,12 @@ checkpoints/
 
 A checkpoint is written under a temporary name, synced and renamed, so it is whole or not there. The manifest carries a
 checksum of every file and of itself. The replay buffer is a ring that only its newest rows change: a shard holds rows
-that are new since the last checkpoint, and is removed when the ring has left it behind. Nothing is ever unpickled.
+that are new since the last checkpoint, and is removed when the ring has left it behind. When there are many shards,
+neighbors are written again as one. Nothing is ever unpickled.
 """
 
 import contextlib
+import errno
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -46,6 +48,8 @@ KEPT = 2
 """Checkpoints that are kept: if the newest is damaged, there is one before it."""
 SHARD_BYTES = 8 << 20
 """Rows are written in pieces of this size, so that saving a large buffer needs little more of it."""
+MOST_SHARDS = 1_000
+"""With more of them, small ones are merged: a manifest lists all, and each is a file."""
 LARGEST_MANIFEST = 16 << 20
 LARGEST_STATE, LARGEST_ROW = 256 << 20, 16 << 20
 """Bytes of one seed: of its state besides hidden weights and unfinished episodes, and of a transition."""
@@ -58,11 +62,12 @@ class Shard(NamedTuple):
     end: int
     bytes: int
     sha256: str
+    merged: bool = False
 
     @property
     def name(self) -> str:
-        """Its file."""
-        return f"{self.first:012}.safetensors"
+        """Its file; a merged one takes no name of the files that it replaces, which the checkpoint before it needs."""
+        return f"{self.first:012}{f'-{self.end:012}' * self.merged}.safetensors"
 
 
 class Checkpoint(NamedTuple):
@@ -107,7 +112,8 @@ class Checkpoints:
         self, env_steps: int, facts: Mapping[str, Any], tensors: Mapping[str, Array], buffer: "ReplayBuffer"
     ) -> None:
         """Write a checkpoint; on an OSError the earlier ones are unchanged."""
-        (self.folder / "replay_buffer").mkdir(parents=True, exist_ok=True)
+        for folder in (self.folder, self.folder / "replay_buffer"):
+            folder.mkdir(exist_ok=True)  # without parents: a run that was moved away is not begun again
         self._write_new_rows(buffer)
         part = self.folder / ".part"
         remove_folder(part)  # left by a killed save
@@ -120,7 +126,8 @@ class Checkpoints:
             "state": state._asdict(),
             "shards": [shard._asdict() for shard in self._shards],
         }
-        write_atomically(part / "manifest.json", _sealed(body))
+        _check_readable(manifest := _sealed(body), state, self._shards, facts, env_steps)
+        write_atomically(part / "manifest.json", manifest)
         place = self.folder / f"{env_steps:012}"
         remove_folder(place)  # only a damaged one can be there
         part.replace(place)
@@ -180,7 +187,7 @@ class Checkpoints:
             raise ValueError(f"manifest.json is incomplete: {error}") from None
         if not isinstance(facts, dict) or type(env_steps) is not int or env_steps != int(name):
             raise ValueError("manifest.json belongs to another checkpoint")
-        _check_sizes(state, shards, facts, env_steps)
+        _check_sizes(state, shards, facts, env_steps, available_memory() or 1 << 62)
         tensors = _tensors(read_verified(folder / "state.safetensors", state))
         return Checkpoint(env_steps, facts, tensors, shards, self.folder)
 
@@ -188,17 +195,41 @@ class Checkpoints:
         oldest = buffer.oldest
         kept = [shard for shard in self._shards if shard.end > oldest]
         first = max(oldest, kept[-1].end if kept else 0)
-        members, capacity, _ = buffer.rows.shape
-        at_once = max(1, SHARD_BYTES // (members * buffer.row_bytes))
         while first < buffer.added:
-            start = first % capacity
-            end = min(first + at_once, buffer.added, first - start + capacity)
-            chunk = {name: part.contiguous().cpu().numpy() for name, part in buffer.chunk(first, end).items()}
-            shard = Shard(first, end, 0, "")
-            written = write_atomically(self.folder / "replay_buffer" / shard.name, save_tensors(chunk))
-            kept.append(shard._replace(**written._asdict()))
+            end = min(self._longest_end(buffer, first), buffer.added)
+            kept.append(self._write_shard(buffer, Shard(first, end, 0, "")))
             first = end
         self._shards = tuple(kept)
+        if len(kept) > MOST_SHARDS:
+            with contextlib.suppress(OSError):  # they are all there, if there is no room for merged ones
+                self._shards = tuple(self._merged(buffer, kept))
+
+    def _longest_end(self, buffer: "ReplayBuffer", first: int) -> int:
+        """Where a shard that begins here ends at the latest: after `SHARD_BYTES`, or with the ring."""
+        members, capacity, _ = buffer.rows.shape
+        at_once = max(1, SHARD_BYTES // (members * buffer.row_bytes))
+        return min(first + at_once, first - first % capacity + capacity)
+
+    def _write_shard(self, buffer: "ReplayBuffer", shard: Shard) -> Shard:
+        chunk = {name: part.contiguous().cpu().numpy() for name, part in buffer.chunk(shard.first, shard.end).items()}
+        written = write_atomically(self.folder / "replay_buffer" / shard.name, save_tensors(chunk))
+        return shard._replace(**written._asdict())
+
+    def _merged(self, buffer: "ReplayBuffer", shards: Sequence[Shard]) -> list[Shard]:
+        """As few shards as there can be; those that stay alone are not written again."""
+        groups: list[list[Shard]] = []
+        for shard in shards:
+            first = max(buffer.oldest, groups[-1][0].first) if groups else 0
+            if groups and shard.end <= self._longest_end(buffer, first):
+                groups[-1].append(shard)
+            else:
+                groups.append([shard])
+        return [
+            group[0]
+            if len(group) == 1
+            else self._write_shard(buffer, Shard(max(buffer.oldest, group[0].first), group[-1].end, 0, "", True))
+            for group in groups
+        ]
 
     def _remove_what_is_over(self) -> None:
         """Old checkpoints, and shards that none of the kept ones needs; an error is ignored."""
@@ -269,8 +300,24 @@ def _are(values: Any, *kinds: type) -> bool:
     return isinstance(values, dict) and all(type(value) in kinds for value in values.values())
 
 
-def _check_sizes(state: FileDigest, shards: Sequence[Shard], facts: Mapping[str, Any], env_steps: int) -> None:
+def _check_readable(
+    manifest: bytes, state: FileDigest, shards: Sequence[Shard], facts: Mapping[str, Any], env_steps: int
+) -> None:
+    """Raise OSError for a checkpoint that no resume would read."""
+    try:
+        if len(manifest) > LARGEST_MANIFEST:
+            raise ValueError(f"manifest.json would have {len(manifest):,} bytes, and {LARGEST_MANIFEST:,} are read")
+        _check_sizes(state, shards, facts, env_steps, free=1 << 62)
+    except ValueError as error:
+        raise OSError(errno.EFBIG, str(error)) from None
+
+
+def _check_sizes(
+    state: FileDigest, shards: Sequence[Shard], facts: Mapping[str, Any], env_steps: int, free: int
+) -> None:
     """Raise ValueError for sizes that no run with these settings has, before a byte is read or an array made."""
+    if any(type(shard.merged) is not bool for shard in shards):
+        raise ValueError("manifest.json has a shard that is none")
     numbers = [state.bytes, *(number for shard in shards for number in (shard.first, shard.end, shard.bytes))]
     if not all(type(number) is int and 0 <= number < 1 << 62 for number in numbers):
         raise ValueError("manifest.json has a size that is none")
@@ -283,12 +330,13 @@ def _check_sizes(state: FileDigest, shards: Sequence[Shard], facts: Mapping[str,
     given: list[Any] = [[]]
     if isinstance(td3, dict):
         given = [td3.get("hidden_sizes"), *(td3.get(f"{part}_hidden_sizes") or [] for part in ("actor", "critic"))]
-    if not all(isinstance(sizes, list) and all(type(size) is int for size in (seeds, *sizes)) for sizes in given):
+    if not all(
+        isinstance(sizes, list | tuple) and all(type(size) is int for size in (seeds, *sizes)) for sizes in given
+    ):
         raise ValueError("the configuration is damaged")
     # Of every weight there are the network, its target and two moments of the optimizer, for the actor and two
     # critics, and as many again in evaluations under way; an unfinished episode keeps its actions, 64 numbers at most.
     hidden = 64 * 4 * sum(first * second for sizes in given for first, second in pairwise(sizes))
-    free = available_memory() or 1 << 62
     most_state, most_shard = seeds * (LARGEST_STATE + hidden + 256 * env_steps), seeds * LARGEST_ROW + 4 * SHARD_BYTES
     for name, size, most in (
         ("state.safetensors", state.bytes, most_state),

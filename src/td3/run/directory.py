@@ -14,7 +14,7 @@ import os
 import platform
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from importlib import metadata
 from pathlib import Path
@@ -25,7 +25,7 @@ import numpy as np
 from td3.config import TrainConfig
 from td3.environments.spec import FROM_PYTHON, not_found
 from td3.errors import ConfigError, RunError
-from td3.files import check_run_folder, create, open_plain, read_json, read_regular_file, write_atomically
+from td3.files import check_run_folder, create, read_json, read_regular_file, write_atomically
 from td3.policy import Array
 from td3.run.agent_file import SavedAgent, load_agent
 
@@ -39,20 +39,25 @@ PARTS = ("env", "act", "update", "store", "evaluate", "save", "other")
 """Parts of the training loop whose time is recorded: columns of times.csv."""
 
 
-def new_directory(config: TrainConfig) -> Path:
-    """The directory of a new run; one that holds a run or cannot be written is refused."""
-    require_new(config)
-    path = config.out or Path("runs") / config.env.replace("/", "_").replace(":", "_")
+def absolute_out(config: TrainConfig) -> Path:
+    """The directory of a new run, or the parent of a dated one."""
+    return (config.out or Path("runs") / config.env.replace("/", "_").replace(":", "_")).absolute()
+
+
+def new_directory(path: Path, dated: bool = False) -> Path:
+    """The directory of a new run, or a dated one in it; one that holds a run or cannot be written is refused."""
     try:
-        if config.out is None:
+        if dated:
             path = _dated_folder(path)
+        else:
+            require_new(path)
         path.mkdir(parents=True, exist_ok=True)
         check_run_folder(path)
         os.close(create(path / ".writable"))
         (path / ".writable").unlink()
     except OSError as error:
         raise RunError(f"{path} cannot be written ({error.strerror}): give another --out.") from None
-    if config.out is None:
+    if dated:
         latest = path.parent / "latest"
         # Optional: not every file system has links, and another run may be creating the same one.
         with contextlib.suppress(OSError):
@@ -62,14 +67,12 @@ def new_directory(config: TrainConfig) -> Path:
     return path
 
 
-def require_new(config: TrainConfig) -> None:
+def require_new(path: Path) -> None:
     """Refuse an --out that cannot become a run's directory, before anything is made."""
-    if config.out is None:
-        return
-    if config.out.absolute() == config.out.absolute().parent:
-        raise RunError(f"{config.out} is no folder for a run: give a folder of its own as --out.")
+    if path == path.parent:
+        raise RunError(f"{path} is no folder for a run: give a folder of its own as --out.")
     with contextlib.suppress(OSError):  # what cannot be looked at cannot be made either, which says so
-        require_no_run(config.out)
+        require_no_run(path)
 
 
 def require_no_run(path: Path) -> None:
@@ -103,29 +106,6 @@ def versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return found
-
-
-@contextlib.contextmanager
-def locked(path: Path, wait: bool = False) -> Iterator[None]:
-    """Lock a run, or another folder, for writing by one process; the lock is released when the process ends.
-
-    Where another process has it, this is an error, or `wait` until it is released.
-    """
-    try:
-        import fcntl
-    except ImportError:  # not on Windows
-        yield
-        return
-    try:
-        lock = open_plain(path / ".lock", "a+")
-    except OSError as error:
-        raise RunError(f"{path} cannot be written ({error.strerror}): make it writable, and resume it there.") from None
-    with lock as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError:
-            raise RunError(f"{path} is being trained by another process: wait for it, or stop it first.") from None
-        yield
 
 
 def write_json(path: Path, values: Mapping[str, Any]) -> None:

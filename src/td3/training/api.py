@@ -1,6 +1,7 @@
 """Train and resume: what `td3.train`, `td3.resume` and the command line call."""
 
 import contextlib
+import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -12,7 +13,7 @@ import torch
 
 from td3.algorithm.replacing import Replacement
 from td3.callbacks.base import Callback, CallbackList, WarningsCallback, checked_callbacks
-from td3.callbacks.standard import standard_callbacks
+from td3.callbacks.standard import open_files_of, standard_callbacks
 from td3.config import TrainConfig, resolve
 from td3.environments import TaskSpaces
 from td3.environments.guarded import Make
@@ -21,11 +22,11 @@ from td3.environments.source import environment_maker, evaluation_maker
 from td3.environments.spec import EnvFactory, parse_env
 from td3.environments.vector import VectorSource
 from td3.errors import ConfigError, RunError
-from td3.files import check_run_folder
 from td3.libraries import library_variables
+from td3.resources import room_for_files
 from td3.run.directory import (
     Run,
-    locked,
+    absolute_out,
     new_directory,
     require_new,
     require_no_run,
@@ -33,7 +34,8 @@ from td3.run.directory import (
     require_trusted_steps,
     write_facts,
 )
-from td3.signals import sigterm_as_interrupt
+from td3.run.lock import locked
+from td3.signals import stop_signals_as_interrupt
 from td3.training.backend_flags import backend_flags
 from td3.training.beginning import begin, dataset_again, read_dataset, try_replaced_steps, try_start
 from td3.training.resuming import (
@@ -99,7 +101,7 @@ def train(
 
 
 @library_variables()
-@sigterm_as_interrupt()
+@stop_signals_as_interrupt()
 def train_run(
     config: TrainConfig,
     callbacks: Sequence[Callback] | None = None,
@@ -114,9 +116,15 @@ def train_run(
     """
     replacements = find_replacements(config.variant, config.replace_steps, functions)
     record = record_of(replacements)
-    config = replace(config, replace_steps=absolute(config.replace_steps))
-    require_new(config)
-    with environment_maker(arguments_of_env(config, factory)) as make:
+    # Absolute before the first environment is made: one may change the current folder.
+    dated, out = config.out is None, absolute_out(config)
+    config = replace(config, out=out, replace_steps=absolute(config.replace_steps))
+    if config.init_from is not None:
+        config = replace(config, init_from=str(Path(config.init_from).absolute()))
+    if not dated:
+        require_new(out)
+    files = room_for_files(open_files_of(config), config.seeds)
+    with files, environment_maker(arguments_of_env(config, factory)) as make:
         spaces = probe_environment(config, make)
         config, rows = read_dataset(config, spaces)
         in_host_ram = require_room(config, spaces)
@@ -129,9 +137,9 @@ def train_run(
             begin(trainer, rows)
             del rows  # the replay buffer has them
             # Nothing is written before everything that may refuse the run is made.
-            path = new_directory(config)
+            path = new_directory(out, dated)
             trainer.config = replace(trainer.config, out=path)
-            with locked(path):
+            with locked(path) as trainer.folder:
                 require_no_run(path)  # another process may have been faster
                 write_facts(path / "versions.json", trainer.versions)
                 write_facts(path / "config.json", trainer.config.to_json())
@@ -171,7 +179,7 @@ def resume(
 
 
 @library_variables()
-@sigterm_as_interrupt()
+@stop_signals_as_interrupt()
 def resume_run(
     path: Path,
     steps: int | None = None,
@@ -188,8 +196,10 @@ def resume_run(
     A module that the run's environment names is imported only with `trust`, or where `env` is that name; a file that
     holds a step of the run, only with `trust`, or not at all where its `functions` are given.
     """
-    check_run_folder(path)
-    with locked(path) if path.is_dir() else contextlib.nullcontext():
+    # An environment may change the current folder, and runs/ENV/latest may become another run.
+    path = Path(os.path.realpath(path))
+    Run(path)  # nothing is written in a folder that is none
+    with locked(path) as folder:
         config = config_to_resume(path, Run(path).config, steps)
         if env is not None and env != config.env:
             raise RunError(f"{path} is a run of {config.env}, and {env} was given: give the environment that it has.")
@@ -207,7 +217,8 @@ def resume_run(
         if checkpoint is not None:
             require_step_state(path, replacements, config.seeds, checkpoint)
             notices += changed_versions(checkpoint.facts.get("versions", {})) + changed
-        with environment_maker(arguments_of_env(config, factory)) as make:
+        files = room_for_files(open_files_of(config), config.seeds)
+        with files, environment_maker(arguments_of_env(config, factory)) as make:
             spaces = probe_environment(config, make, checkpoint.env_steps if checkpoint else 0)
             rows = None if checkpoint else dataset_again(config, spaces)
             in_host_ram = require_room(config, spaces, checkpoint, resumed=True)
@@ -216,6 +227,7 @@ def resume_run(
                 evaluation_maker(make, eval_env, spaces) as eval_make,
                 _trainer(config, spaces, make, in_host_ram, replacements, eval_make) as trainer,
             ):
+                trainer.folder = folder
                 if checkpoint is None:
                     begin(trainer, rows)
                 del rows

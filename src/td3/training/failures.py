@@ -20,7 +20,9 @@ def reason_of(error: Exception, trainer: "Trainer") -> str:
     if isinstance(error, NonFinite):
         return diagnosis(trainer, str(error), range(trainer.agent.members))
     if isinstance(error, OSError):
-        return f"{error.filename or trainer.path} cannot be written ({error.strerror})."
+        if trainer.folder is not None and (missing := trainer.folder.missing()):
+            return f"{missing} was moved or removed while the run trained."
+        return f"{error.filename or trainer.config.out} cannot be written ({error.strerror})."
     if effect := trainer.process_before.fault():
         return str(effect)
     if isinstance(error, CallbackError | EnvironmentFault):
@@ -31,9 +33,7 @@ def reason_of(error: Exception, trainer: "Trainer") -> str:
 
 def with_resume_hint(error: Exception, trainer: "Trainer") -> UserError | None:
     """The error to raise instead, which says how to go on; None for an error that stays as it is."""
-    hint = "".join(
-        f" {callback.resume_hint(trainer.config)}" for callback in trainer.callbacks.all_of(CheckpointCallback)
-    )
+    hint = "".join(f" {callback.resume_hint(trainer)}" for callback in trainer.callbacks.all_of(CheckpointCallback))
     if trainer.process_before.fault():
         return EnvironmentFault(f"{trainer.reason}{hint}")
     kinds = {NonFinite: Diverged, OSError: RunError, CallbackError: CallbackError, EnvironmentFault: EnvironmentFault}

@@ -104,6 +104,10 @@ def require_room(
 ) -> bool:
     """Refuse a run that would fill the memory or the disk; says whether a GPU's replay buffer goes into host RAM."""
     buffer_size, device = buffer_capacity(config), choose_device(config.device)
+    if config.buffer_device == "gpu" and device.type == "cpu" and not resumed:
+        raise ConfigError(
+            "gpu needs a GPU, and this run is on the CPU: leave it out, or train on a GPU.", "buffer_device"
+        )
     needed = config.seeds * buffer_bytes(spaces, buffer_size)
     networks = config.seeds * network_bytes(spaces, config.td3)
     advice = "free some, or resume it on a machine that has more." if resumed else ""

@@ -68,7 +68,7 @@ def restore(trainer: "Trainer", checkpoint: Checkpoint) -> None:
     except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
         advice = "give the function as it was" if STEP_STATE in str(error) else "restore the files of the run"
         raise RunError(
-            f"{trainer.path} has a checkpoint that does not fit its run ({error}): {advice}, or train anew."
+            f"{trainer.config.out} has a checkpoint that does not fit its run ({error}): {advice}, or train anew."
         ) from error
 
 

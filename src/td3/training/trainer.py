@@ -25,6 +25,7 @@ from td3.errors import CallbackError
 from td3.policy import Array
 from td3.run.checkpoints import Checkpoint
 from td3.run.directory import versions
+from td3.run.lock import LockedFolder
 from td3.signals import StopSignals
 from td3.training.failures import diagnosis, reason_of, with_resume_hint
 from td3.training.parts import open_parts
@@ -51,6 +52,8 @@ class Trainer:
         self.versions = versions()  # looked up once: it takes milliseconds
         parts = open_parts(config, spaces, make, device, buffer_size, in_host_ram, replacements, eval_make)
         self.agent, self.buffer, self.engine, self.evaluator, self.collector, self.placement, self._opened = parts
+        self.folder: LockedFolder | None = None
+        """The run directory, while it is locked."""
         self.replays = not isinstance(make, VectorSource)
         """Whether unfinished episodes go on exactly after a resume; not in a vector environment of the user's."""
         self.learning_starts = max(config.td3.learning_starts, self.collector.first_rows_after)
@@ -206,9 +209,15 @@ class Trainer:
 
     @property
     def path(self) -> Path:
-        """The run directory."""
+        """The run directory; raises FileNotFoundError if it was moved or removed, so that nothing is written there."""
+        self.require_in_place()
         assert self.config.out is not None
         return self.config.out
+
+    def require_in_place(self) -> None:
+        """Raise FileNotFoundError if the run directory was moved or removed."""
+        if self.folder is not None:
+            self.folder.require_in_place()
 
     @property
     def active_members(self) -> list[int]:

@@ -22,7 +22,8 @@ from td3.cli import main
 from td3.config import TrainConfig
 from td3.errors import ConfigError, RunError
 from td3.report.paper import PAPER
-from td3.run.directory import Run, locked
+from td3.run.directory import Run
+from td3.run.lock import locked
 from td3.training import train_run
 
 ROOT = Path(__file__).parents[3]
