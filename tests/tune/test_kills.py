@@ -14,6 +14,9 @@ import pytest
 from faults.killing import CONTEXT
 
 TRIALS, STEPS = 5, 200
+PRELOADED = ["td3.training", "td3.environments.rail", "td3.tune.search", "torch._dynamo"]
+PRELOADED += ["optuna.storages._rdb.storage", "optuna.samplers._tpe.sampler"]
+"""What takes seconds to import is imported once, by the process from which all others are forked."""
 
 
 def search(out: Path, function: str = "", calls: int = 0, when: str = "", sent: int = signal.SIGKILL) -> None:
@@ -21,10 +24,13 @@ def search(out: Path, function: str = "", calls: int = 0, when: str = "", sent: 
     import torch
 
     from td3.callbacks.checkpoints import CheckpointCallback
+    from td3.callbacks.standard import ReportCallback
     from td3.tune import search as module
 
     torch.set_num_threads(1)
-    module.UNPRUNED_TRIALS = 1  # the third of five trials may be pruned
+    module.UNPRUNED_TRIALS = 1  # so that one of five trials is pruned
+    module._draw = lambda study, options, out: None  # which takes a second
+    ReportCallback._refresh = lambda self, trainer: None  # as well
     CheckpointCallback._is_due = lambda self, trainer: trainer.is_due(40)
     counted = []
 
@@ -65,7 +71,7 @@ def content(out: Path):
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    CONTEXT.set_forkserver_preload(["td3.training", "td3.environments.rail", "td3.tune.search", "optuna"])
+    CONTEXT.set_forkserver_preload(PRELOADED)
     out = tmp_path_factory.mktemp("whole")
     assert in_a_process(out) == 0
     return content(out)
@@ -94,20 +100,26 @@ MOMENTS = {
 }
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
+QUICK = ("in the baseline", "between two trials", "before the outcome of a trial is recorded")
+
+
+@pytest.mark.parametrize(
+    "moment", [moment if moment in QUICK else pytest.param(moment, marks=pytest.mark.long) for moment in MOMENTS]
+)
 def test_a_killed_study_continues_to_the_same_result(whole, tmp_path, moment):
     assert in_a_process(tmp_path, *MOMENTS[moment]) == -signal.SIGKILL
     assert in_a_process(tmp_path) == 0
     assert content(tmp_path) == whole
 
 
-@pytest.mark.parametrize("rounds", [90, 370])
+@pytest.mark.parametrize("rounds", [pytest.param(90, marks=pytest.mark.long), 370])
 def test_a_study_after_ctrl_c_continues_to_the_same_result(whole, tmp_path, rounds):
     assert in_a_process(tmp_path, "td3.training.trainer.Trainer._round", rounds, "before", signal.SIGINT) == 130
     assert in_a_process(tmp_path) == 0
     assert content(tmp_path) == whole
 
 
+@pytest.mark.long
 def test_a_study_that_is_killed_again_and_again_continues_to_the_same_result(whole, tmp_path):
     generator, codes = random.Random(1), []
     while not codes or codes[-1]:

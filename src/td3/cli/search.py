@@ -147,6 +147,8 @@ def sweep_runs(command: SweepCommand) -> "list[SweepRun]":
     for name in ("seeds", "cpus"):
         if getattr(command, name) < 1:
             raise ConfigError(f"must be at least 1, but {getattr(command, name)} was given.", name)
+    if not command.gpus >= 0:
+        raise ConfigError(f"must be 0 or more, but {command.gpus} was given.", "gpus")
     if not command.envs:
         raise ConfigError("`td3 sweep` needs a task: td3 sweep HalfCheetah-v5 --seeds 5")
     choices = [_choices(text) for text in command.set]

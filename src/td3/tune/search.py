@@ -3,7 +3,8 @@
 OUT/
   study.db               parameters, evaluations and outcome of every trial (Optuna's, in SQLite)
   trial_0000/ ...        the run of each trial; trial 0 has the preset's own settings
-  best.toml tuning.png   up to date after every trial
+  best.toml              up to date after every trial
+  tuning.png             drawn when the search ends or is interrupted
 
 A trial's parameters depend on the seed, the trial's number and the trials before it alone, and a trial that was
 interrupted or killed is resumed from its run: the study ends as if nothing had happened.
@@ -108,13 +109,16 @@ def tune(
         if begun := len(study.trials):
             resumed = f"; trial {begun - 1} is resumed" * (begun > len(ended(study)))
             say(f"Going on with {out / 'study.db'}: {len(ended(study))} of {trials} trials are finished{resumed}.")
-        while True:
-            _write_results(study, options, out)  # also those of a trial after which the process was killed
-            if len(ended(study)) >= trials:
-                return study
-            trial = _resumed_or_next(study, options)
-            _run_trial(trial, options, out / f"trial_{trial.number:04}", device, threads)
-            say(_described(study.trials[trial.number], best_of(study)))
+        try:
+            while len(ended(study)) < trials:
+                trial = _resumed_or_next(study, options)
+                _run_trial(trial, options, out / f"trial_{trial.number:04}", device, threads)
+                _write_best(study, options, out)
+                say(_described(study.trials[trial.number], best_of(study)))
+        finally:
+            _write_best(study, options, out)  # it may have been killed just before the same line above
+            _draw(study, options, out)
+        return study
 
 
 def ended(study: "Study") -> list["FrozenTrial"]:
@@ -262,10 +266,8 @@ def _described(trial: "FrozenTrial", best: "FrozenTrial | None") -> str:
     return f"trial {trial.number}: {ending}   {settings}{mark}"
 
 
-def _write_results(study: "Study", options: dict[str, Any], out: Path) -> None:
-    """The best settings as a file for `td3 train --config`, and the plot."""
-    from td3.tune.plot import draw
-
+def _write_best(study: "Study", options: dict[str, Any], out: Path) -> None:
+    """The best settings as a file for `td3 train --config`."""
     if best := best_of(study):
         of_run = {name: value for name, value in options.items() if name not in OF_TRIALS}
         lines = [
@@ -276,9 +278,14 @@ def _write_results(study: "Study", options: dict[str, Any], out: Path) -> None:
             *(f"{name} = {_toml(value)}" for name, value in settings_of(best.params, options["steps"]).items()),
         ]
         write_atomically(out / "best.toml", ("\n".join(lines) + "\n").encode())
+
+
+def _draw(study: "Study", options: dict[str, Any], out: Path) -> None:
+    from td3.tune.plot import draw
+
     if trials := ended(study):
         title = f"td3 tune {options['env']}: {len(trials)} trials of {options['steps']:,} env steps"
-        draw(title, {name: SEARCH[name] for name in options["fields"]}, trials, best, out / "tuning.png")
+        draw(title, {name: SEARCH[name] for name in options["fields"]}, trials, best_of(study), out / "tuning.png")
 
 
 def _toml(value: Any) -> str:
