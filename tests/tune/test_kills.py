@@ -10,7 +10,6 @@ from unittest.mock import patch
 
 import optuna
 import pytest
-
 from faults.killing import CONTEXT
 
 TRIALS, STEPS = 5, 200
