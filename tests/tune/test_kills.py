@@ -99,7 +99,7 @@ MOMENTS = {
 }
 
 
-QUICK = ("in the baseline", "between two trials", "before the outcome of a trial is recorded")
+QUICK = ("in the baseline", "before the outcome of a trial is recorded")
 
 
 @pytest.mark.parametrize(

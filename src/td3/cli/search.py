@@ -2,6 +2,7 @@
 
 import difflib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
@@ -96,7 +97,7 @@ def tune_command(command: TuneCommand) -> int:
     given = vars(command) | {"out": command.out or Path("runs/tune") / command.env.replace("/", "_").replace(":", "_")}
     if command.eval_every is None:
         given["eval_every"] = max(1, command.steps // 10)
-    say = (lambda line: None) if given.pop("json") else partial(print, flush=True)
+    say: Callable[[str], None] = (lambda line: None) if given.pop("json") else partial(print, flush=True)
     try:
         study = tune(**given, say=say)
     except KeyboardInterrupt:

@@ -55,8 +55,9 @@ def draw(
             axes.set_xlabel(name)
             if isinstance(space, list):
                 axes.set_xticks(range(len(space)), [str(value).replace(" ", "\n") for value in space])
-            elif space.get("log"):
-                axes.set_xscale("log")
+            else:
+                axes.set_xscale("log" if space.get("log") else "linear")
+                axes.set_xlim(0.9 * space["low"], 1.1 * space["high"])
         written = io.BytesIO()
         figure.savefig(written, format="png")
     write_atomically(path, written.getvalue())

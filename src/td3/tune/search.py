@@ -6,7 +6,7 @@ OUT/
   best.toml              up to date after every trial
   tuning.png             drawn when the search ends or is interrupted
 
-A trial's parameters depend on the seed, the trial's number and the trials before it alone, and a trial that was
+A trial's parameters depend only on the seed, the trial's number and the trials before it, and a trial that was
 interrupted or killed is resumed from its run: the study ends as if nothing had happened.
 """
 
@@ -61,12 +61,25 @@ class TrialCallback(WarningsCallback):
 
     def on_evaluation(self, trainer: Any, evaluation: Evaluation) -> None:
         """Report the mean over seeds and episodes; before training all trials are alike."""
-        env_steps, value = evaluation.env_steps, float(evaluation.returns.mean())
-        if env_steps and env_steps not in self.values and not self.outcome():
-            self.values[env_steps] = value if math.isfinite(value) else math.nan
-            self.trial.report(self.values[env_steps], env_steps)
+        value = float(evaluation.returns.mean())
+        if evaluation.env_steps and not self.outcome():
+            self._report(evaluation.env_steps, value if math.isfinite(value) else math.nan)
             if outcome := self.outcome():
                 trainer.stop(outcome)
+
+    def _report(self, env_steps: int, value: float) -> None:
+        if env_steps not in self.values:
+            self.values[env_steps] = value
+            self.trial.report(value, env_steps)
+
+    def state(self) -> dict[str, Any]:
+        """What was reported, also where the study could not be written: a resumed run does not evaluate it again."""
+        return {"values": list(self.values.items())}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Report what the study does not have."""
+        for env_steps, value in state["values"]:
+            self._report(env_steps, value)
 
     def outcome(self) -> str:
         """Why training ends early, by what was reported; empty if it does not."""
@@ -152,8 +165,10 @@ def _quiet_optuna() -> Iterator[None]:
 
     verbosity = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    yield
-    optuna.logging.set_verbosity(verbosity)
+    try:
+        yield
+    finally:
+        optuna.logging.set_verbosity(verbosity)
 
 
 def _opened(options: dict[str, Any], out: Path) -> "Study":
@@ -196,7 +211,8 @@ def _resumed_or_next(study: "Study", options: dict[str, Any]) -> "Trial":
         sampler = optuna.samplers.TPESampler(seed=derive_seed(options.get("seed", 0), "tune", number) % 2**31)
         copy = optuna.create_study(direction="maximize", sampler=sampler)
         copy.add_trials(study.trials)
-        parameters = copy.ask(space).params if number else baseline(options)
+        usual = baseline(options["env"], options["preset"], options["steps"], options["fields"])
+        parameters = copy.ask(space).params if number else usual
         # Number and parameters are written in one transaction: a kill leaves all of a trial or nothing.
         running = optuna.trial.TrialState.RUNNING
         study.add_trial(optuna.trial.create_trial(state=running, params=parameters, distributions=space))
@@ -243,16 +259,16 @@ def settings_of(parameters: Mapping[str, Any], steps: int) -> dict[str, Any]:
     return settings
 
 
-def baseline(options: Mapping[str, Any]) -> dict[str, Any]:
+def baseline(env: str, preset: str, steps: int, fields: Sequence[str]) -> dict[str, Any]:
     """The preset's own values, as parameters of trial 0."""
-    preset = preset_config(options["preset"], options["env"], options["steps"])
+    usual = preset_config(preset, env, steps)
     values: dict[str, Any] = {
-        **vars(preset),
-        "learning_rate": preset.actor_learning_rate,
-        "hidden_sizes": " ".join(map(str, preset.hidden_sizes)),
-        "learning_starts_share": min(max(preset.learning_starts / options["steps"], 0.01), 0.2),
+        **vars(usual),
+        "learning_rate": usual.actor_learning_rate,
+        "hidden_sizes": " ".join(map(str, usual.hidden_sizes)),
+        "learning_starts_share": min(max(usual.learning_starts / steps, 0.01), 0.2),
     }
-    return {name: values[name] for name in options["fields"]}
+    return {name: values[name] for name in fields}
 
 
 def _described(trial: "FrozenTrial", best: "FrozenTrial | None") -> str:
