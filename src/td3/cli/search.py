@@ -28,7 +28,7 @@ class TuneCommand:
     env: EnvName
     """Gymnasium's name of the environment."""
     trials: int = 30
-    """Total number of trials; an interrupted study continues with the missing ones."""
+    """Total number of trials; the same command resumes a study that was interrupted."""
     steps: int = 100_000
     """Env steps of each trial."""
     seeds: int = 1
