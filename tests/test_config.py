@@ -101,6 +101,7 @@ BAD_TRAIN = [
     ("image_size", 15),
     ("action_repeat", 0),
     ("eval_every", -1),
+    ("log_every", 0),
     ("eval_episodes", 0),
     ("save_every", -1),
     ("save_every", 0.5),

@@ -184,16 +184,18 @@ def _require_same(run: SweepRun) -> None:
         return
     found = Run(run.config.out).config.to_json()
     wanted = run.config.to_json()
-    free = ("out", "steps", "device", "threads")
+    free = ["out", "steps", "device", "threads"]
+    # Those of the shorter run, which it keeps, where neither was chosen.
+    free += [name for name in ("eval_every", "log_every") if _is_default(found, name) and _is_default(wanted, name)]
     differing = [name for name in wanted if name not in free and found[name] != wanted[name]]
     if "td3" in differing:
-        usual = asdict(preset_config(run.config.preset, run.config.env, run.config.steps))
+        preset = asdict(preset_config(run.config.preset, run.config.env, run.config.steps))
         grown = {"learning_starts", *(["buffer_size"] if run.config.preset == "paper" else [])}
 
         def began_shorter(name: str) -> bool:
             """Whether this is a preset's number that grows with the run: an extended run keeps what it began with."""
             now = wanted["td3"][name]
-            return name in grown and now == usual[name] and found["td3"][name] <= now
+            return name in grown and now == preset[name] and found["td3"][name] <= now
 
         inner = [name for name in wanted["td3"] if found["td3"].get(name) != wanted["td3"][name]]
         differing.remove("td3")
@@ -205,6 +207,10 @@ def _require_same(run: SweepRun) -> None:
         )
     if found["steps"] > run.config.steps:
         raise ConfigError(f"{run.config.out} is a run of {found['steps']:,} env steps: --steps cannot be fewer.")
+
+
+def _is_default(config: dict[str, Any], name: str) -> bool:
+    return bool(config[name] == getattr(TrainConfig(config["env"], config["steps"], envs=config["envs"]), name))
 
 
 def _mark(out: Path) -> str:

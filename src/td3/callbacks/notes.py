@@ -30,6 +30,14 @@ def warm_up_note(config: TrainConfig) -> str:
     return f"Warm-up: {steps:,} random steps (a tenth of this short run; the preset has {usual:,})."
 
 
+def updates_note(config: TrainConfig) -> str:
+    """How many updates follow a round of several environments, which a ratio alone hides."""
+    if config.envs == 1 or config.dataset or config.td3.train_freq == "episode":
+        return ""
+    updates = f"{config.envs * config.td3.utd_ratio:,.3g}".removesuffix(".0")
+    return f"{config.envs:,} environments: {updates} updates per round (--td3.utd-ratio {config.td3.utd_ratio:g})."
+
+
 class NotesCallback(Callback):
     """A line on everything unusual about how this run is executed."""
 
