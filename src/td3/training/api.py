@@ -63,6 +63,7 @@ def train(
     callbacks: Sequence[Callback] = (),
     replace_steps: Sequence[Callable[..., Any] | str] = (),
     eval_env: Any = None,
+    progress: bool = True,
     **settings: Any,
 ) -> Run:
     """Train and return the run: `td3.train("HalfCheetah-v5", steps=100_000, seeds=3, batch_size=128)`.
@@ -72,9 +73,10 @@ def train(
     vector environment is evaluated: anything that `env` may be, by default another one of the function's; an instance
     alone is not evaluated, and with False nothing is. `callbacks` are told what happens, and may stop the run
     (`td3.Callback`). `replace_steps` has functions in the place of steps of the algorithm (`td3.replace_step`).
+    `progress=False` prints nothing.
     """
     require_no_import("td3.train")
-    given, told = parse_env(env), [WarningsCallback(), *checked_callbacks(callbacks)]
+    given, told = parse_env(env), with_display(callbacks, progress)
     if isinstance(given.factory, VectorSource) and given.factory.instance is not None:
         seeds, count = settings.get("seeds", 1), given.factory.instance.num_envs
         divides = isinstance(seeds, int) and seeds > 0
@@ -147,6 +149,7 @@ def resume(
     callbacks: Sequence[Callback] = (),
     replace_steps: Sequence[Callable[..., Any] | str] = (),
     eval_env: Any = None,
+    progress: bool = True,
 ) -> Run:
     """Continue a run that was interrupted or stopped, or, with more steps, a finished one.
 
@@ -155,10 +158,10 @@ def resume(
     `env` is needed where the run was trained on a function of yours: the same one again. A run whose environment is
     named `module:Class` is resumed with that class as `env`, or with `trust`, which has the module imported. The same
     holds for functions in the place of steps: give them again as `replace_steps`, or `trust` the file they came from.
-    `eval_env` is as in `train`. A vector environment begins new episodes: its state is not in checkpoints.
+    `eval_env` and `progress` are as in `train`. A vector environment begins new episodes: its state is not in checkpoints.
     """
     require_no_import("td3.resume")
-    given, told = None if env is None else parse_env(env), [WarningsCallback(), *checked_callbacks(callbacks)]
+    given, told = None if env is None else parse_env(env), with_display(callbacks, progress)
     again: dict[str, Any] = {"trust": trust, "functions": replace_steps, "eval_env": eval_env}
     if given is None or given.factory is not None:
         return resume_run(Path(path), steps, told, given and given.factory, **again)
@@ -220,6 +223,15 @@ def resume_run(
                     write_facts(path / RECORD, {"replaced": record})
                 trainer.run(_callbacks(trainer, callbacks), checkpoint, notices)
     return Run(path)
+
+
+def with_display(given: Sequence[Callback], progress: bool) -> list[Callback]:
+    """Callbacks from Python, checked, with Python's own warnings and, unless there is one, a display of progress."""
+    from td3.callbacks.progress import ProgressDisplay
+
+    callbacks = checked_callbacks(given)
+    shown = any(isinstance(callback, ProgressDisplay) for callback in callbacks)
+    return [WarningsCallback(), *([ProgressDisplay()] if progress and not shown else []), *callbacks]
 
 
 def _callbacks(trainer: Trainer, given: Sequence[Callback] | None) -> CallbackList:
