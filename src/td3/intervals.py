@@ -2,6 +2,8 @@
 
 EVALUATIONS = 20
 """Evaluations of a run at least, besides the one before training; rounding makes up to 30 of them."""
+LEAST_EVAL_INTERVAL = 50
+"""Env steps between evaluations at least: a run of a few hundred is a trial."""
 LOG_ROWS = 1_000
 """Rows of metrics.csv of a run at most."""
 LEAST_LOG_INTERVAL = 1_000
@@ -14,7 +16,7 @@ ROUND_NUMBERS = (100, 150, 200, 250, 300, 400, 500, 600, 800, 1_000)
 
 def default_eval_every(steps: int) -> int:
     """Env steps between evaluations: the largest round number that gives 20 evaluations, and so at most 30."""
-    return round_number(max(1, steps // EVALUATIONS), up=False)
+    return round_number(max(LEAST_EVAL_INTERVAL, steps // EVALUATIONS), up=False)
 
 
 def default_log_every(steps: int, envs: int) -> int:
