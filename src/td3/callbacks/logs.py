@@ -53,7 +53,9 @@ class LogCallback(RunCallback):
 
     def on_env_step(self, trainer: "Trainer") -> None:
         """A row of metrics.csv, where one is due."""
-        if trainer.env_steps >= trainer.config.steps or trainer.is_due(trainer.config.log_every or trainer.config.steps):
+        if trainer.env_steps >= trainer.config.steps or trainer.is_due(
+            trainer.config.log_every or trainer.config.steps
+        ):
             self._log(trainer)
 
     def _log(self, trainer: "Trainer") -> None:

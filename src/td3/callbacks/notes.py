@@ -29,7 +29,9 @@ def warm_up_note(config: TrainConfig, learning_starts: int, env_steps: int = 0) 
     usual = preset_config(config.preset, config.env, LARGEST).learning_starts
     shortened = config.td3.learning_starts == config.steps // WARM_UP_PART < usual
     why = f" (10 % of this run; {usual:,} by default)" if shortened and not env_steps else ""
-    steps = f"random steps until env step {learning_starts:,}" if env_steps else f"{learning_starts:,} random steps first"
+    steps = (
+        f"random steps until env step {learning_starts:,}" if env_steps else f"{learning_starts:,} random steps first"
+    )
     waits = "" if config.td3.train_freq == "episode" else "; nothing is learned until then"
     return f"Warm-up: {steps}{waits}{why}."
 

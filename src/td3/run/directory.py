@@ -9,6 +9,7 @@ seed_1/  ...
 import contextlib
 import io
 import json
+import logging
 import math
 import os
 import platform
@@ -245,13 +246,17 @@ class Run:
         return curves[0][0][:shortest], np.stack([returns[:shortest].mean(1) for _, returns in curves])
 
     def best_seed(self) -> int:
-        """The seed whose last evaluation was highest, of those not frozen; without evaluations the first one."""
+        """The seed with the highest evaluation, of those not frozen; without evaluations the first one."""
         if not self.evaluated:
             return self.active_seeds[0]
-        return max(self.active_seeds, key=lambda seed: float(self.evaluations(seed)[1][-1].mean()))
+        return max(self.active_seeds, key=lambda seed: float(self.evaluations(seed)[1].mean(1).max()))
 
     def agent(self, seed: int | None = None, which: str = "best") -> SavedAgent:
-        """A saved agent of one seed (by default the best one), at its best evaluation or at the end of training."""
+        """A saved agent: the best one, which had the highest evaluation of its seed, or the last one.
+
+        An evaluation counts by its mean return, and the earliest of equal ones is taken. Without `seed`, the seed is
+        the one with the highest evaluation of all.
+        """
         if which not in ("best", "last"):
             raise RunError(f"an agent is kept as it was at its best or at the last step; {which!r} is neither.")
         if which == "best" and not self.evaluated and (self.folder(self.active_seeds[0]) / "last").exists():
@@ -267,7 +272,14 @@ class Run:
                 f"{self.path} has no agent of its last step yet, because it is still training or was killed: use the "
                 f"best one (--which best), or let it finish with  td3 resume {self.path}"
             )
-        return load_agent(self.folder(chosen) / which)
+        agent = load_agent(self.folder(chosen) / which)
+        if which == "best" and agent.facts.get("updates") == 0:
+            logging.getLogger("td3").warning(
+                f"Warning: the best agent of seed {chosen} is untrained: no evaluation was higher than that at env "
+                f"step {agent.facts.get('env_steps', 0):,}, before the first update. To take the agent at the end of "
+                "training: --which last (in Python: which='last')."
+            )
+        return agent
 
     def __repr__(self) -> str:
         """Path, environment and seeds."""
