@@ -334,16 +334,6 @@ def test_the_environments_as_json(capsys):
     assert {family["extra"] for family in listed.values()} >= {"mujoco", "classic", "pybullet", "box2d"}
 
 
-@pytest.mark.parametrize("command", ["train", "evaluate", "watch", "envs"])
-def test_the_help_of_each_command_has_an_example(capsys, command):
-    with pytest.raises(SystemExit) as ended:
-        main([command, "--help"])
-    assert ended.value.code == 0
-    output, errors = capsys.readouterr()
-    assert f"`td3 {command}" in output
-    assert errors == ""
-
-
 def test_the_overview_names_every_command_and_an_example(capsys):
     assert main(["--help"]) == 0
     output, errors = capsys.readouterr()
@@ -429,8 +419,7 @@ def test_the_paper_preset_sees_the_steps(tmp_path):
 
 
 def test_the_help_shows_the_numbers_of_the_preset(capsys):
-    with pytest.raises(SystemExit):
-        main(["train", "Ant-v5", "--preset", "bullet", "--help"])
+    assert main(["train", "Ant-v5", "--preset", "bullet", "--help"]) == 0
     assert "(default: 0.98)" in capsys.readouterr().out
 
 

@@ -1,7 +1,6 @@
 import json
 import math
 import pickle
-from dataclasses import replace
 from pathlib import Path
 
 import pytest

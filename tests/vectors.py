@@ -81,11 +81,11 @@ def endless_vector(num_envs: int) -> VectorEnv:
 class ManyVector(VectorEnv):
     """Thousands of environments in a few array operations: episodes of 50 steps that end at different times."""
 
-    metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
     single_observation_space = gym.spaces.Box(-9, 9, (4,))
     single_action_space = gym.spaces.Box(-1, 1, (2,))
 
     def __init__(self, num_envs: int):
+        self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
         self.num_envs, self.ages = num_envs, np.random.default_rng(0).integers(0, 50, num_envs)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)

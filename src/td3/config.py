@@ -4,7 +4,6 @@ Sources: "author" is the current code of the paper's first author, "paper" is ar
 published with it, "course" the fifteen-step lesson, "bullet" RL Zoo's tuned values for PyBullet.
 """
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from td3.errors import ConfigError
 from td3.intervals import default_eval_every, default_log_every
 from td3.presets import WARM_UP_PART, preset_fields
 from td3.rules import Rule, are_kwargs, are_sizes, check_fields, is_a, one_of, optional, up_to, whole, within
+from td3.spellings import nearest, own_settings
 from td3.variant_settings import VARIANTS, are_names, check_variants, function_names, variant_names, with_variant
 
 Preset = Literal["author", "paper", "course", "bullet"]
@@ -333,10 +333,11 @@ def resolve(env: str, preset: str = "author", **given: Any) -> TrainConfig:
             raise ConfigError(f"must be a name, but {text!r} was given.", name)
     own = {f.name for f in fields(TrainConfig)} - {"env", "preset", "td3"}
     known = own | {f.name for f in fields(TD3Config)}
+    given = own_settings(given)
     for name in given:
         if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"the fields are {', '.join(sorted(known))}."
+            near = nearest(name, known)
+            hint = f"did you mean {near!r}?" if near else f"the fields are {', '.join(sorted(known))}."
             raise ConfigError(f"there is no setting {name!r}: {hint}")
     run_fields = {name: value for name, value in given.items() if name in own}
     default_steps = next(f.default for f in fields(TrainConfig) if f.name == "steps")

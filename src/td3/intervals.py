@@ -27,6 +27,6 @@ def default_log_every(steps: int, envs: int) -> int:
 
 def round_number(least: int, up: bool) -> int:
     """The nearest round number from `least` on, or, not `up`, from it downwards."""
-    power = 10 ** (len(str(least)) - 1)
+    power = int(10 ** (len(str(least)) - 1))
     found = [power * digits // 100 for digits in ROUND_NUMBERS if power * digits % 100 == 0]
     return min(number for number in found if number >= least) if up else max(n for n in found if n <= least)

@@ -7,6 +7,7 @@ seed_1/  ...
 """
 
 import contextlib
+import difflib
 import io
 import json
 import logging
@@ -34,6 +35,8 @@ LARGEST_JSON, LARGEST_NPZ, LARGEST_TABLE = 1 << 20, 1 << 25, 1 << 28
 """Larger files (in bytes) are not read."""
 LARGEST_STEP, LARGEST_RETURN = 2**53, 1e100
 """No run has more env steps; returns up to this can be squared and added up."""
+MOST_NAMED = 4
+"""Runs that an error suggests."""
 PARTS = ("env", "act", "update", "store", "evaluate", "save", "other")
 """Parts of the training loop whose time is recorded: columns of times.csv."""
 
@@ -158,7 +161,12 @@ class Run:
         try:
             values = read_json(self.path / "config.json", LARGEST_JSON)
         except (FileNotFoundError, NotADirectoryError):
-            raise RunError(f"{self.path} is not a run: it has no config.json. `td3 train` makes one.") from None
+            near = runs_near(self.path)
+            hint = f"did you mean {near[0]}?" if near else "`td3 train` makes one."
+            others = f" Others are {', '.join(map(str, near[1:]))}." if near[1:] else ""
+            raise RunError(
+                f"{self.path} is not a run: it has no config.json. {hint[0].upper()}{hint[1:]}{others}"
+            ) from None
         except OSError as error:
             raise RunError(f"{self.path / 'config.json'} cannot be read ({error.strerror}).") from None
         except ValueError as error:
@@ -284,6 +292,20 @@ class Run:
     def __repr__(self) -> str:
         """Path, environment and seeds."""
         return f"Run({str(self.path)!r}, env={self.config.env!r}, seeds={list(self.seeds)})"
+
+
+def runs_near(path: Path) -> list[Path]:
+    """Runs that may have been meant: in this folder, in one of that name below runs, or beside it; newest first."""
+    for folder in (path, Path("runs") / path, path.parent):
+        try:
+            found = [entry for entry in folder.iterdir() if (entry / "config.json").is_file()]
+            found.sort(key=lambda run: (run.is_symlink(), run.stat().st_mtime), reverse=True)
+        except OSError:
+            continue
+        if found and folder != Path():
+            close = difflib.get_close_matches(path.name, [run.name for run in found], 1)
+            return sorted(found, key=lambda run: run.name not in close)[:MOST_NAMED]
+    return []
 
 
 def require_trust(config: TrainConfig, path: Path, trust: bool, command: str) -> None:

@@ -158,7 +158,8 @@ def resume(
     `env` is needed where the run was trained on a function of yours: the same one again. A run whose environment is
     named `module:Class` is resumed with that class as `env`, or with `trust`, which has the module imported. The same
     holds for functions in the place of steps: give them again as `replace_steps`, or `trust` the file they came from.
-    `eval_env` and `progress` are as in `train`. A vector environment begins new episodes: its state is not in checkpoints.
+    `eval_env` and `progress` are as in `train`. A vector environment begins new episodes: its state is not in
+    checkpoints.
     """
     require_no_import("td3.resume")
     given, told = None if env is None else parse_env(env), with_display(callbacks, progress)
