@@ -4,6 +4,7 @@ import csv
 from dataclasses import replace
 
 import pytest
+from faults.fingerprint import fingerprint
 from scripted import SMALL
 from vectors import many_vector
 
@@ -61,6 +62,29 @@ def test_a_run_that_is_extended_keeps_its_schedule(tmp_path):
     longer = config_to_resume(tmp_path, config, 1_000_000)
     assert (longer.eval_every, longer.log_every) == (500, 1_000)
     assert longer == replace(config, steps=1_000_000, out=tmp_path)
+
+
+@pytest.mark.parametrize("envs", [1, 8])
+def test_a_stopped_run_goes_on_with_the_schedule_of_the_whole(tmp_path, envs):
+    class Stopping(td3.Callback):
+        def on_env_step(self, trainer):
+            if trainer.env_steps >= 1_200:
+                trainer.stop("")
+
+    fields = {**SMALL, "steps": 2_200, "envs": envs, "utd_ratio": 0.1, "progress": False}
+    whole = td3.train("Rail-v0", out=tmp_path / "whole", **fields)
+    cut = td3.train("Rail-v0", out=tmp_path / "cut", callbacks=[Stopping()], **fields)
+    td3.resume(cut.path, progress=False)
+    assert fingerprint(cut.path) == fingerprint(whole.path)
+    assert len(rows(whole, "evaluations.csv")) == 1 + 22
+
+
+def test_how_often_is_logged_changes_nothing_that_is_learned(tmp_path):
+    fields = {**SMALL, "steps": 200, "eval_every": 0, "progress": False}
+    often, seldom = (td3.train("Rail-v0", log_every=every, out=tmp_path / str(every), **fields) for every in (7, 1_000))
+    assert (len(rows(often, "metrics.csv")), len(rows(seldom, "metrics.csv"))) == (29, 1)
+    weights = [(run.folder(0) / "last" / "agent.safetensors").read_bytes() for run in (often, seldom)]
+    assert weights[0] == weights[1]
 
 
 def test_a_run_of_an_earlier_version_is_logged_as_it_was():

@@ -77,7 +77,7 @@ def trained_on(console: Console, clock, seeds: int = 1, path: str = "runs/x", **
 def test_the_rate_of_several_seeds_is_that_of_each(clock):
     console = Console(file=io.StringIO(), width=80)
     trained_on(console, clock, seeds=3, learning_starts=1_000)
-    assert shown(console).count("   100 steps/s per seed  ETA 0:") == 2
+    assert shown(console).count("   100 steps/s per seed  ETA 0:10") == 1
 
 
 def test_without_a_terminal_there_is_one_unbroken_line_per_event(clock):
@@ -89,8 +89,8 @@ def test_without_a_terminal_there_is_one_unbroken_line_per_event(clock):
         "Results: runs/x. Ctrl-C saves and stops.",
         f"        0 env steps: {described}",
         f"    1,000 env steps: {described} (nothing learned yet)   1,000 steps/s  warm-up",
-        f"    2,000 env steps: {described}   100 steps/s  ETA 0:11  {losses}",
-        f"    3,000 env steps: {described}   100 steps/s  ETA 0:01  {losses}",
+        f"    2,000 env steps: {described}   100 steps/s  ETA 0:10  {losses}",
+        f"    3,000 env steps: {described}   100 steps/s  {losses}",
     ]
 
 

@@ -118,7 +118,7 @@ class ProgressDisplay(Callback):
 
     def on_evaluation(self, trainer: "Trainer", evaluation: Evaluation) -> None:
         """Print the evaluation on a line of its own."""
-        self.last = evaluation
+        self.last, self.env_steps = evaluation, trainer.env_steps
         text = f"{evaluation.env_steps:>9,} {self._unit}: return {describe(evaluation)}"
         if evaluation.env_steps and evaluation.agent and not evaluation.agent.updates.any():
             text += " (nothing learned yet)"
@@ -165,9 +165,9 @@ class ProgressDisplay(Callback):
             parts.append(f"{(last - first) / (now - start):,.0f} {self._pace}")
             if self._learning_since is None:
                 parts.append("warm-up")
-            elif last > self._learning_since[1] and last < self._steps:
+            elif last > self._learning_since[1] and self.env_steps < self._steps:
                 since, begun = self._learning_since
-                parts.append(f"ETA {_clock((self._steps - last) * (now - since) / (last - begun))}")
+                parts.append(f"ETA {_clock((self._steps - self.env_steps) * (now - since) / (last - begun))}")
         if with_evaluation and self.last:
             parts.append(f"last evaluation {np.nanmean(self.last.returns):,.1f}")
             if not np.isnan(self.last.success_rate).all():
