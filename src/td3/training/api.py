@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 
@@ -31,7 +31,9 @@ from td3.run.directory import (
     require_trusted_steps,
     write_facts,
 )
+from td3.settings import Settings
 from td3.signals import sigterm_as_interrupt
+from td3.spellings import own_settings
 from td3.training.beginning import begin, dataset_again, read_dataset, try_replaced_steps, try_start
 from td3.training.engines import backend_flags
 from td3.training.resuming import (
@@ -64,7 +66,7 @@ def train(
     replace_steps: Sequence[Callable[..., Any] | str] = (),
     eval_env: Any = None,
     progress: bool = True,
-    **settings: Any,
+    **settings: Unpack[Settings],
 ) -> Run:
     """Train and return the run: `td3.train("HalfCheetah-v5", steps=100_000, seeds=3, batch_size=128)`.
 
@@ -73,24 +75,26 @@ def train(
     vector environment is evaluated: anything that `env` may be, by default another one of the function's; an instance
     alone is not evaluated, and with False nothing is. `callbacks` are told what happens, and may stop the run
     (`td3.Callback`). `replace_steps` has functions in the place of steps of the algorithm (`td3.replace_step`).
-    `progress=False` prints nothing.
+    `progress=False` prints nothing. All other settings are keyword arguments too (`td3.settings.Settings`, every one
+    with its sentence): those of the run, those of the algorithm, and their names in other libraries, such as `lr`.
     """
     require_no_import("td3.train")
+    chosen = own_settings(settings)
     given, told = parse_env(env), with_display(callbacks, progress)
     if isinstance(given.factory, VectorSource) and given.factory.instance is not None:
-        seeds, count = settings.get("seeds", 1), given.factory.instance.num_envs
+        seeds, count = chosen.get("seeds", 1), given.factory.instance.num_envs
         divides = isinstance(seeds, int) and seeds > 0
-        if divides and "envs" not in settings and count % seeds:
+        if divides and "envs" not in chosen and count % seeds:
             raise ConfigError(
                 f"{given.factory.name} has {count} environments, which cannot be divided among {seeds} seeds: give as "
                 "many for each seed."
             )
-        settings.setdefault("envs", max(1, count // seeds) if divides else 1)
+        chosen.setdefault("envs", max(1, count // seeds) if divides else 1)
     functions = load_functions(replace_steps)
-    settings["replace_steps"] = names_of(replace_steps)
+    chosen["replace_steps"] = names_of(replace_steps)
     if given.env_kwargs:
-        settings["env_kwargs"] = given.env_kwargs | settings.get("env_kwargs", {})
-    config = resolve(given.env, preset, **settings)
+        chosen["env_kwargs"] = given.env_kwargs | chosen.get("env_kwargs", {})
+    config = resolve(given.env, preset, **chosen)
     config.require_updates()
     for warning in config.warnings():
         warnings.warn(warning, stacklevel=2)
