@@ -292,7 +292,10 @@ def _require_same(run: SweepRun) -> None:
     own = [name for name in growing if getattr(wanted.td3, name) == getattr(usual, name)]
     began = {name: min(getattr(found.td3, name), getattr(wanted.td3, name)) for name in own}
     before, now = _settings(found), _settings(replace(wanted, td3=replace(wanted.td3, **began)))
-    if differing := [name for name in now if before[name] != now[name]]:
+    # So are schedules that follow from its length, where neither was chosen.
+    schedules = ("eval_every", "log_every")
+    kept = [name for name in schedules if all(_is_default(config, name) for config in (found, wanted))]
+    if differing := [name for name in now if before[name] != now[name] and name not in kept]:
         raise ConfigError(
             f"{out} holds a run with another {', '.join(differing)} than this sweep has: "
             "give another --out, or the settings that it was begun with."
@@ -305,6 +308,10 @@ def _settings(config: TrainConfig) -> dict[str, Any]:
     """The settings that a run keeps, by the names of their options."""
     settings = {f"td3.{name}": value for name, value in asdict(config.td3).items()}
     return settings | {n: v for n, v in vars(config).items() if n not in ("td3", "out", "steps", "device", "threads")}
+
+
+def _is_default(config: TrainConfig, name: str) -> bool:
+    return bool(getattr(config, name) == getattr(TrainConfig(config.env, config.steps, envs=config.envs), name))
 
 
 def _mark(out: Path) -> str:

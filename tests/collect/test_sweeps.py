@@ -63,6 +63,8 @@ def test_longer_runs_of_a_preset_are_the_same_sweep(tmp_path, preset):
     _require_same(SweepRun("Rail-v0", "", config(300)))
     with pytest.raises(ConfigError, match=r"another td3\.learning_starts than"):
         _require_same(SweepRun("Rail-v0", "", config(300, learning_starts=25)))
+    with pytest.raises(ConfigError, match="another eval_every than"):
+        _require_same(SweepRun("Rail-v0", "", config(300, learning_starts=20, eval_every=100)))
 
 
 def test_a_machine_that_does_not_see_the_folder_says_so(tmp_path):

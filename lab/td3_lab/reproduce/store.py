@@ -133,7 +133,9 @@ def differing_settings(config: TrainConfig, row: Row) -> list[str]:
 def require_same_settings(run: Run, row: Row) -> None:
     """Refuse a run that is not one of a row's settings."""
     if differing := differing_settings(run.config, row):
-        raise RunError(f"{run.path} differs from {row.name} in {', '.join(differing)}: `{row.command}` trains it.")
+        raise RunError(
+            f"{run.path} differs from {row.name} in {', '.join(differing)}: `td3 reproduce {row.name}` trains it."
+        )
 
 
 def require_storable(row: Row, seeds: Sequence[int], folder: Path, versions: Mapping[str, Any]) -> None:

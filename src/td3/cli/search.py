@@ -1,6 +1,5 @@
 """`td3 tune` and `td3 sweep`: many runs, for settings and for statistics."""
 
-import difflib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -11,11 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from td3.cli.options import Commands, EnvKwargs, EnvName
+from td3.cli.options import Commands, EnvKwargs, EnvName, own_names
 from td3.cli.parsing import option_names
 from td3.cli.train import parse_train, train_config
 from td3.config import Device, Preset, TrainConfig
 from td3.errors import ConfigError
+from td3.spellings import nearest
 
 if TYPE_CHECKING:
     from td3.sweep import SweepRun
@@ -183,7 +183,8 @@ def _words(option: str, value: str) -> list[str]:
 def _choices(text: str) -> tuple[str, list[str]]:
     """The setting and the values of one --set."""
     name, equals, values = text.partition("=")
-    option = name.removeprefix("--").replace("_", "-")
+    (option, *_) = own_names([f"--{name.removeprefix('--').replace('_', '-')}"])
+    option = option.removeprefix("--")
     found = [value.strip() for value in values.split(",")]
     if not equals or not all(found):
         raise ConfigError(f"--set must be a setting and its values, as in td3.tau=0.005,0.01, but {text!r} was given.")
@@ -192,8 +193,8 @@ def _choices(text: str) -> tuple[str, list[str]]:
     fixed = {"env", "seed", "seeds", "steps", "out", "preset"}  # options of the sweep itself
     known = {o.removeprefix("--") for o in option_names(TrainConfig)} - fixed
     if option not in known:
-        near = difflib.get_close_matches(option, known, 1)
-        hint = f"did you mean {near[0]}?" if near else "`td3 train --help` lists what there is."
+        near = nearest(option, known)
+        hint = f"did you mean {near}?" if near else "`td3 train --help-all` lists what there is."
         raise ConfigError(f"--set cannot vary {name!r}: {hint}")
     return option, found
 
