@@ -101,8 +101,9 @@ def _how_fast(results: Path) -> list[str]:
             ours, theirs = _both(row, curve, results)
             gains.append(f"{ours.mean() / theirs.mean():.1f} times ({row.family})")
     return [
-        f"**[How fast?](performance.md)** Ten seeds of {cheetah.family}, {cheetah.steps:,} env steps each, train in "
-        f"{seconds:,.0f} s on one H200. After {BEGINNING:,} env steps the default preset is behind the paper on "
+        f"**[How fast?](performance.md)** Ten seeds of {cheetah.family}, {cheetah.steps:,} env steps each, take "
+        f"{seconds:,.0f} s of training on one H200. "
+        f"After {BEGINNING:,} env steps the default preset is behind the paper on "
         f"{_listed(behind)}. `--preset paper` has {_listed(gains)} the return of the default there."
     ]
 
