@@ -39,6 +39,8 @@ def on_config(config: Any) -> Any:
         home = f"{os.environ.get('GITHUB_SERVER_URL', 'https://github.com')}/{repository}"
         config["nav"].append({"Repository": home})
         config["edit_uri"] = f"{home}/edit/main/docs/"
+        owner, _, name = repository.partition("/")
+        config["site_url"] = f"https://{owner.lower()}.github.io/{name}/"
     return config
 
 

@@ -73,8 +73,8 @@ def _how_good(results: Path) -> list[str]:
     losses = {task: max(-found[task, s].low / pairs[task, s][1].mean() for s in NAMES) for task in level}
     limits = _listed([f"{_percent(loss)} ({task})" for task, loss in losses.items()], "or")
     iqm = {key: _compared(*pair) for key, pair in _against_published(results, measure="their IQM").items()}
-    against = "Tianshou's ten seeds with the same settings, and the paper's ten on older versions of the tasks. "
-    against += f"The data cannot rule out a real loss of up to {limits}. "
+    against = "Tianshou's ten seeds with the same settings and the paper's own ten, both on older versions of the "
+    against += f"tasks. The data cannot rule out a real loss of up to {limits}. "
     against += " ".join(_decided(iqm, "interquartile mean"))
     return [f"**[How good?](results_published.md)** {good}", f"**Against whom?** {against.strip()}"]
 
