@@ -35,7 +35,7 @@ def on_config(config: Any) -> Any:
     ]
     others = sorted(path.name for path in folder.glob("*.md") if path.name not in listed)
     config["nav"] = sections + ([{"More": others}] if others else [])
-    if repository := os.environ.get("GITHUB_REPOSITORY"):  # as GitHub Actions sets it; otherwise there is no address
+    if repository := os.environ.get("GITHUB_REPOSITORY"):  # set by GitHub Actions; otherwise there is no address
         home = f"{os.environ.get('GITHUB_SERVER_URL', 'https://github.com')}/{repository}"
         config["nav"].append({"Repository": home})
         config["edit_uri"] = f"{home}/edit/main/docs/"
@@ -47,12 +47,12 @@ def on_config(config: Any) -> Any:
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     """Turn a link to a file of the repository into the name of that file, and show what is for the site alone.
 
-    GitHub does not show the text of `<!-- site: text -->`. What is between `<!-- readme: FIRST to NEXT -->` and its end
+    GitHub does not show the text of `<!-- site: text -->`. What is between `<!-- readme: FIRST | NEXT -->` and its end
     becomes the README's sections from FIRST up to NEXT. A page other than the first is built into a folder of its own:
     images in raw HTML, which MkDocs leaves alone, are looked for one level up.
     """
     markdown = re.sub(r"<!-- site: (.*?) -->", r"\1", markdown)
-    markdown = re.sub(r"<!-- readme: (.+?) to (.+?) -->.*?<!-- readme: end -->", _readme, markdown, flags=re.DOTALL)
+    markdown = re.sub(r"<!-- readme: (.+?) \| (.+?) -->.*?<!-- readme: end -->", _readme, markdown, flags=re.DOTALL)
     if page is not None and page.file.src_uri != "index.md":
         markdown = re.sub(r'(src|srcset)="(?!https?:|data:|/|\.\./)', r'\1="../', markdown)
     return re.sub(r"\[([^\]]*)\]\(\.\./([^)#]+)(?:#L\d+)?\)", _named, markdown)

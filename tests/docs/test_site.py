@@ -210,7 +210,7 @@ def test_the_site_links_to_a_repository_only_if_it_has_an_address(hooks, tmp_pat
 
 def test_home_shows_one_picture_and_one_command_and_the_only_quick_start_is_the_readmes(site):
     home = (site / "index.html").read_text()
-    assert home.index("images/pendulum.webp") < home.index('<h2 id="start-where-you-are">')
+    assert home.index("images/pendulum.webp") < home.index('<h2 id="where-to-go-next">')
     assert (ROOT / "docs" / "index.md").read_text().count("```sh") == 1
     shown = text_of(site / "quick_start" / "index.html")
     readme = (ROOT / "README.md").read_text()
