@@ -9,7 +9,7 @@ from td3_lab.reproduce.command import MARGIN
 from td3_lab.reproduce.comparisons import baseline_name, same_signs
 from td3_lab.reproduce.figures import Curve, as_text, figures, last_evaluations, read_curve, shared, with_interval
 from td3_lab.reproduce.published_seeds import LAST_TEN, MEASURES, NAMES, compared_part, published_seeds
-from td3_lab.reproduce.rows import BEGINNING, ROWS, Row
+from td3_lab.reproduce.rows import ABLATED_STEPS, BEGINNING, ROWS, SHORT, Row
 
 REWARD_CHANGED = ("Reacher-v5",)
 """Tasks whose reward differs from that of the published runs."""
@@ -57,26 +57,58 @@ def headline(results: Path) -> list[list[str]]:
 
 def summary(results: Path) -> str:
     """Five lines: how good, against whom, how fast, what each idea is worth, what variants add."""
-    lines = _how_good(results), _how_fast(results), _ideas(results), _variants(results)
-    return "\n".join(f"- {line}" for part in lines for line in part)
+    found = {key: _compared(*pair) for key, pair in _against_published(results).items()}
+    level, same = _level(found)
+    good = f"no difference from published TD3 is shown on {_listed(level)}; {_listed(same)} are equivalent."
+    seconds, row = next((curve.made["seconds"], row) for row, curve in _rows("table1", results))
+    fast = f"ten seeds of {row.family}, {row.steps:,} env steps each, take {seconds:,.0f} s of training on one H200."
+    early = " Early learning is slower than the paper's." * bool(_behind_early(results))
+    lines = {
+        "[How good?](results_published.md)": " ".join([good, *_decided(found, "mean")]),
+        "Against whom?": "ten seeds of Tianshou with the same settings, and the paper's own ten.",
+        "[How fast?](performance.md)": fast + early,
+        "[What is each idea of TD3 worth?](results_ablations.md)": _ideas(results),
+        "[What do variants add?](results_variants.md)": _variants(results),
+    }
+    return "\n".join(f"- **{question}** {text[0].upper()}{text[1:]}" for question, text in lines.items())
 
 
-def _how_good(results: Path) -> list[str]:
+def limits(results: Path) -> str:
+    """What the five lines leave out."""
     pairs = _against_published(results)
     found = {key: _compared(*pair) for key, pair in pairs.items()}
-    tasks = list(dict.fromkeys(task for task, _ in pairs))
-    verdicts = {task: {found[task, source].verdict for source in NAMES} for task in tasks}
-    same = [task for task in tasks if verdicts[task] == {"equivalent"}]
-    level = [task for task in tasks if task not in same and verdicts[task] <= {"equivalent", "undecided"}]
-    good = f"At the end of training, no difference from published TD3 is shown on {_listed(level)}. "
-    good += " ".join([f"{_listed(same)} are equivalent.", *_decided(found, "mean")])
-    losses = {task: max(-found[task, s].low / pairs[task, s][1].mean() for s in NAMES) for task in level}
-    limits = _listed([f"{_percent(loss)} ({task})" for task, loss in losses.items()], "or")
+    losses = {task: max(-found[task, s].low / pairs[task, s][1].mean() for s in NAMES) for task in _level(found)[0]}
     iqm = {key: _compared(*pair) for key, pair in _against_published(results, measure="their IQM").items()}
-    against = "Tianshou's ten seeds with the same settings and the paper's own ten, both on older versions of the "
-    against += f"tasks. The data cannot rule out a real loss of up to {limits}. "
-    against += " ".join(_decided(iqm, "interquartile mean"))
-    return [f"**[How good?](results_published.md)** {good}", f"**Against whom?** {against.strip()}"]
+    gains = []
+    for row, curve in _rows("changes", results):
+        if row.preset == "paper":
+            ours, theirs = _both(row, curve, results)
+            gains.append(f"{ours.mean() / theirs.mean():.1f} times ({row.family})")
+    worst = _listed([f"{_percent(loss)} ({task})" for task, loss in losses.items()], "or")
+    sentences = [
+        f"**Limits.** The data cannot rule out a real loss of up to {worst}.",
+        *_decided(iqm, "interquartile mean"),
+        f"After {BEGINNING:,} env steps the default preset is behind the paper on {_listed(_behind_early(results))}; "
+        f"`--preset paper` has {_listed(gains)} the default's return there.",
+        f"Ideas were removed for {ABLATED_STEPS:,} env steps; no other removal of one idea has a significant effect.",
+        f"Variants are n-step returns, prioritized replay, LayerNorm and combinations, after {SHORT:,} env steps.",
+    ]
+    return " ".join(sentences)
+
+
+def _level(found: dict[tuple[str, str], Comparison]) -> tuple[list[str], list[str]]:
+    """The tasks where no difference is shown from any source, and those that are equivalent to all."""
+    verdicts: dict[str, set[str]] = {}
+    for (task, _), each in found.items():
+        verdicts.setdefault(task, set()).add(each.verdict)
+    same = [task for task, said in verdicts.items() if said == {"equivalent"}]
+    return [t for t, said in verdicts.items() if t not in same and said <= {"equivalent", "undecided"}], same
+
+
+def _behind_early(results: Path) -> list[str]:
+    """The tasks where the default preset is worse than the paper at first."""
+    early = {task: pair for (task, source), pair in _against_published(results, BEGINNING).items() if source == "paper"}
+    return [task for task, pair in early.items() if _compared(*pair).verdict == "worse"]
 
 
 def _decided(found: dict[tuple[str, str], Comparison], measure: str) -> list[str]:
@@ -89,60 +121,35 @@ def _decided(found: dict[tuple[str, str], Comparison], measure: str) -> list[str
     return [f"By the {measure}, td3 is {_listed(differ)}."] if differ else []
 
 
-def _how_fast(results: Path) -> list[str]:
-    seconds, cheetah = next((c.made["seconds"], r) for r, c in _rows("table1", results) if r.family == "HalfCheetah")
-    early = _against_published(results, BEGINNING)
-    behind = [
-        task for (task, source), pair in early.items() if source == "paper" and _compared(*pair).verdict == "worse"
-    ]
-    gains = []
-    for row, curve in _rows("changes", results):
-        if row.preset == "paper":
-            ours, theirs = _both(row, curve, results)
-            gains.append(f"{ours.mean() / theirs.mean():.1f} times ({row.family})")
-    return [
-        f"**[How fast?](performance.md)** Ten seeds of {cheetah.family}, {cheetah.steps:,} env steps each, take "
-        f"{seconds:,.0f} s of training on one H200. "
-        f"After {BEGINNING:,} env steps the default preset is behind the paper on "
-        f"{_listed(behind)}. `--preset paper` has {_listed(gains)} the return of the default there."
-    ]
-
-
-def _ideas(results: Path) -> list[str]:
+def _ideas(results: Path) -> str:
     rows = _rows("table2", results)
     signs = same_signs([*rows], results)
-    changes: dict[str, list[tuple[float, str]]] = {idea: [] for idea in IDEAS}
+    losses: dict[str, list[tuple[float, str]]] = {idea: [] for idea in IDEAS}
     for row, curve in rows:
         if row.variant in IDEAS and signs.get(row.name) in ("yes", "no"):
             ours, theirs = _both(row, curve, results)
-            share = float(ours.mean() / theirs.mean()) - 1
-            changes[row.variant].append((share, f"{_percent(share, '+')} on {row.family}"))
-    parts: list[str] = []
-    for idea in filter(changes.get, IDEAS):
-        verb = "" if parts else ", the return at 500,000 env steps changes by"
-        parts.append(f"without {IDEAS[idea]}{verb} {_listed([text for _, text in sorted(changes[idea])])}")
-    told = "; ".join(parts)
-    return [
-        f"**[What is each idea of TD3 worth?](results_ablations.md)** {told[0].upper()}{told[1:]}. No other "
-        "removal of one idea has a significant effect."
-    ]
+            loss = 1 - float(ours.mean() / theirs.mean())
+            losses[row.variant].append((-loss, f"{_percent(loss)} on {row.family}"))
+    told = {IDEAS[idea]: _listed([text for _, text in sorted(lost)]) for idea, lost in losses.items() if lost}
+    text = "; ".join(f"{idea} {lost}" for idea, lost in told.items())
+    first = next(iter(told))
+    return text.replace(first, f"{first} is worth", 1).replace(" %", " % of the return", 1) + "."
 
 
-def _variants(results: Path) -> list[str]:
+def _variants(results: Path) -> str:
     rows = _rows("variants", results)
     found = [(row.family, _compared(*_both(row, curve, results)).verdict) for row, curve in rows]
     better, worse = ([task for task, verdict in found if verdict == side] for side in ("better", "worse"))
     where = _listed([f"{worse.count(task)} are worse on {task}" for task in dict.fromkeys(worse)])
     rates = [
-        f"from {_percent(plain.success)} to {_percent(curve.success)} on {row.family}"
+        f"from {_percent(plain.success)} to {_percent(curve.success)} ({row.family})"
         for row, curve in _rows("goals", results)
         if row.variant and (plain := read_curve(results / baseline_name(row))) and plain.success and curve.success
     ]
-    return [
-        f"**[What do variants add?](results_variants.md)** Of {len(rows)} comparisons with TD3 (n-step returns, "
-        f"prioritized replay, LayerNorm, combinations), {len(better) or 'none'} is better; {where}. "
+    return (
+        f"{len(better) or 'none'} of {len(rows)} comparisons is better than TD3; {where}. "
         f"Hindsight raises the success rate {_listed(rates)}."
-    ]
+    )
 
 
 def _both(row: Row, curve: Curve, results: Path) -> tuple[Array, Array]:

@@ -295,7 +295,8 @@ def filled(page: str, name: str, table: str) -> str:
 
 def blocks(results: Path) -> dict[str, str]:
     """Everything that pages have between marks, by name."""
-    return {**tables(results), "summary": overview.summary(results), "headline": _markdown(overview.headline(results))}
+    answer = {"summary": overview.summary(results), "headline": _markdown(overview.headline(results))}
+    return {**tables(results), **answer, "limits": overview.limits(results)}
 
 
 def pages(root: Path) -> list[Path]:

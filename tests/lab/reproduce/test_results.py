@@ -170,9 +170,10 @@ def test_every_result_is_on_a_page_and_is_what_the_stored_curves_give():
 
 def test_the_readme_and_the_page_of_results_say_the_same_five_lines():
     readme, page = ((ROOT / name).read_text() for name in ("README.md", "docs/results.md"))
-    lines = re.search(r"<!-- summary: begin -->\n(.*?)\n<!-- summary", page, re.DOTALL)[1]
-    assert lines.count("\n- **") == 4
-    assert lines.replace("](", "](docs/") in readme
+    for name, lines in (("summary", 5), ("limits", 1)):
+        text = re.search(rf"<!-- {name}: begin -->\n(.*?)\n<!-- {name}", page, re.DOTALL)[1]
+        assert text.count("\n") + 1 == lines
+        assert text.replace("](", "](docs/") in readme
 
 
 def test_every_task_of_table_1_that_was_run_is_compared_with_both_others():
