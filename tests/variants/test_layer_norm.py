@@ -15,6 +15,7 @@ from td3.backends.torch_backend import TORCH
 from td3.errors import RunError
 from td3.export.folder import export_run
 from td3.settings import TD3Config
+from td3_lessons.explain.own_run import record_run
 
 KINDS = [
     pytest.param(
