@@ -15,7 +15,7 @@ from td3.engine import live_policy
 from td3.errors import AgentFileError
 from td3.export.module import ACTIVATIONS as EXPORTED
 from td3.export.module import ExportedActor
-from td3.report.video import saved_critic
+from td3.report.stage import saved_critic
 from td3.run.agent_file import load_agent
 
 OPTIONS = {"eval_every": 0, "eval_episodes": 1, "device": "cpu", "threads": 1, "workers": "none"}

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from td3.cli.options import Commands, RunPath, Trust
-from td3.errors import ConfigError
 
 if TYPE_CHECKING:
     from td3.report.video import Video
@@ -116,8 +115,6 @@ def record_video(command: WatchCommand) -> "Video":
     from td3.report.video import record_run
     from td3.report.video_file import to_gif
 
-    if command.grid and command.seed is not None:
-        raise ConfigError("--grid shows all seeds and --seed chooses one: give one of the two.")
     video = record_run(**{f.name: getattr(command, f.name) for f in fields(command) if f.name not in ("json", "gif")})
     if command.gif and video.path.suffix == ".mp4":
         to_gif(video.path, video.path.with_suffix(".gif"))

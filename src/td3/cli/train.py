@@ -143,11 +143,9 @@ def train_command(command: TrainCommand) -> int:
 def run_training(command: TrainCommand, config: TrainConfig, training: Callable[[Any], Any]) -> int:
     """Train as configured, then print the result and write the video that was asked for."""
     if command.capture_video:
-        from td3.report.stage import require_frames
-        from td3.report.video_file import prepare_video
+        from td3.report.video_file import require_video
 
-        prepare_video(config.env)
-        require_frames(config.env_arguments)
+        require_video(config.env_arguments)
     return _trained(command, training, capture_video=command.capture_video)
 
 

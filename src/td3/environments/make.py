@@ -150,8 +150,9 @@ def make_environment(
     """
     family = family_of(env) if isinstance(env, str) else None
     if pixels:
-        prepare_headless_rendering(family and family.package)
         kwargs = {"render_mode": "rgb_array", **_small_view(family, image_size), **kwargs}
+    if kwargs.get("render_mode") == "rgb_array":
+        prepare_headless_rendering(family and family.package)
     if family and not _installed(family) and (family.extra not in RUNS_BARE or "render_mode" in kwargs):
         raise missing_family(str(env), family)
     name, arguments = env if isinstance(env, str) else name_of(env), {**(env_kwargs or {}), **kwargs}

@@ -1,8 +1,7 @@
 """A trained agent in a rendered environment, without a display."""
 
-import contextlib
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,21 +9,11 @@ import numpy as np
 from safetensors.numpy import load_file
 
 from td3.environments.make import family_of, make_environment
-from td3.errors import EnvironmentFault, UserError
+from td3.errors import EnvironmentFault
 from td3.pixels import wrappers as pixels
-from td3.policy import ACTIVATIONS, Array, Policy, forward
+from td3.policy import Array, Policy, forward
 from td3.report.strip import Strip, short_number
 from td3.run.agent_file import load_agent
-from td3.user_code import describe
-
-NORM_EPSILON = 1e-5
-"""Added to the variance in LayerNorm (as in `td3.backends.base`, which imports PyTorch)."""
-
-
-def prepare_headless_rendering(env: str) -> None:
-    """Let MuJoCo and pygame render without a display; call it before mujoco is imported."""
-    family = family_of(env)
-    pixels.prepare_headless_rendering(family and family.package)
 
 
 class Player(NamedTuple):
@@ -43,45 +32,41 @@ class Stage:
     def __init__(self, env_arguments: Mapping[str, Any], player: Player) -> None:
         self.env, self.player, self.strip = env_arguments["env"], player, Strip()
         self.environment = make_rendered(**env_arguments)
-        # Gymnasium gives a spec to environments of its registry; a user's class has none.
-        given = {} if self.environment.spec is None else self.environment.spec.kwargs
-        self._is_small = "width" in given and env_arguments.get("pixels", False)
+        spec = self.environment.spec  # of Gymnasium's registry; a user's class has none
+        self._is_small = spec is not None and "width" in spec.kwargs and env_arguments.get("pixels", False)
 
     def reset(self, seed: int) -> None:
         """A new episode."""
         self._observation, _ = self.environment.reset(seed=seed)
         self.strip.clear()
-        self.ended, self.step_number = False, 0
+        self.ended = False
 
     def rehearse(self, seed: int, max_steps: int) -> None:
         """Play the episode without rendering, so that scales and observed returns are known when it is recorded."""
         self.reset(seed)
-        rewards: list[float] = []
-        values: list[float] = []
-        while not self.ended and self.step_number < max_steps:
-            reward, value = self.step()
-            rewards.append(reward)
-            values += [] if value is None else [value]
-        self.strip.expect(rewards, values, self.player.gamma)
+        while not self.ended and len(self.strip.rewards) < max_steps:
+            self.step()
+        self.strip.set_scales(self.player.gamma)
 
-    def step(self) -> tuple[float, float | None]:
-        """One env step: its reward and the Q-value of critic 1."""
+    def step(self) -> None:
+        """One env step, with its reward and the Q-value of critic 1."""
         action, critic = self.player.policy.act(self._observation), self.player.critic
-        value = None if critic is None else critic(np.ravel(self._observation), np.ravel(action))
+        q_value = None if critic is None else critic(np.ravel(self._observation), np.ravel(action))
         self._observation, reward, terminated, truncated, _ = self.environment.step(action)
-        self.strip.add(float(reward), value)
-        self.ended, self.step_number = bool(terminated or truncated), self.step_number + 1
-        return float(reward), value
+        self.strip.add(float(reward), q_value)
+        self.ended = bool(terminated or truncated)
 
-    def image(self, with_strip: bool) -> Array:
-        """The current frame."""
-        frame = pixels.render_frame(self.environment, self.env)
+    def image(self, plain: bool = False) -> Array:
+        """The current frame; once the episode has ended, its newest one, dimmed."""
+        if self.ended:
+            return (self._image * 0.45).astype(np.uint8)
+        self._image = pixels.render_frame(self.environment, self.env)
         if self._is_small:  # rendered at the size of the observations, too small for the strip
-            frame = frame.repeat(2, 0).repeat(2, 1)
-        if not with_strip:
-            return frame
-        label = f"{self.player.label}   return {short_number(self.strip.total)}".lstrip()
-        return self.strip.under(frame, label)
+            self._image = self._image.repeat(2, 0).repeat(2, 1)
+        if not plain:
+            label = f"{self.player.label}   return {short_number(sum(self.strip.rewards))}".lstrip()
+            self._image = self.strip.under(self._image, label)
+        return self._image
 
 
 def make_rendered(env: str, **env_arguments: Any) -> Any:
@@ -104,20 +89,6 @@ def make_rendered(env: str, **env_arguments: Any) -> Any:
     return environment
 
 
-def require_frames(env_arguments: Mapping[str, Any]) -> None:
-    """Refuse an environment that cannot be drawn, such as one whose renderer needs a package that is missing."""
-    with contextlib.closing(make_rendered(**env_arguments)) as environment:
-        try:
-            environment.reset(seed=0)
-            pixels.render_frame(environment, env_arguments["env"])
-        except UserError:
-            raise
-        except Exception as error:
-            raise EnvironmentFault(
-                f"{env_arguments['env']} cannot be drawn for a video ({describe(error)})."
-            ) from error
-
-
 def saved_critic(folder: Path) -> Callable[[Array, Array], float] | None:
     """Critic 1 of a saved agent, in numpy; None if only the actor was saved."""
     tensors = load_file(folder / "agent.safetensors")
@@ -128,22 +99,10 @@ def saved_critic(folder: Path) -> Callable[[Array, Array], float] | None:
     if not layers:
         return None
     policy, facts = load_agent(folder)
-    network = _normalized_forward if facts.get("critic_layer_norm", False) else forward
+    layer_norm = bool(facts.get("critic_layer_norm", False))
 
     def q_value(state: Array, action: Array) -> float:
-        seen = policy.seen(state[None])[0]
-        inputs = np.concatenate((seen, action)).astype(np.float32)
-        return float(network(layers, inputs, policy.activation)[0])
+        inputs = np.concatenate((policy.seen(state[None])[0], action)).astype(np.float32)
+        return float(forward(layers, inputs, policy.activation, layer_norm)[0])
 
     return q_value
-
-
-def _normalized_forward(layers: Sequence[tuple[Array, Array]], inputs: Array, activation: str) -> Array:
-    """The outputs for one row of inputs where the hidden layers have LayerNorm, without learned scale and shift."""
-    hidden = inputs
-    for weight, bias in layers[:-1]:
-        hidden = hidden @ weight + bias
-        hidden = (hidden - hidden.mean()) / np.sqrt(hidden.var() + NORM_EPSILON)
-        hidden = ACTIVATIONS[activation](hidden)
-    weight, bias = layers[-1]
-    return np.asarray(hidden @ weight + bias)

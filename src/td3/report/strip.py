@@ -1,7 +1,6 @@
-"""Parts of a video: a strip with reward and Q-values below the frame, a line of text, frames in a grid."""
+"""What a video shows besides the frames: a strip with reward and Q-values, a line of text, a grid, a learning curve."""
 
 import math
-from collections import deque
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -9,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Image = NDArray[Any]
+Frame = NDArray[Any]
+Span = tuple[float, float]
 WINDOW = 150
 """Newest env steps that the strip shows."""
 STRIP, LABEL, GAP = 56, 22, 4
@@ -18,167 +18,138 @@ PAPER, INK, SOFT, REWARD, VALUE = (21, 23, 26), (230, 232, 235), (163, 170, 180)
 
 
 class Strip:
-    """Records the newest rewards and Q-values of one episode, and draws them."""
+    """Records the rewards and Q-values of one episode, and draws the newest."""
 
     def __init__(self) -> None:
-        self.spans: dict[str, tuple[float, float]] = {}
-        self._after: Sequence[float] = ()
+        self.spans: dict[str, Span] = {}
+        self._observed: list[float] = []
         self.clear()
-
-    def expect(self, rewards: Sequence[float], values: Sequence[float], gamma: float) -> None:
-        """Set the scales from an episode played before, and store the observed discounted return of each step."""
-        self._after = discounted(rewards, gamma)
-        self.spans["reward"] = _span(rewards, self.spans.get("reward"))
-        if values:
-            self.spans["Q"] = _span([*values, *self._after], self.spans.get("Q"))
 
     def clear(self) -> None:
         """A new episode begins."""
-        self._observed: deque[float] = deque(maxlen=WINDOW)
-        self._steps = 0
-        self._rewards: deque[float] = deque(maxlen=WINDOW)
-        self._values: deque[float] = deque(maxlen=WINDOW)
-        self.total = 0.0
+        self.rewards: list[float] = []
+        self.q_values: list[float] = []
 
-    def add(self, reward: float, value: float | None) -> None:
+    def set_scales(self, gamma: float) -> None:
+        """The scales, and the observed discounted return of each step, from the episode recorded so far."""
+        self._observed = discounted(self.rewards, gamma)
+        self.spans["reward"] = _span(self.rewards, self.spans.get("reward", ()))
+        if self.q_values:
+            self.spans["Q"] = _span(self.q_values, self._observed, self.spans.get("Q", ()))
+
+    def add(self, reward: float, q_value: float | None) -> None:
         """One env step."""
-        self._rewards.append(reward)
-        self.total += reward
-        if value is not None:
-            self._values.append(value)
-            if self._steps < len(self._after):
-                self._observed.append(self._after[self._steps])
-        self._steps += 1
+        self.rewards.append(reward)
+        self.q_values += [] if q_value is None else [q_value]
 
-    def under(self, image: Image, label: str = "") -> Image:
+    def under(self, frame: Frame, label: str = "") -> Frame:
         """The frame with the strip below it, and with a line of text above it if one is given."""
-        from PIL import Image, ImageDraw
-
-        width = image.shape[1]
-        panel = Image.new("RGB", (width, STRIP), PAPER)
-        draw = ImageDraw.Draw(panel)
-        parts = [("reward", self._rewards, REWARD), *([("Q", self._values, VALUE)] if self._values else [])]
-        share = width / len(parts)
-        for place, (name, numbers, color) in enumerate(parts):
-            left, right = round(place * share) + 8, round((place + 1) * share) - 8
-            newest = short_number(numbers[-1]) if numbers else ""
-            if name == "Q" and self._observed:  # critic 1's Q-value and the observed return, on one scale
-                newest = f"{newest} / {short_number(self._observed[-1])}"
-                name = "Q / return" if share > 150 else name
-                _sparkline(draw, self._observed, (left, 22, right, STRIP - 6), SOFT, self.spans.get("Q"))
-            draw.text((left, 3), name, fill=SOFT, font=_font(12))
-            draw.text((right, 3), newest, fill=INK, font=_font(12), anchor="ra")
-            span = self.spans.get("Q" if name.startswith("Q") else name)
-            _sparkline(draw, numbers, (left, 22, right, STRIP - 6), color, span)
-        stacked = [image, np.asarray(panel)]
-        return np.concatenate([text_line(label, width), *stacked] if label else stacked)
+        above, (height, width) = LABEL if label else 0, frame.shape[:2]
+        canvas, draw = _canvas(width, above + height + STRIP)
+        canvas.paste(_image(frame), (0, above))
+        draw.text((8, LABEL / 2), label, fill=INK, font=_font(13), anchor="lm")
+        plots = [("reward", self.rewards, REWARD), *([("Q", self.q_values, VALUE)] if self.q_values else [])]
+        for column, (name, numbers, color) in enumerate(plots):
+            left, right = (round((column + edge) * width / len(plots)) for edge in (0, 1))
+            box = (left + 8, above + height + 22, right - 8, above + height + STRIP - 6)
+            lines, title = [(numbers, color)], name
+            if name == "Q" and len(self._observed) >= len(numbers):  # with the observed return, on one scale
+                lines.insert(0, (self._observed[: len(numbers)], SOFT))
+                title = "Q / return" if right - left > 150 else name
+            for line, line_color in lines:
+                newest = line[-WINDOW:]
+                span = _span(newest, self.spans.get(name, ())) if newest else (0.0, 1.0)
+                points = _points(range(WINDOW - len(newest), WINDOW), newest, box, (0, WINDOW - 1), span)
+                draw.line(points, fill=line_color, width=2)
+            draw.text((box[0], box[1] - 19), title, fill=SOFT, font=_font(12))
+            text = " / ".join(short_number(line[-1]) for line, _ in reversed(lines) if line)
+            draw.text((box[2], box[1] - 19), text, fill=INK, font=_font(12), anchor="ra")
+        return np.asarray(canvas)
 
 
 def discounted(rewards: Sequence[float], gamma: float) -> list[float]:
     """The discounted return from each step to the end of the episode."""
-    after, total = [], 0.0
+    returns, total = [], 0.0
     for reward in reversed(rewards):
         total = reward + gamma * total
-        after.append(total)
-    return after[::-1]
+        returns.append(total)
+    return returns[::-1]
 
 
-def _span(numbers: Sequence[float], known: tuple[float, float] | None) -> tuple[float, float]:
-    lows, highs = (*numbers, *(known[:1] if known else ())), (*numbers, *(known[1:] if known else ()))
-    return (min(lows), max(highs)) if lows else (0.0, 1.0)
+def grid_of(frames: Sequence[Frame]) -> Frame:
+    """Frames of one size side by side, from four on in a grid that is nearly square, its last row centered."""
+    columns = len(frames) if len(frames) <= 3 else math.ceil(math.sqrt(len(frames)))
+    rows = math.ceil(len(frames) / columns)
+    tiles = [_image(narrowed(frame, min(320, 1280 // columns))) for frame in frames]
+    width, height = tiles[0].width + GAP, tiles[0].height + GAP
+    canvas, _ = _canvas(columns * width - GAP, rows * height - GAP)
+    for index, tile in enumerate(tiles):
+        row, column = divmod(index, columns)
+        missing = rows * columns - len(tiles) if row == rows - 1 else 0
+        canvas.paste(tile, (column * width + missing * width // 2, row * height))
+    return np.asarray(canvas)
 
 
-def _sparkline(
-    draw: Any,
-    numbers: Sequence[float],
-    box: tuple[int, int, int, int],
-    color: tuple[int, int, int],
-    fixed: tuple[float, float] | None = None,
-) -> None:
-    left, top, right, bottom = box
-    if len(numbers) < 2:
-        return
-    low, high = fixed or (min(numbers), max(numbers))
-    low, high = min(low, *numbers), max(high, *numbers)
-    span = (high - low) or 1.0
-    xs = np.linspace(right - (right - left) * len(numbers) / WINDOW, right, len(numbers))
-    draw.line(
-        [(x, bottom - (number - low) / span * (bottom - top)) for x, number in zip(xs, numbers, strict=True)],
-        fill=color,
-        width=2,
-    )
-
-
-def text_line(text: str, width: int) -> Image:
-    """A dark line with text, as wide as the frame below it."""
-    from PIL import Image, ImageDraw
-
-    line = Image.new("RGB", (width, LABEL), PAPER)
-    ImageDraw.Draw(line).text((8, LABEL / 2), text, fill=INK, font=_font(13), anchor="lm")
-    return np.asarray(line)
-
-
-def grid_columns(count: int) -> int:
-    """Columns of a grid: up to three in a row, more in a grid that is nearly square."""
-    return count if count <= 3 else math.ceil(math.sqrt(count))
-
-
-def tiled(images: Sequence[Image]) -> Image:
-    """Frames of one size in a grid; an incomplete last row is centered."""
-    columns = grid_columns(len(images))
-    rows = math.ceil(len(images) / columns)
-    high, wide = images[0].shape[:2]
-    height, width = high + GAP, wide + GAP
-    grid = np.empty((rows * height - GAP, columns * width - GAP, 3), np.uint8)
-    grid[:] = PAPER
-    for place, image in enumerate(images):
-        row, column = divmod(place, columns)
-        short = columns - (len(images) - row * columns) if row == rows - 1 else 0
-        left = column * width + short * width // 2
-        grid[row * height : row * height + high, left : left + wide] = image
-    return grid
-
-
-def with_curve(image: Image, steps: Sequence[float], returns: Sequence[float], now: float) -> Image:
+def with_curve(frame: Frame, env_steps: Sequence[float], returns: Sequence[float], shown: float) -> Frame:
     """The frame with the learning curve to its right, and a mark at the shown agent."""
+    height, width = frame.shape[:2]
+    canvas, draw = _canvas(width + max(160, width * 3 // 4), height)
+    canvas.paste(_image(frame), (0, 0))
+    left, top, right, bottom = box = (width + 44, 28, canvas.width - 12, height - 30)
+    low, high = _span(returns)
+    points = _points(env_steps, returns, box, (0, max(env_steps)), (low, high))
+    draw.text((left, 6), "return of the evaluations", fill=SOFT, font=_font(12))
+    for place, text in (
+        ((left - 6, top), short_number(high)),
+        ((left - 6, bottom), short_number(low)),
+        ((right, height - 16), f"{max(env_steps):,.0f} env steps"),
+    ):
+        draw.text(place, text, fill=SOFT, font=_font(11), anchor="rm")
+    draw.line([(left, bottom), (right, bottom)], fill=SOFT)
+    draw.line(points, fill=VALUE, width=2)
+    x, y = min(zip(points, env_steps, strict=True), key=lambda pair: abs(pair[1] - shown))[0]
+    draw.ellipse((x - 5, y - 5, x + 5, y + 5), fill=REWARD)
+    return np.asarray(canvas)
+
+
+def narrowed(frame: Frame, width: int) -> Frame:
+    """The frame with at most this width and even sides, as video codecs require."""
+    scale = min(1.0, width / frame.shape[1])
+    size = (2 * round(frame.shape[1] * scale / 2), 2 * round(frame.shape[0] * scale / 2))
+    return frame if size == frame.shape[1::-1] else np.asarray(_image(frame).resize(size, 1))  # by Lanczos
+
+
+def short_number(value: float) -> str:
+    """A number with few digits; never -0."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value + 0.0 if abs(value) >= 0.005 else 0.0:.2f}"
+
+
+def _span(*sequences: Sequence[float]) -> Span:
+    numbers = [number for sequence in sequences for number in sequence]
+    return min(numbers), max(numbers)
+
+
+def _points(
+    xs: Sequence[float], ys: Sequence[float], box: tuple[int, int, int, int], x_span: Span, y_span: Span
+) -> list[tuple[float, float]]:
+    """Where a line's points are in a box of pixels; what does not vary is at the bottom, or on the left."""
+    left, top, right, bottom = box
+    x_scale = (right - left) / ((x_span[1] - x_span[0]) or 1.0)
+    y_scale = (bottom - top) / ((y_span[1] - y_span[0]) or 1.0)
+    return [(left + (x - x_span[0]) * x_scale, bottom - (y - y_span[0]) * y_scale) for x, y in zip(xs, ys, strict=True)]
+
+
+def _canvas(width: int, height: int) -> tuple[Any, Any]:
     from PIL import Image, ImageDraw
 
-    height, width = image.shape[0], max(160, image.shape[1] * 3 // 4)
-    panel = Image.new("RGB", (width, height), PAPER)
-    draw = ImageDraw.Draw(panel)
-    left, right, top, bottom = 44, width - 12, 28, height - 30
-    low, high = min(returns), max(returns)
-    span, last = (high - low) or 1.0, max(steps) or 1.0
-    spots = [
-        (left + (right - left) * step / last, bottom - (bottom - top) * (value - low) / span)
-        for step, value in zip(steps, returns, strict=True)
-    ]
-    draw.text((left, 6), "return of the evaluations", fill=SOFT, font=_font(12))
-    draw.text((left - 6, top), short_number(high), fill=SOFT, font=_font(11), anchor="rm")
-    draw.text((left - 6, bottom), short_number(low), fill=SOFT, font=_font(11), anchor="rm")
-    draw.text((right, height - 16), f"{last:,.0f} env steps", fill=SOFT, font=_font(11), anchor="rm")
-    draw.line([(left, bottom), (right, bottom)], fill=SOFT)
-    if len(spots) > 1:
-        draw.line(spots, fill=VALUE, width=2)
-    x, y = min(spots, key=lambda spot: abs(spot[0] - (left + (right - left) * now / last)))
-    draw.ellipse((x - 5, y - 5, x + 5, y + 5), fill=REWARD)
-    return np.concatenate((image, np.asarray(panel)), 1)
+    canvas = Image.new("RGB", (width, height), PAPER)
+    return canvas, ImageDraw.Draw(canvas)
 
 
-def narrowed(image: Image, width: int) -> Image:
-    """The frame with at most this width and even sides, as video codecs require."""
+def _image(frame: Frame) -> Any:
     from PIL import Image
 
-    scale = min(1.0, width / image.shape[1])
-    size = (2 * round(image.shape[1] * scale / 2), 2 * round(image.shape[0] * scale / 2))
-    if size == (image.shape[1], image.shape[0]):
-        return image
-    return np.asarray(Image.fromarray(np.ascontiguousarray(image)).resize(size, Image.Resampling.LANCZOS))
-
-
-def dimmed(image: Image) -> Image:
-    """Dimmed: its episode has ended."""
-    return (image * 0.45).astype(np.uint8)
+    return Image.fromarray(np.ascontiguousarray(frame))
 
 
 @cache
@@ -186,8 +157,3 @@ def _font(size: int) -> Any:
     from PIL import ImageFont
 
     return ImageFont.load_default(size)
-
-
-def short_number(value: float) -> str:
-    """A number with few digits; never -0."""
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value + 0.0 if abs(value) >= 0.005 else 0.0:.2f}"
