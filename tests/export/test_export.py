@@ -339,36 +339,41 @@ def fake_hub(monkeypatch):
 
 
 def test_push_uploads_the_export(copied, no_writing, fake_hub, capsys):
-    assert main(["push", str(copied.path), "--repo-id", "anna/td3-scripted", "--private"]) == 0
-    assert capsys.readouterr().out == "Uploaded to https://huggingface.co/anna/td3-scripted\n"
+    assert main(["export", str(copied.path), "--push", "anna/td3-scripted", "--private"]) == 0
+    assert "Uploaded to https://huggingface.co/anna/td3-scripted\n" in capsys.readouterr().out
     assert fake_hub.calls[0] == ("create", "anna/td3-scripted", True, True)
     assert fake_hub.calls[1] == ("upload", "anna/td3-scripted", sorted(FILES - {"sb3.zip"}))
 
 
 def test_push_without_a_token_says_so_and_does_nothing(copied, fake_hub, monkeypatch, capsys):
     monkeypatch.setattr(huggingface_hub, "get_token", lambda: None)
-    assert main(["push", str(copied.path), "--repo-id", "anna/td3"]) == 2
+    assert main(["export", str(copied.path), "--push", "anna/td3"]) == 2
     said = capsys.readouterr().err
     assert said.startswith("td3: nothing was uploaded: there is no Hugging Face token here. Log in with `hf auth")
     assert fake_hub.calls == []
     assert not (copied.path / "export").exists()
 
 
-def test_push_without_the_hub_names_the_extra(copied, monkeypatch):
+def test_private_without_push_is_refused(copied, capsys):
+    assert main(["export", str(copied.path), "--private"]) == 2
+    assert "--private is of a repository on the hub: add --push OWNER/NAME" in capsys.readouterr().err
+
+
+def test_push_without_the_hub_names_the_extra(monkeypatch):
     monkeypatch.setattr(hub.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match=r"pip install 'td3\[hub\]'"):
-        export.push_run(copied, "anna/td3")
+        export.require_hub("anna/td3")
 
 
 def test_a_failed_upload_is_one_sentence_and_keeps_the_export(copied, no_writing, fake_hub, capsys):
     fake_hub.fails = OSError("no route to host")
-    assert main(["push", str(copied.path), "--repo-id", "anna/td3"]) == 2
+    assert main(["export", str(copied.path), "--push", "anna/td3"]) == 2
     said = capsys.readouterr().err
     assert said.startswith("td3: the upload to anna/td3 failed (no route to host): the export itself is in ")
     assert (copied.path / "export" / "actor.onnx").exists()
 
 
 @pytest.mark.parametrize("repo_id", ["td3", "a/b/c", "anna/", "https://huggingface.co/anna/td3"])
-def test_a_name_that_is_not_owner_and_name_is_refused(copied, repo_id):
+def test_a_name_that_is_not_owner_and_name_is_refused(repo_id):
     with pytest.raises(ConfigError, match="must be owner/name"):
-        export.push_run(copied, repo_id)
+        export.require_hub(repo_id)

@@ -5,7 +5,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from td3.cli.options import Commands, EnvKwargs, EnvName
+from td3.cli.options import Commands, EnvKwargs, EnvName, Json
 from td3.errors import ConfigError
 
 
@@ -13,8 +13,7 @@ from td3.errors import ConfigError
 class EnvsCommand:
     """List the environments, and the missing extra of those that are not installed: `td3 envs`."""
 
-    json: bool = False
-    """Print the list as one JSON object instead of text."""
+    json: Json = False
 
 
 def envs_command(command: EnvsCommand) -> int:
@@ -51,8 +50,7 @@ class CheckCommand:
     """Random steps to take."""
     seed: int = 0
     """Seed of the actions and of the first episode."""
-    json: bool = False
-    """Print what was found as one JSON object instead of text."""
+    json: Json = False
 
 
 def check_command(command: CheckCommand) -> int:

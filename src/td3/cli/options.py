@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -79,7 +79,14 @@ EnvKwargs = Annotated[
 HIDDEN = (tyro.conf.Fixed, tyro.conf.Suppress)
 """Of a field that a command inherits and does not offer."""
 EnvName = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENV")]
-RunPath = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+RunPath = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN", help="The run directory.")]
+BestSeed = Annotated[
+    int | None, tyro.conf.arg(help="Which seed's agent; by default the one whose last evaluation was highest.")
+]
+Which = Annotated[
+    Literal["best", "last"], tyro.conf.arg(help="The agent at its best evaluation, or at the end of training.")
+]
+Json = Annotated[bool, tyro.conf.arg(help="Print the results as one JSON object instead of text.")]
 Trust = Annotated[
     bool,
     tyro.conf.arg(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from td3.cli.options import Commands, EnvKwargs, EnvName
+from td3.cli.options import Commands, EnvKwargs, EnvName, Json
 from td3.cli.parsing import option_names
 from td3.cli.train import parse_train, train_config
 from td3.config import Device, Preset, TrainConfig
@@ -54,8 +54,7 @@ class TuneCommand:
     """CPU threads for the updates; 0 takes what the machine allows."""
     out: Path | None = None
     """The study's folder; by default runs/tune/ENV."""
-    json: bool = False
-    """Print the results as one JSON object instead of text."""
+    json: Json = False
 
 
 @dataclass(frozen=True)
@@ -85,8 +84,7 @@ class SweepCommand:
     """CPU cores of each run, which is also its number of threads."""
     gpus: float = 0.0
     """GPUs of each run; 0.25 lets four runs share one, 0 trains on CPU cores."""
-    json: bool = False
-    """Print the results as one JSON object instead of text."""
+    json: Json = False
 
 
 def tune_command(command: TuneCommand) -> int:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from td3.cli.options import HIDDEN, Commands, EnvKwargs, EnvName, RunPath, Trust
+from td3.cli.options import HIDDEN, Commands, EnvKwargs, EnvName, Json, RunPath, Trust
 from td3.cli.parsing import option_names, parse_arguments
 from td3.cli.play import WatchCommand, record_video
 from td3.config import TD3Config, TrainConfig, preset_config
@@ -35,8 +35,7 @@ class TrainCommand(TrainConfig):
     """Also log to Weights & Biases, one run per seed; offline in wandb/ without a key or by WANDB_MODE=offline."""
     wandb_project: str = "td3"
     """Project on Weights & Biases."""
-    json: bool = False
-    """Print the results as one JSON object instead of text."""
+    json: Json = False
 
     def __post_init__(self) -> None:
         """No checks: `train_config` makes a `TrainConfig`, which checks all fields."""
@@ -47,7 +46,6 @@ class ResumeCommand:
     """Continue an interrupted run exactly, or extend a finished one: `td3 resume runs/HalfCheetah-v5/latest`."""
 
     run: RunPath
-    """The run directory."""
     steps: int | None = None
     """Total env steps of each seed; more than before extends the run."""
     trust: Trust = False
@@ -55,8 +53,7 @@ class ResumeCommand:
     """Also log to Weights & Biases, one run per seed; offline in wandb/ without a key or by WANDB_MODE=offline."""
     wandb_project: str = "td3"
     """Project on Weights & Biases."""
-    json: bool = False
-    """Print the results as one JSON object instead of text."""
+    json: Json = False
 
 
 @dataclass(frozen=True)

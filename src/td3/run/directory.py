@@ -288,7 +288,7 @@ def trust_option(config: TrainConfig) -> str:
 def require_trusted_steps(config: TrainConfig, path: Path, trust: bool, command: str) -> None:
     """Refuse to execute the files of replaced steps that a run or a file of settings names, unless they are trusted."""
     if config.replace_steps and not trust:
-        by = f" with  td3 steps diff {path}, " if path.is_dir() else ""
+        by = f" with  td3 steps {path}, " if path.is_dir() else ""
         raise RunError(
             f"{path} replaces steps by {', '.join(config.replace_steps)}, and this command executes that code: read it"
             f"{by} and if you trust it, say so with  {command} --trust  (in Python: replace_steps=[...] or trust=True)."
