@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from td3.callbacks.base import Callback
 from td3.config import TrainConfig, preset_config
 from td3.diagnostics import largest_rewards
-from td3.environments.check import option_with_limit
+from td3.environments.requirements import option_with_limit
 from td3.environments.vector import RESTARTS
 from td3.evaluate import LONGEST_EPISODE, Evaluation
 from td3.presets import WARM_UP_PART

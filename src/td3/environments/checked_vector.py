@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
-from td3.environments.check import guarded_call
 from td3.environments.guarded import Array, not_bytes
 from td3.environments.infos import numbers_at, numbers_of
 from td3.environments.observations import holds_image
+from td3.environments.requirements import guarded_call
 from td3.errors import EnvironmentFault
 
 FINAL = ("final_obs", "final_observation")

@@ -13,7 +13,7 @@ from gymnasium.spaces import Box, Dict, flatdim
 from gymnasium.wrappers import FlattenObservation, TimeLimit
 from numpy.typing import NDArray
 
-from td3.environments.check import guarded_call
+from td3.environments.requirements import guarded_call
 from td3.errors import EnvironmentFault
 from td3.pixels.wrappers import RepeatAction
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from td3.environments.check import TaskSpaces, check_environment
 from td3.environments.guarded import Make, opened
 from td3.environments.make import make_environment
+from td3.environments.requirements import TaskSpaces, check_environment
 from td3.environments.spec import parse_env
 from td3.environments.vector import VectorSource, check_vector, vector_source_named
 from td3.errors import ConfigError

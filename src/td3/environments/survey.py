@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from td3.environments import guarded
-from td3.environments.check import TaskSpaces, check_environment, option_with_limit
 from td3.environments.goals import GoalTask, has_goals
 from td3.environments.guarded import MOST_FAULTS, Array, Shapes
 from td3.environments.make import make_environment
+from td3.environments.requirements import TaskSpaces, check_environment, option_with_limit
 from td3.environments.vector import FirstOfVector, vector_source_named
 from td3.errors import EnvironmentFault
 from td3.scales import LARGE_OBSERVATION, LARGE_REWARD, SMALL_REWARD, SMALL_SPREAD

@@ -13,10 +13,10 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from td3.environments.check import TaskSpaces, check_environment
 from td3.environments.checked_vector import CheckedVectorEnv
 from td3.environments.guarded import Array
 from td3.environments.observations import holds_image
+from td3.environments.requirements import TaskSpaces, check_environment
 from td3.environments.spec import found_here, name_of, object_named
 from td3.errors import ConfigError, EnvironmentFault, UserError
 from td3.user_code import describe, with_lines

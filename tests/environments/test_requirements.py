@@ -6,8 +6,8 @@ import pytest
 from scripted import FAULTY, HIGH, LOW, Changed, Scripted, box
 
 from td3.environments import check_environment
-from td3.environments.check import TaskSpaces
 from td3.environments.observations import as_vector
+from td3.environments.requirements import TaskSpaces
 from td3.errors import EnvironmentFault
 
 SENTENCES = {
