@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from td3.callbacks.base import RunCallback
+from td3.callbacks.callback import RunCallback
 from td3.environments.vector import RESTARTS
 from td3.run.checkpoints import Checkpoint, Checkpoints
 from td3.run.directory import resume_command, write_json

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from td3.algorithm import Agent
-from td3.callbacks.base import RunCallback
+from td3.callbacks.callback import RunCallback
 from td3.diagnostics import examine, value_against_return
 from td3.engine import live_policy
 from td3.evaluate import EvaluationWorkers, Evaluator

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from td3.callbacks.base import RunCallback
+from td3.callbacks.callback import RunCallback
 from td3.collect.collector import Episode
 from td3.config import TrainConfig
 from td3.environments.infos import numbers_of

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from td3.callbacks.base import Callback
+from td3.callbacks.callback import Callback
 from td3.config import TrainConfig, preset_config
 from td3.diagnostics import largest_rewards
 from td3.environments.requirements import option_with_limit

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 from rich.table import Column
 
-from td3.callbacks.base import Callback
+from td3.callbacks.callback import Callback
 from td3.evaluate import Evaluation
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from td3.callbacks.base import Callback
+from td3.callbacks.callback import Callback
 from td3.errors import missing_extra
 from td3.evaluate import Evaluation
 from td3.run.directory import read_facts, write_json

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from td3.algorithm.optimizer import NonFinite
 from td3.algorithm.replacing import Replacement
-from td3.callbacks.base import CallbackList
+from td3.callbacks.callback import CallbackList
 from td3.collect import RayCollector
 from td3.collect.collector import Collector, Episode
 from td3.config import TrainConfig

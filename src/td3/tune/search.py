@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from td3.algorithm.streams import derive_seed
-from td3.callbacks.base import WarningsCallback
+from td3.callbacks.callback import WarningsCallback
 from td3.config import TrainConfig, preset_config, resolve
 from td3.environments import check_environment, make_environment
 from td3.errors import ConfigError, Diverged, RunError, missing_extra
