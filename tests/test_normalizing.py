@@ -21,9 +21,9 @@ from td3.config import resolve
 from td3.environments import make_environment
 from td3.errors import AgentFileError, RunError
 from td3.evaluate import Evaluator, held_out
-from td3.export.module import actions_by_onnx
+from td3.export.exported_actor import actions_by_onnx
 from td3.report import stage
-from td3.report.stage import saved_critic
+from td3.report.video_stage import saved_critic
 from td3.run.agent_file import SavedAgent, load_agent
 from td3.run.checkpoints import Checkpoints
 from td3.training import resume_run, train_run

@@ -19,10 +19,10 @@ from td3.backends.base import NORM_EPSILON
 from td3.environments import TaskSpaces
 from td3.errors import ConfigError, EnvironmentFault, MissingExtra, RunError
 from td3.policy import Policy
-from td3.report.stage import Player, saved_critic
-from td3.report.strip import GAP, LABEL, STRIP, Strip, discounted, grid_of, narrowed, short_number, with_curve
 from td3.report.video import record, record_learning, record_run
+from td3.report.video_drawing import GAP, LABEL, STRIP, Strip, discounted, grid_of, narrowed, short_number, with_curve
 from td3.report.video_file import to_gif
+from td3.report.video_stage import Player, saved_critic
 from td3.run.agent_file import save_agent
 
 ONE = [Player(linear_policy())]
@@ -100,7 +100,7 @@ def test_half_cheetah_is_filmed_without_a_screen(tmp_path):
         "from pathlib import Path\n"
         "import numpy as np\n"
         "from td3.policy import Policy\n"
-        "from td3.report.stage import Player\n"
+        "from td3.report.video_stage import Player\n"
         "from td3.report.video import record\n"
         "policy = Policy([(np.ones((17, 6), np.float32), np.zeros(6, np.float32))], [-1] * 6, [1] * 6, (17,), (6,))\n"
         "film = record([Player(policy)], {'env': 'HalfCheetah-v5'}, Path(sys.argv[1]), max_steps=4, plain=True)\n"

@@ -18,7 +18,7 @@ import torch
 from td3.config import TD3Config, TrainConfig
 from td3.environments import make_environment
 from td3.errors import missing_extra
-from td3.export.module import ACTIVATIONS
+from td3.export.exported_actor import ACTIVATIONS
 from td3.policy import Array, Policy
 
 if TYPE_CHECKING:

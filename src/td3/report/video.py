@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from td3.errors import ConfigError, RunError
-from td3.report.stage import Player, saved_critic
-from td3.report.strip import grid_of, with_curve
+from td3.report.video_drawing import grid_of, with_curve
 from td3.report.video_file import VideoWriter
+from td3.report.video_stage import Player, saved_critic
 from td3.run.agent_file import load_agent
 from td3.run.directory import Run
 

@@ -17,7 +17,7 @@ from td3.errors import ConfigError, EnvironmentFault, RunError, UserError, missi
 from td3.files import create
 from td3.pixels.wrappers import render_frame
 from td3.policy import Array
-from td3.report.stage import Player, Stage, make_rendered
+from td3.report.video_stage import Player, Stage, make_rendered
 from td3.user_code import describe
 
 FRAMES_PER_SECOND = 30

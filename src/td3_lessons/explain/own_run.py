@@ -206,7 +206,7 @@ def rendered(
         from PIL import Image  # noqa: F401  # of the extra `video`
 
         from td3.pixels.wrappers import render_frame
-        from td3.report.stage import make_rendered
+        from td3.report.video_stage import make_rendered
 
         screen = make_rendered(**env_arguments)
     except (ImportError, UserError):

@@ -12,7 +12,7 @@ from td3.environments.make import family_of, make_environment
 from td3.errors import EnvironmentFault
 from td3.pixels import wrappers as pixels
 from td3.policy import Array, Policy, forward
-from td3.report.strip import Strip, short_number
+from td3.report.video_drawing import Strip, short_number
 from td3.run.agent_file import load_agent
 
 
