@@ -13,7 +13,7 @@ Array = NDArray[Any]
 CLIP = 10.0
 """Normalized observations stay within this many standard deviations (as in `td3.algorithm.normalizer`)."""
 NORM_EPSILON = 1e-5
-"""Added to the variance in LayerNorm (as in `td3.backends.base`, which imports PyTorch)."""
+"""Added to the variance in LayerNorm (as in `td3.backends.backend`, which imports PyTorch)."""
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "relu": lambda values: np.maximum(values, 0, out=values),
     "tanh": lambda values: np.tanh(values, out=values),

@@ -15,7 +15,7 @@ from scripted import HIGH, LOW, SMALL, Scripted, linear_policy
 import td3
 from td3 import policy
 from td3.algorithm import Agent, AgentSpec
-from td3.backends.base import NORM_EPSILON
+from td3.backends.backend import NORM_EPSILON
 from td3.environments import TaskSpaces
 from td3.errors import ConfigError, EnvironmentFault, MissingExtra, RunError
 from td3.policy import Policy

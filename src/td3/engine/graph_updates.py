@@ -17,7 +17,7 @@ from torch import Tensor
 from td3.algorithm import Agent, MemberStreams, ReplayBuffer
 from td3.algorithm.streams import BLOCK
 from td3.algorithm.update import Settings, moves_actor, steps_of
-from td3.backends.base import Backend
+from td3.backends.backend import Backend
 from td3.backends.torch_backend import TORCH
 from td3.engine.check import ScheduledCheck
 from td3.engine.losses import LossSums
