@@ -83,11 +83,11 @@ def raising(error):
 AWKWARD = {
     "raises in reset": (
         Changed(first=raising(ValueError("no"))),
-        r"Odd-v0.reset\(\) failed with ValueError: no \(test_check.py, line \d+\): fix the",
+        r"Odd-v0.reset\(\) failed with ValueError: no \(test_requirements.py, line \d+\): fix the",
     ),
     "raises in step": (
         Changed(result=raising(ValueError("no"))),
-        r"Odd-v0.step\(\) failed with ValueError: no \(test_check.py, line \d+\): fix the",
+        r"Odd-v0.step\(\) failed with ValueError: no \(test_requirements.py, line \d+\): fix the",
     ),
     "exits in reset": (Changed(first=raising(SystemExit(0))), r"Odd-v0.reset\(\) failed with SystemExit: 0 "),
     "no text": (Changed(result=raising(Mute())), r"Odd-v0.step\(\) failed with Mute: its text cannot be printed "),

@@ -19,7 +19,7 @@ import td3
 from td3 import export
 from td3.cli import main
 from td3.errors import ConfigError, MissingExtra, RunError
-from td3.export import folder, hub, module, sb3_zip
+from td3.export import exported_actor, folder, hub, sb3_zip
 
 FILES = {
     *("actor.onnx", "actor.pt2", "agent.json", "agent.safetensors", "config.json", "export.json"),
@@ -57,7 +57,7 @@ def no_writing(monkeypatch):
         monkeypatch.setattr(
             folder,
             name,
-            lambda path, observations: module.ExportedActor(policy[-1])(torch.tensor(observations)).numpy(),
+            lambda path, observations: exported_actor.ExportedActor(policy[-1])(torch.tensor(observations)).numpy(),
         )
     policy = []
     made = folder.ExportedActor
@@ -88,8 +88,8 @@ def test_a_thousand_observations_of_many_sizes_are_checked(observations):
 
 @pytest.mark.parametrize("batch", [1, 7])
 def test_actions_come_in_the_units_of_the_environment(exported, agent, observations, batch):
-    for answer in (module.actions_by_onnx, module.actions_by_pt2):
-        name = "actor.onnx" if answer is module.actions_by_onnx else "actor.pt2"
+    for answer in (exported_actor.actions_by_onnx, exported_actor.actions_by_pt2):
+        name = "actor.onnx" if answer is exported_actor.actions_by_onnx else "actor.pt2"
         actions = answer(exported.path / name, observations[:batch])
         assert actions.shape == (batch, 2)
         np.testing.assert_allclose(actions, agent.act(observations[:batch]), atol=1e-5)
@@ -97,13 +97,13 @@ def test_actions_come_in_the_units_of_the_environment(exported, agent, observati
 
 def test_actions_never_leave_the_range(agent):
     far = torch.full((4, 3), 1e6) * torch.tensor([[1.0], [-1.0], [100.0], [-100.0]])
-    actions = module.ExportedActor(agent.policy)(far).numpy()
+    actions = exported_actor.ExportedActor(agent.policy)(far).numpy()
     assert np.all(actions >= np.float32(LOW))
     assert np.all(actions <= np.float32(HIGH))
 
 
 def test_the_place_of_a_normalizer_is_inside(agent, observations):
-    actor = module.ExportedActor(agent.policy)
+    actor = exported_actor.ExportedActor(agent.policy)
     actor.observation_mean.fill_(2.0)
     actor.observation_scale.fill_(0.5)
     np.testing.assert_allclose(
@@ -225,9 +225,9 @@ def test_a_second_export_takes_the_place_of_the_first(copied, no_writing):
     [("onnxruntime", {}, "export"), ("stable_baselines3", {"sb3": True}, "sb3")],
 )
 def test_a_missing_extra_is_named_before_anything_is_written(trained, tmp_path, monkeypatch, package, options, extra):
-    found = module.importlib.util.find_spec
+    found = exported_actor.importlib.util.find_spec
     monkeypatch.setattr(
-        module.importlib.util, "find_spec", lambda name, *rest: None if name == package else found(name, *rest)
+        exported_actor.importlib.util, "find_spec", lambda name, *rest: None if name == package else found(name, *rest)
     )
     with pytest.raises(MissingExtra, match=re.escape(f"pip install 'td3[{extra}]'")):
         export.export_run(trained, tmp_path / "out", **options)

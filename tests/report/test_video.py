@@ -421,7 +421,7 @@ def failing_ffmpeg(request, tmp_path, monkeypatch):
     commands = {
         "at once": "exit 1",
         "at the end": "cat > /dev/null; exit 1",
-        "leaving half a file": 'cat > /dev/null; for last; do :; done; [ "$last" = - ] || printf "half" > "$last"; exit 1',
+        "leaving half a file": 'cat > /dev/null; for out; do :; done; [ "$out" = - ] || printf "half" > "$out"; exit 1',
     }
     script.write_text(f"#!/bin/sh\n{commands[request.param]}\n")
     script.chmod(0o755)

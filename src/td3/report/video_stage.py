@@ -33,6 +33,7 @@ class Stage:
         self.env, self.player, self.strip = env_arguments["env"], player, Strip()
         self.environment = make_rendered(**env_arguments)
         spec = self.environment.spec  # of Gymnasium's registry; a user's class has none
+        self._image: Array = np.zeros(0)
         self._is_small = spec is not None and "width" in spec.kwargs and env_arguments.get("pixels", False)
 
     def reset(self, seed: int) -> None:
@@ -59,13 +60,12 @@ class Stage:
     def image(self, plain: bool = False) -> Array:
         """The current frame; once the episode has ended, its newest one, dimmed."""
         if self.ended:
-            return (self._image * 0.45).astype(np.uint8)
-        self._image = pixels.render_frame(self.environment, self.env)
+            return np.asarray(self._image * 0.45, np.uint8)
+        frame = pixels.render_frame(self.environment, self.env)
         if self._is_small:  # rendered at the size of the observations, too small for the strip
-            self._image = self._image.repeat(2, 0).repeat(2, 1)
-        if not plain:
-            label = f"{self.player.label}   return {short_number(sum(self.strip.rewards))}".lstrip()
-            self._image = self.strip.under(self._image, label)
+            frame = frame.repeat(2, 0).repeat(2, 1)
+        label = f"{self.player.label}   return {short_number(sum(self.strip.rewards))}".lstrip()
+        self._image = frame if plain else self.strip.under(frame, label)
         return self._image
 
 
