@@ -99,12 +99,12 @@ def with_curve(frame: Frame, env_steps: Sequence[float], returns: Sequence[float
     low, high = _span(returns)
     points = _points(env_steps, returns, box, (0, max(env_steps)), (low, high))
     draw.text((left, 6), "return of the evaluations", fill=SOFT, font=_font(12))
-    for place, text in (
+    for position, text in (
         ((left - 6, top), short_number(high)),
         ((left - 6, bottom), short_number(low)),
         ((right, height - 16), f"{max(env_steps):,.0f} env steps"),
     ):
-        draw.text(place, text, fill=SOFT, font=_font(11), anchor="rm")
+        draw.text(position, text, fill=SOFT, font=_font(11), anchor="rm")
     draw.line([(left, bottom), (right, bottom)], fill=SOFT)
     draw.line(points, fill=VALUE, width=2)
     x, y = min(zip(points, env_steps, strict=True), key=lambda pair: abs(pair[1] - shown))[0]
