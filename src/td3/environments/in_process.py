@@ -147,12 +147,12 @@ class InProcessVectorEnv(VectorEnv[Array, Array, Array]):
         """Start the call in the environment's thread, if it has one; returns a function for its result."""
         if not self._threads:
             return call
-        place = index % len(self._threads)
+        slot = index % len(self._threads)
         if index in self._abandoned:
-            self._threads[place].stop()  # it ends when its call returns
-            self._threads[place] = _Thread()
+            self._threads[slot].stop()  # it ends when its call returns
+            self._threads[slot] = _Thread()
             self._abandoned.remove(index)
-        return partial(self._await, index, self._threads[place].submit(call), self._patience)
+        return partial(self._await, index, self._threads[slot].submit(call), self._patience)
 
     def _await(self, index: int, future: Future[Any], patience: float | None) -> Any:
         if patience is None:
@@ -179,10 +179,10 @@ class InProcessVectorEnv(VectorEnv[Array, Array, Array]):
 
     def close_extras(self, **kwargs: Any) -> None:
         """Close every environment; errors are warnings."""
-        said = dict.fromkeys(filter(None, map(self._close, range(self.num_envs))))
+        sentences = dict.fromkeys(filter(None, map(self._close, range(self.num_envs))))
         for thread in self._threads:
             thread.stop()
-        for sentence in said:
+        for sentence in sentences:
             warnings.warn(sentence, stacklevel=2)
 
 

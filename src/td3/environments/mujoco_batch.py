@@ -232,8 +232,8 @@ def _task_of(environment: gym.Env[Any, Any]) -> tuple[str, int]:
             return "", limit
         environment = environment.env
     module = re.fullmatch(r"gymnasium\.envs\.mujoco\.((\w+)_v[45])", type(environment).__module__)
-    known = module is not None and module[2] in TASKS and environment.render_mode is None
-    return module[1] if module and known else "", limit
+    is_known = module is not None and module[2] in TASKS and environment.render_mode is None
+    return module[1] if module and is_known else "", limit
 
 
 def _equals_gymnasium(environment: gym.Env[Any, Any], make: Make) -> bool:

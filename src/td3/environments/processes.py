@@ -88,7 +88,7 @@ class ProcessVectorEnv(VectorEnv[Array, Array, Array]):
         )
         self._arrays = SharedArrays(self._shared, count, self.workers, self._shapes)
         self._places = [places.tolist() for places in np.array_split(np.arange(count), self.workers)]
-        self._worker_of = {place: index for index, places in enumerate(self._places) for place in places}
+        self._worker_of = {position: index for index, places in enumerate(self._places) for position in places}
         self.faults: dict[int, str] = {}
         self._disturbed: set[int] = set()
         self._retired: set[int] = set()
@@ -144,7 +144,7 @@ class ProcessVectorEnv(VectorEnv[Array, Array, Array]):
 
     def reset_some(self, seeds: Sequence[int | None], indices: Sequence[int]) -> Array:
         """Start new episodes in these environments; returns the observations of all."""
-        self._arrays.seeds[:] = [-1 if given is None else given for given in seeds]
+        self._arrays.seeds[:] = [-1 if seed is None else seed for seed in seeds]
         self._choose(indices)
         self._command(RESET)
         self._wait()
@@ -165,7 +165,7 @@ class ProcessVectorEnv(VectorEnv[Array, Array, Array]):
         arrays = self._arrays
         ends = arrays.ends.astype(bool)
         ended = np.flatnonzero(ends.any(1)).tolist() if ends.any() else ()
-        infos = {place: info for place in ended if (info := decoded(arrays.infos[place]))}
+        infos = {index: info for index in ended if (info := decoded(arrays.infos[index]))}
         return arrays.observations.copy(), arrays.rewards.copy(), ends[:, 0], ends[:, 1], infos
 
     def step(self, actions: Array) -> StepResult:
@@ -275,9 +275,9 @@ class ProcessVectorEnv(VectorEnv[Array, Array, Array]):
     def _told(self) -> dict[int, str]:
         """Errors of the workers, by index."""
         arrays = self._arrays
-        told: dict[int, str] = {place: arrays.reason(place) for place in np.flatnonzero(arrays.faulty).tolist()}
+        reasons: dict[int, str] = {index: arrays.reason(index) for index in np.flatnonzero(arrays.faulty).tolist()}
         arrays.faulty[:] = False
-        return told
+        return reasons
 
     def _gave_up(self, index: int, watch: "_Watch") -> bool:
         """Whether this worker no longer answers; its current environment is then faulty."""
