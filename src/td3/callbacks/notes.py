@@ -110,11 +110,11 @@ class DivergenceCallback(Callback):
         for member in trainer.active_members:
             if rows[member]["updates"] < ALARM_AFTER or member in self._warned:
                 continue
-            possible, said = largest[member] / max(1e-3, 1 - trainer.config.td3.gamma), rows[member]["mean_q"]
-            if abs(said) > 2 * possible > 0 and trainer.agent.trains_critics:
+            possible, mean_q = largest[member] / max(1e-3, 1 - trainer.config.td3.gamma), rows[member]["mean_q"]
+            if abs(mean_q) > 2 * possible > 0 and trainer.agent.trains_critics:
                 self._warned.add(member)
                 trainer.warn(
-                    f"seed {trainer.config.member_seeds[member]}: the critics say {said:.3g} on average, where rewards "
-                    f"of at most {largest[member]:.3g} can add up to {possible:.3g}: learning diverges. Lower the "
-                    "learning rates or raise --td3.policy-delay."
+                    f"seed {trainer.config.member_seeds[member]}: the critics say {mean_q:.3g} on average, where "
+                    f"rewards of at most {largest[member]:.3g} can add up to {possible:.3g}: learning diverges. Lower "
+                    "the learning rates or raise --td3.policy-delay."
                 )
