@@ -43,8 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _main(arguments: Sequence[str] | None) -> int:
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    words = [word for word in given if word != TRACEBACK]
+    typed = list(sys.argv[1:] if arguments is None else arguments)
+    words = [word for word in typed if word != TRACEBACK]
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError):  # a path may have characters that the output's encoding lacks
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # suppressed above
@@ -60,7 +60,7 @@ def _main(arguments: Sequence[str] | None) -> int:
             return _refused(f"the output cannot be written ({error.strerror}).")
         return code
     except UserError as error:
-        if len(words) < len(given):
+        if len(words) < len(typed):
             traceback.print_exception(error)
         return _refused("\n".join([str(error), *getattr(error, "__notes__", ())]))
     except ValueError:
@@ -90,11 +90,11 @@ def _run(words: Sequence[str]) -> int:
         tyro.cli(_subcommands(), prog="td3", args=words)  # exits
     if words[0] == "bench" and words[1:2] in (["-h"], ["--help"]) and "bench update" in COMMANDS:
         return _overview(sys.stdout)
-    kind, run = COMMANDS[_command_name(words)]
+    arguments_class, run = COMMANDS[_command_name(words)]
     try:
         return run(parse(words))
     except ConfigError as error:  # the user knows a setting by its option
-        named = ConfigError(error.with_name(option_of(kind, error.field)))
+        named = ConfigError(error.with_name(option_of(arguments_class, error.field)))
         for note in getattr(error, "__notes__", ()):
             named.add_note(note)
         raise named from error.__cause__
@@ -104,8 +104,8 @@ def parse(words: Sequence[str]) -> Any:
     """The dataclass of the command that these arguments select."""
     name = _command_name(words)
     path, words = name.split(), own_names(words[len(name.split()) :], name)
-    known = {"train": train.train_defaults, "offline": offline.offline_defaults}
-    defaults = {name: known[name](words)} if name in known else {}
+    by_command = {"train": train.train_defaults, "offline": offline.offline_defaults}
+    defaults = {name: by_command[name](words)} if name in by_command else {}
     options = ["--help", TRACEBACK, *option_names(COMMANDS[name][0])]
     return parse_arguments(_subcommands(defaults), "td3", [*path, *words], name, options)
 
@@ -114,10 +114,10 @@ def _subcommands(defaults: dict[str, Any] | None = None) -> Any:
     """All commands as tyro has subcommands: a union of dataclasses, and a second one below bench if it is there."""
     top: list[Any] = []
     below_bench: list[Any] = []
-    for name, (kind, _) in COMMANDS.items():
+    for name, (arguments_class, _) in COMMANDS.items():
         default = (defaults or {}).get(name, tyro.MISSING_NONPROP)
-        config = tyro.conf.subcommand(name.split()[-1], default=default, description=kind.__doc__)
-        (below_bench if name.startswith("bench ") else top).append(Annotated[kind, config])
+        config = tyro.conf.subcommand(name.split()[-1], default=default, description=arguments_class.__doc__)
+        (below_bench if name.startswith("bench ") else top).append(Annotated[arguments_class, config])
     if not below_bench:
         return Union[tuple(top)]  # noqa: UP007  # the members are made here
     nested: Any = Union[tuple(below_bench)]  # noqa: UP007  # the members are made here
@@ -159,8 +159,8 @@ def _version() -> int:
 
 def _overview(stream: TextIO) -> int:
     print("td3: Twin Delayed DDPG, from one command to a trained agent\n", file=stream)
-    for name, (kind, _) in COMMANDS.items():
-        print(f"  td3 {name:<13} {(kind.__doc__ or '').split(':')[0]}", file=stream)
+    for name, (arguments_class, _) in COMMANDS.items():
+        print(f"  td3 {name:<13} {(arguments_class.__doc__ or '').split(':')[0]}", file=stream)
     print("\ntd3 COMMAND --help says more.  Example: td3 train HalfCheetah-v5 --steps 50000", file=stream)
     print(f"td3 COMMAND ... {TRACEBACK} prints the Python traceback of an error.", file=stream)
     return 0 if stream is sys.stdout else 2

@@ -47,8 +47,8 @@ def report_command(command: ReportCommand) -> int:
     runs = [read_run(path) for path in command.runs]
     out = command.out or (runs[0].path / "report.html" if len(runs) == 1 else Path("report.html"))
     write_report(runs, out, command.margin)
-    found = {"report": str(out), **figures(runs, command.margin)}
-    print(json.dumps(found) if command.json else "\n".join([*describe_runs(found), f"The report is {out}"]))
+    results = {"report": str(out), **figures(runs, command.margin)}
+    print(json.dumps(results) if command.json else "\n".join([*describe_runs(results), f"The report is {out}"]))
     return 0
 
 

@@ -93,8 +93,8 @@ def tune_command(command: TuneCommand) -> int:
 
     out = command.out or Path("runs") / "tune" / command.env.replace("/", "_").replace(":", "_")
     every = max(1, command.steps // 10) if command.eval_every is None else command.eval_every
-    given = {name: getattr(command, name) for name in TuneOptions._fields if name != "eval_every"}
-    options = TuneOptions(**given, eval_every=every)
+    chosen = {name: getattr(command, name) for name in TuneOptions._fields if name != "eval_every"}
+    options = TuneOptions(**chosen, eval_every=every)
     say = (lambda line: None) if command.json else print
     tuning = tune(options, out, command.trials, command.device, command.threads, say)
     figures = {name: str(v) if isinstance(v, Path) else v for name, v in tuning._asdict().items()}
@@ -176,18 +176,18 @@ def _choices(text: str) -> tuple[str, list[str]]:
     """The setting and the values of one --set."""
     name, equals, values = text.partition("=")
     option = name.removeprefix("--").replace("_", "-")
-    found = [value.strip() for value in values.split(",")]
-    if not equals or not all(found):
+    choices = [value.strip() for value in values.split(",")]
+    if not equals or not all(choices):
         raise ConfigError(f"--set must be a setting and its values, as in td3.tau=0.005,0.01, but {text!r} was given.")
-    if len({*found}) < len(found):
+    if len({*choices}) < len(choices):
         raise ConfigError(f"--set {text} has a value twice: each makes runs of its own.")
     fixed = {"env", "seed", "seeds", "steps", "out", "preset"}  # options of the sweep itself
-    known = {o.removeprefix("--") for o in option_names(TrainConfig)} - fixed
-    if option not in known:
-        near = difflib.get_close_matches(option, known, 1)
+    settings = {o.removeprefix("--") for o in option_names(TrainConfig)} - fixed
+    if option not in settings:
+        near = difflib.get_close_matches(option, settings, 1)
         hint = f"did you mean {near[0]}?" if near else "`td3 train --help` lists what there is."
         raise ConfigError(f"--set cannot vary {name!r}: {hint}")
-    return option, found
+    return option, choices
 
 
 COMMANDS: Commands = {"tune": (TuneCommand, tune_command), "sweep": (SweepCommand, sweep_command)}

@@ -115,12 +115,12 @@ def _typed(words: Sequence[str]) -> _Typed:
 
 def _defaults_of_file(path: Path, typed: _Typed) -> TrainCommand:
     """The settings of a file over those of its preset, which depend on environment, preset and steps."""
-    given = {name: value for name in ("env", "preset", "steps") if (value := getattr(typed, name))}
+    typed_values = {name: value for name in ("env", "preset", "steps") if (value := getattr(typed, name))}
     if typed.variant != UNTYPED:
-        given["variant"] = typed.variant
+        typed_values["variant"] = typed.variant
     from td3.run.directory import require_trust, require_trusted_steps
 
-    config, command = read_config(path, **given), f"td3 train --config {path}"
+    config, command = read_config(path, **typed_values), f"td3 train --config {path}"
     # What the command line names is executed; what the file names, with --trust.
     if ":" in config.env and not typed.env:
         require_trust(config, path, typed.trust, command)
