@@ -8,7 +8,7 @@ from gymnasium.vector import AutoresetMode
 
 from td3.environments.checked_vector import CheckedVectorEnv, last_numbers
 from td3.environments.guarded import Array
-from td3.environments.in_process import StepResult
+from td3.environments.stepped_vector import StepResult
 
 
 class VectorEpisodes:
