@@ -27,7 +27,7 @@ API = {
     "Replaced steps": {"td3.replace_step": ()},
     "Export and tune": {
         "td3.export.folder.export_run": (),
-        "td3.export.hub.push_run": (),
+        "td3.export.hub.push": (),
         "td3.tune.search.tune": (),
     },
     "Stable-Baselines3's interface": {

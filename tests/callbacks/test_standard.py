@@ -14,7 +14,7 @@ from scripted import SMALL, Scripted
 import td3
 from td3.algorithm.step_01_replay_buffer import ReplayBuffer
 from td3.callbacks import Callback, CallbackList, notes, standard
-from td3.callbacks.base import WarningsCallback
+from td3.callbacks.callback import WarningsCallback
 from td3.callbacks.standard import ReportCallback, TimesCallback
 from td3.config import resolve
 from td3.diagnostics import largest_rewards

@@ -9,7 +9,7 @@ import td3
 from td3.algorithm.agent import Agent, Task
 from td3.algorithm.networks import StackedMLP, parameter_count
 from td3.backends import cpu
-from td3.backends.base import NORM_EPSILON
+from td3.backends.backend import NORM_EPSILON
 from td3.backends.choose import choose_backend
 from td3.backends.torch_backend import TORCH
 from td3.errors import RunError

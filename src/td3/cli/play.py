@@ -4,10 +4,9 @@ import json
 import math
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-from td3.cli.options import Commands, RunPath, Trust
-from td3.errors import ConfigError
+from td3.cli.options import BestSeed, Commands, Json, RunPath, Trust, Which
 
 if TYPE_CHECKING:
     from td3.report.video import Video
@@ -18,16 +17,13 @@ class EvaluateCommand:
     """Evaluate a trained agent without exploration noise: `td3 evaluate runs/HalfCheetah-v5/latest`."""
 
     run: RunPath
-    """The run directory."""
     episodes: int = 10
     """Episodes for each seed."""
     episode_seed: int = 0
     """Seed of the held-out evaluation episodes."""
-    which: Literal["best", "last"] = "best"
-    """The agent with the highest evaluation of its seed, or the one at the end of training."""
+    which: Which = "best"
     trust: Trust = False
-    json: bool = False
-    """Print the results as one JSON object instead of text."""
+    json: Json = False
 
 
 @dataclass(frozen=True)
@@ -35,7 +31,6 @@ class WatchCommand:
     """Write a video of a trained agent, with reward and Q-values below: `td3 watch runs/HalfCheetah-v5/latest`."""
 
     run: RunPath
-    """The run directory."""
     out: Path | None = None
     """The file, .mp4 or .gif; by default video.mp4 (grid.mp4, learning.mp4) in the run directory."""
     gif: bool = False
@@ -50,13 +45,10 @@ class WatchCommand:
     """Episodes to show, one after another."""
     max_steps: int = 2_000
     """Maximum env steps to show per episode."""
-    seed: int | None = None
-    """Which seed's agent; by default the one with the highest evaluation."""
-    which: Literal["best", "last"] = "best"
-    """The agent with the highest evaluation of its seed, or the one at the end of training."""
+    seed: BestSeed = None
+    which: Which = "best"
     trust: Trust = False
-    json: bool = False
-    """Print the results as one JSON object instead of text."""
+    json: Json = False
 
 
 def evaluate_command(command: EvaluateCommand) -> int:
@@ -120,8 +112,6 @@ def record_video(command: WatchCommand) -> "Video":
     from td3.report.video import record_run
     from td3.report.video_file import to_gif
 
-    if command.grid and command.seed is not None:
-        raise ConfigError("--grid shows all seeds and --seed chooses one: give one of the two.")
     video = record_run(**{f.name: getattr(command, f.name) for f in fields(command) if f.name not in ("json", "gif")})
     if command.gif and video.path.suffix == ".mp4":
         to_gif(video.path, video.path.with_suffix(".gif"))

@@ -3,15 +3,12 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import tyro
 
-from td3.cli.options import Commands, RunPath
+from td3.cli.options import Commands, Json, RunPath
 from td3.errors import ConfigError
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)
@@ -24,8 +21,7 @@ class ReportCommand:
     """The report (.html); by default report.html in the run directory, or in the current folder for several runs."""
     margin: float = 0.1
     """Runs are equivalent within this share of the reference's return."""
-    json: bool = False
-    """Print the results as one JSON object instead of text."""
+    json: Json = False
 
 
 @dataclass(frozen=True)
@@ -37,8 +33,7 @@ class DoctorCommand:
 
     run: RunPath
     """The run directory; it may still be training."""
-    json: bool = False
-    """Print the findings as one JSON object instead of text."""
+    json: Json = False
 
 
 def report_command(command: ReportCommand) -> int:
@@ -52,8 +47,8 @@ def report_command(command: ReportCommand) -> int:
     runs = [read_run(path) for path in command.runs]
     out = command.out or (runs[0].path / "report.html" if len(runs) == 1 else Path("report.html"))
     write_report(runs, out, command.margin)
-    found = {"report": str(out), **figures(runs, command.margin)}
-    print(json.dumps(found) if command.json else "\n".join([*describe_runs(found), f"The report is {out}"]))
+    results = {"report": str(out), **figures(runs, command.margin)}
+    print(json.dumps(results) if command.json else "\n".join([*describe_runs(results), f"The report is {out}"]))
     return 0
 
 

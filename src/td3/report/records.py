@@ -132,28 +132,28 @@ class RunRecords:
     @property
     def notes(self) -> list[str]:
         """Notes on the curves: seeds that are frozen, or whose evaluations end early."""
-        said = [
+        notes = [
             f"Seed {seed.seed} has been frozen since env step {seed.frozen.env_steps:,} and is not counted: "
             f"{seed.frozen.reason.rstrip('.')}."
             for seed in self.seeds
             if seed.frozen
         ]
         if self.all_frozen:
-            said.append("Every seed is frozen: the returns shown are those before that, and no result of the run.")
+            notes.append("Every seed is frozen: the returns shown are those before that, and no result of the run.")
         if not self.evaluated:
-            said.append("This run evaluated nothing: its returns are those of training, with exploration noise.")
+            notes.append("This run evaluated nothing: its returns are those of training, with exploration noise.")
         if not self.critics_trained:
-            said.append(
+            notes.append(
                 "The replaced steps do not train the critics of the package: figures of critics are left out, and "
                 "saved agents have none."
             )
         ends = {int(seed.steps.max(initial=0)) for seed in self.whole_seeds}
         if len(ends) > 1:
-            said.append(
+            notes.append(
                 f"The seeds' evaluations end at different env steps ({', '.join(f'{end:,}' for end in sorted(ends))}): "
                 f"figures over seeds use those that all have, up to {int(self.curves[0][-1]):,}."
             )
-        return said
+        return notes
 
     @property
     def env_steps(self) -> int:
@@ -168,13 +168,13 @@ class RunRecords:
     @property
     def device(self) -> str:
         """The device."""
-        found = [str(r.times["device"][-1]) if len(r.times["device"]) else r.config.device for r in self.runs]
-        return _joined(found)
+        devices = [str(r.times["device"][-1]) if len(r.times["device"]) else r.config.device for r in self.runs]
+        return _joined(devices)
 
     @property
     def seconds(self) -> dict[str, float]:
         """Wall-clock seconds of each part of the loop; those of separate runs are added up."""
-        return {part: float(sum(run.times[part].sum() for run in self.runs)) for part in PARTS}
+        return {phase: float(sum(run.times[phase].sum() for run in self.runs)) for phase in PARTS}
 
 
 def shared_steps(steps: Iterable[Array]) -> Array:

@@ -128,17 +128,17 @@ def _lead(records: RunRecords) -> str:
 
 def _tiles(records: RunRecords) -> list[tuple[str, str]]:
     """The most important numbers of a run, and what they are."""
-    found, seconds = summarize(records), sum(records.seconds.values())
+    result, seconds = summarize(records), sum(records.seconds.values())
     rate = f"{records.trained_steps / seconds:,.0f}" if seconds and records.env_steps else MISSING
-    counted, count, separate = len(found.last_tenth), len(records.end_steps), len(records.separate)
+    counted, count, separate = len(result.last_tenth), len(records.end_steps), len(records.separate)
     over = f"mean over {counted} seeds" if counted > 1 else "one seed"
-    kind = f"IQM over {counted} seeds" if counted > 1 else "mean"
+    average = f"IQM over {counted} seeds" if counted > 1 else "mean"
     unit = records.config.unit
     returns = [
-        (number(found.final), f"return at the final evaluation, {unit.removesuffix('s')} {found.final_at:,} ({over})"),
-        (interval(found.final_low, found.final_high), "95 % interval of that mean"),
-        (number(found.iqm), f"{kind}, last tenth of the {unit} ({count} evaluation{'s' * (count > 1)})"),
-        (number(found.highest), "highest mean (the paper\u2019s measure)"),
+        (number(result.final), f"return at the final evaluation, {unit[:-1]} {result.final_at:,} ({over})"),
+        (interval(result.final_low, result.final_high), "95 % interval of that mean"),
+        (number(result.iqm), f"{average}, last tenth of the {unit} ({count} evaluation{'s' * (count > 1)})"),
+        (number(result.highest), "highest mean (the paper\u2019s measure)"),
     ]
     return [
         *(returns if records.evaluated else ()),
@@ -164,19 +164,19 @@ def _results(runs: Sequence[NamedRun]) -> dict[str, Any]:
     for records, name, color in runs:
         if not records.evaluated:
             continue
-        found, known = summarize(records), paper.published(records.config.env)
-        many, label = len(found.last_tenth) > 1, Cell(name, color=color)
+        result, published = summarize(records), paper.published(records.config.env)
+        many, label = len(result.last_tenth) > 1, Cell(name, color=color)
         if len(runs) == 1:
             label = Cell("all seeds" if many else f"seed {records.whole_seeds[0].seed}")
         rows.append(
             [
                 label,
-                str(len(found.last_tenth)),
-                Cell(number(found.final), span(found.final_low, found.final_high) if many else ""),
-                Cell(number(found.iqm), span(found.low, found.high) if many else ""),
-                f"{number(found.highest)} \u00b1 {number(found.highest_spread)}" if many else number(found.highest),
-                f"{found.highest_at:,}",
-                f"{number(known.highest)} \u00b1 {number(known.spread)}" if known else "",
+                str(len(result.last_tenth)),
+                Cell(number(result.final), span(result.final_low, result.final_high) if many else ""),
+                Cell(number(result.iqm), span(result.low, result.high) if many else ""),
+                f"{number(result.highest)} \u00b1 {number(result.highest_spread)}" if many else number(result.highest),
+                f"{result.highest_at:,}",
+                f"{number(published.highest)} \u00b1 {number(published.spread)}" if published else "",
                 "" if math.isnan(records.success_rate) else f"{records.success_rate:.0%}",
             ]
         )
@@ -209,19 +209,19 @@ def _comparisons(runs: Sequence[NamedRun], margin: float) -> list[Row]:
 
 
 def _cells(pair: Pair) -> Row:
-    found = pair.result
-    if found is None:
+    comparison = pair.result
+    if comparison is None:
         counts = "/".join(str(len(records.whole_seeds)) for records in (pair.run, pair.reference))
         return [counts, MISSING, MISSING, MISSING, describe_pair(pair), MISSING]
     first, last = (f"{int(pair.steps[at]):,}" for at in (0, -1))
-    known = not np.isnan(found.low)
+    has_interval = not np.isnan(comparison.low)
     return [
-        "/".join(map(str, found.seeds)),
+        "/".join(map(str, comparison.seeds)),
         first if first == last else f"{first} to {last}",
-        Cell(number(found.difference, "+"), span(found.low, found.high, "+") if known else ""),
-        f"\u00b1 {number(found.margin)}",
-        f"none: {too_few_seeds(found)}" if found.verdict == "too_few_seeds" else VERDICTS[found.verdict],
-        Cell(f"{found.probability:.2f}", f"{found.probability_low:.2f} to {found.probability_high:.2f}"),
+        Cell(number(comparison.difference, "+"), span(comparison.low, comparison.high, "+") if has_interval else ""),
+        f"\u00b1 {number(comparison.margin)}",
+        f"none: {too_few_seeds(comparison)}" if comparison.verdict == "too_few_seeds" else VERDICTS[comparison.verdict],
+        Cell(f"{comparison.probability:.2f}", f"{comparison.probability_low:.2f} to {comparison.probability_high:.2f}"),
     ]
 
 

@@ -82,8 +82,8 @@ def figures(runs: Sequence[RunRecords], margin: float = MARGIN) -> dict[str, Any
     """All numbers of a report, for `--json`."""
     rows = []
     for records in runs:
-        found = summarize(records)
-        known = paper.published(records.config.env)
+        summary = summarize(records)
+        published = paper.published(records.config.env)
         counted = [str(seed.seed) for seed in records.whole_seeds]
         rows.append(
             {
@@ -92,21 +92,21 @@ def figures(runs: Sequence[RunRecords], margin: float = MARGIN) -> dict[str, Any
                 "status": records.status.get("status", "running"),
                 "env_steps": records.env_steps,
                 "unit": records.config.unit,
-                "final_at": found.final_at,
+                "final_at": summary.final_at,
                 "final": dict(zip(counted, records.final.tolist(), strict=True)) if records.evaluated else {},
-                "final_mean": _known(found.final),
-                "final_interval": _interval(found.final_low, found.final_high),
+                "final_mean": _known(summary.final),
+                "final_interval": _interval(summary.final_low, summary.final_high),
                 "success_rate": None if math.isnan(records.success_rate) else records.success_rate,
                 "last_tenth_at": records.end_steps.tolist(),
-                "last_tenth": dict(zip(counted, map(_known, found.last_tenth.tolist()), strict=True)),
-                "iqm": _known(found.iqm),
-                "iqm_interval": _interval(found.low, found.high),
-                "max_average": _known(found.highest),
-                "max_average_std": _known(found.highest_spread),
-                "max_average_at": found.highest_at,
+                "last_tenth": dict(zip(counted, map(_known, summary.last_tenth.tolist()), strict=True)),
+                "iqm": _known(summary.iqm),
+                "iqm_interval": _interval(summary.low, summary.high),
+                "max_average": _known(summary.highest),
+                "max_average_std": _known(summary.highest_spread),
+                "max_average_at": summary.highest_at,
                 "frozen": {str(seed.seed): seed.frozen._asdict() for seed in records.seeds if seed.frozen},
                 "notes": records.notes,
-                "paper": None if known is None else known._asdict(),
+                "paper": None if published is None else published._asdict(),
                 "seconds": records.seconds,
                 "findings": [finding._asdict() for finding in examine_run(records)],
                 "remarks": [remark._asdict() for remark in remarks_on(records)],
@@ -143,10 +143,10 @@ def engines_differ(runs: Sequence[RunRecords]) -> str | None:
     return paper.engines_differ([run.versions for records in runs for run in records.runs])
 
 
-def describe_runs(found: Mapping[str, Any]) -> list[str]:
+def describe_runs(results: Mapping[str, Any]) -> list[str]:
     """The numbers as text, a line for each run and each comparison."""
     lines = []
-    for run in found["runs"]:
+    for run in results["runs"]:
         seeds, count = len(run["final"]), len(run["last_tenth_at"])
         over = f" over {seeds} seeds{_interval_text(run['final_interval'])}" if seeds > 1 else " of one seed"
         line = f"{run['run']}: {run['env']}, {run['env_steps']:,} {run['unit']}, {run['status']}. "
@@ -158,9 +158,9 @@ def describe_runs(found: Mapping[str, Any]) -> list[str]:
         if run["success_rate"] is not None:
             line += f", success rate {run['success_rate']:.0%}"
         if count > 1:
-            kind = f"IQM over {seeds} seeds" if seeds > 1 else "mean"
+            average = f"IQM over {seeds} seeds" if seeds > 1 else "mean"
             line += (
-                f"; last tenth of the {run['unit']} ({count} evaluations): {kind} {run['iqm']:,.1f}"
+                f"; last tenth of the {run['unit']} ({count} evaluations): {average} {run['iqm']:,.1f}"
                 f"{_interval_text(run['iqm_interval'])}"
             )
         if seeds:
@@ -168,8 +168,8 @@ def describe_runs(found: Mapping[str, Any]) -> list[str]:
         lines.append(line)
         lines += [f"  {note}" for note in run["notes"]]
         lines += [f"  {finding['said']} {finding['advice']}" for finding in run["findings"]]
-    lines += [f"{pair['run']} against {pair['reference']}: {pair['said']}" for pair in found["comparisons"]]
-    return lines + ([found["warning"]] if found["warning"] else [])
+    lines += [f"{pair['run']} against {pair['reference']}: {pair['said']}" for pair in results["comparisons"]]
+    return lines + ([results["warning"]] if results["warning"] else [])
 
 
 def _interval_text(interval: Sequence[float] | None) -> str:
@@ -190,7 +190,7 @@ class Pair(NamedTuple):
 def comparisons(runs: Sequence[RunRecords], margin: float) -> list[Pair]:
     """Every run against the first one of the same task; the margin is a share of its mean return."""
     references: dict[str, RunRecords] = {}
-    found = []
+    pairs = []
     for records in runs:
         reference = references.setdefault(records.config.env, records)
         if reference is records:
@@ -198,12 +198,12 @@ def comparisons(runs: Sequence[RunRecords], margin: float) -> list[Pair]:
         shared = shared_steps(side.curves[0] for side in (records, reference))
         shared = shared[shared > 0]  # before training all agents are alike
         if len(shared) == 0 or records.all_frozen or reference.all_frozen:
-            found.append(Pair(records, reference, np.zeros(0, int), None))
+            pairs.append(Pair(records, reference, np.zeros(0, int), None))
             continue
         shared = shared[at_the_end(shared)]
         ours, theirs = (_returns_at(side, shared) for side in (records, reference))
-        found.append(Pair(records, reference, shared, compare(ours, theirs, margin * abs(float(theirs.mean())))))
-    return found
+        pairs.append(Pair(records, reference, shared, compare(ours, theirs, margin * abs(float(theirs.mean())))))
+    return pairs
 
 
 def _returns_at(records: RunRecords, shared: Array) -> Array:
@@ -213,22 +213,22 @@ def _returns_at(records: RunRecords, shared: Array) -> Array:
 
 def describe_pair(pair: Pair) -> str:
     """A comparison in one sentence, with a verdict if there are enough seeds for one."""
-    found = pair.result
-    if found is None:
+    comparison = pair.result
+    if comparison is None:
         for records in (pair.run, pair.reference):
             if records.all_frozen:
                 return f"not compared: every seed of {records.path} is frozen."
         return "not compared: they have no evaluation at the same env step after training began."
     numbers = (
-        f"mean return differs by {found.difference:+,.1f}"
-        + ("" if np.isnan(found.low) else f" (95 % interval {found.low:+,.1f} to {found.high:+,.1f})")
-        + f" at {_where(pair.steps)}, probability of improvement {found.probability:.2f}"
+        f"mean return differs by {comparison.difference:+,.1f}"
+        + ("" if np.isnan(comparison.low) else f" (95 % interval {comparison.low:+,.1f} to {comparison.high:+,.1f})")
+        + f" at {_where(pair.steps)}, probability of improvement {comparison.probability:.2f}"
     )
     ended = [(records.path, int(records.curves[0][-1])) for records in (pair.run, pair.reference)]
     further = "".join(f" {path} continues to {last:,}." for path, last in ended if last > pair.steps[-1])
-    if found.verdict == "too_few_seeds":
-        return f"{numbers}; {too_few_seeds(found)}.{further}"
-    return f"{VERDICTS[found.verdict]}; {numbers}, margin {found.margin:,.1f}.{further}"
+    if comparison.verdict == "too_few_seeds":
+        return f"{numbers}; {too_few_seeds(comparison)}.{further}"
+    return f"{VERDICTS[comparison.verdict]}; {numbers}, margin {comparison.margin:,.1f}.{further}"
 
 
 def _where(steps: Array) -> str:
@@ -237,8 +237,8 @@ def _where(steps: Array) -> str:
     return f"{len(steps)} shared evaluations, env steps {steps[0]:,.0f} to {steps[-1]:,.0f}"
 
 
-def too_few_seeds(found: Comparison) -> str:
+def too_few_seeds(comparison: Comparison) -> str:
     """Why a comparison has no verdict."""
-    ours, theirs = found.seeds
+    ours, theirs = comparison.seeds
     counted = f"{ours} and {theirs} seeds are" if ours != theirs else "1 seed is" if ours == 1 else f"{ours} seeds are"
     return f"{counted} too few for a verdict, which needs {FEWEST_SEEDS} of each run"

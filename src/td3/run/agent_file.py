@@ -183,9 +183,9 @@ def _read_pair(folder: Path) -> tuple[dict[str, Any], bytes]:
             raise AgentFileError(f"{folder} has no readable agent.safetensors: {error.strerror}.") from None
         except ValueError as error:
             raise AgentFileError(f"{folder} does not hold a usable agent ({error}).") from None
-        found = hashlib.sha256(raw).hexdigest()
+        digest = hashlib.sha256(raw).hexdigest()
         for facts in described:
-            if facts.get("sha256") == found:
+            if facts.get("sha256") == digest:
                 return facts, raw
     raise AgentFileError(f"{folder} is damaged: agent.safetensors is not the file that agent.json describes.")
 

@@ -89,7 +89,7 @@ def _dated_folder(parent: Path) -> Path:
     """A new folder named after date and time, unique even for several starts in one second."""
     parent.mkdir(parents=True, exist_ok=True)
     stamp = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
-    for name in (stamp, *(f"{stamp}_{number}" for number in range(2, 10_000))):
+    for name in (stamp, *(f"{stamp}_{count}" for count in range(2, 10_000))):
         with contextlib.suppress(FileExistsError):
             (parent / name).mkdir()
             return parent / name
@@ -101,15 +101,15 @@ def versions() -> dict[str, str]:
     from td3.backends.choose import choose_backend  # here: it imports PyTorch, which reading a run does not need
 
     kernels = "C" if choose_backend("cpu").slower_because is None else "PyTorch"
-    found = {"python": platform.python_version(), "machine": platform.machine(), "kernels": kernels}
+    by_name = {"python": platform.python_version(), "machine": platform.machine(), "kernels": kernels}
     packages = ("td3", "torch", "numpy", "gymnasium", "mujoco", "pybullet")
     tasks = ("pybullet_envs_gymnasium", "box2d", "dm-control", "gymnasium-robotics", "envpool")
     for package in (*packages, *tasks):
         try:
-            found[package] = metadata.version(package)
+            by_name[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return by_name
 
 
 def write_json(path: Path, values: Mapping[str, Any]) -> None:
@@ -128,10 +128,10 @@ def write_facts(path: Path, values: Mapping[str, Any]) -> None:
 def read_facts(path: Path) -> dict[str, Any]:
     """The content of a small JSON file such as status.json; empty if it cannot be read."""
     try:
-        found = read_json(path, LARGEST_JSON)
+        facts = read_json(path, LARGEST_JSON)
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return facts if isinstance(facts, dict) else {}
 
 
 class Run:
@@ -173,13 +173,13 @@ class Run:
     @property
     def frozen(self) -> dict[int, dict[str, Any]]:
         """Seeds that stopped before the others, each with its `env_steps` and the `reason`."""
-        told = read_facts(self.path / "status.json").get("frozen")
-        if not isinstance(told, dict):
+        recorded = read_facts(self.path / "status.json").get("frozen")
+        if not isinstance(recorded, dict):
             return {}
-        known = {seed: told.get(str(seed)) for seed in self.seeds}
+        by_seed = {seed: recorded.get(str(seed)) for seed in self.seeds}
         return {
             seed: {"env_steps": facts["env_steps"], "reason": facts["reason"]}
-            for seed, facts in known.items()
+            for seed, facts in by_seed.items()
             if isinstance(facts, dict)
             and isinstance(facts.get("env_steps"), int)
             and isinstance(facts.get("reason"), str)
@@ -322,7 +322,7 @@ def trust_option(config: TrainConfig) -> str:
 def require_trusted_steps(config: TrainConfig, path: Path, trust: bool, command: str) -> None:
     """Refuse to execute the files of replaced steps that a run or a file of settings names, unless they are trusted."""
     if config.replace_steps and not trust:
-        by = f" with  td3 steps diff {path}, " if path.is_dir() else ""
+        by = f" with  td3 steps {path}, " if path.is_dir() else ""
         raise RunError(
             f"{path} replaces steps by {', '.join(config.replace_steps)}, and this command executes that code: read it"
             f"{by} and if you trust it, say so with  {command} --trust  (in Python: replace_steps=[...] or trust=True)."

@@ -77,8 +77,8 @@ class MemberWriter:
 
     def evaluation(self, env_steps: int, returns: Array, lengths: Array, successes: Array) -> None:
         """One evaluation, as a row and in the form that Stable-Baselines3's tools read."""
-        told = successes[~np.isnan(successes)]
-        row = (env_steps, returns.mean(), returns.std(), lengths.mean(), told.mean() if told.size else np.nan)
+        reported = successes[~np.isnan(successes)]
+        row = (env_steps, returns.mean(), returns.std(), lengths.mean(), reported.mean() if reported.size else np.nan)
         self._row("evaluations.csv", [_plain(value) for value in row])
         self._history.append((env_steps, returns, lengths, successes))
         self._write_history()

@@ -12,7 +12,7 @@ import gymnasium as gym
 import torch
 
 from td3.algorithm.replacing import Replacement
-from td3.callbacks.base import Callback, CallbackList, WarningsCallback, checked_callbacks
+from td3.callbacks.callback import Callback, CallbackList, WarningsCallback, checked_callbacks
 from td3.callbacks.standard import open_files_of, standard_callbacks
 from td3.config import TrainConfig, resolve
 from td3.environments import TaskSpaces

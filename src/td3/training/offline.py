@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from td3.callbacks.base import Callback
+from td3.callbacks.callback import Callback
 from td3.config import TrainConfig, resolve
 from td3.environments.spec import parse_env
 from td3.errors import ConfigError
