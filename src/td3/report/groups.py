@@ -30,9 +30,10 @@ class Member(NamedTuple):
     """Whether its seed is known."""
 
 
-def read_groups(words: Sequence[str]) -> list[RunRecords]:
-    """The runs that were named, `[NAME=]RUN`, where RUN may be a pattern such as jobs/a_*; one for each group and task.
+def read_groups(words: Sequence[str | tuple[str, str]]) -> list[RunRecords]:
+    """The runs of these paths or patterns, such as jobs/a_*, one for each group and task.
 
+    A word may begin with the name of a group, NAME=jobs/a_*, or be a pair of the name and the rest.
     Runs without a name are one group where their settings differ only in seed. A run that occurs twice counts once.
     """
     members = _with_tasks([_read(name, path) for name, path in _paths(words)])
@@ -51,11 +52,12 @@ def read_groups(words: Sequence[str]) -> list[RunRecords]:
     return [_one(name, found) for (_, name, *_), found in groups.items()]
 
 
-def _paths(words: Sequence[str]) -> list[tuple[str, Path]]:
+def _paths(words: Sequence[str | tuple[str, str]]) -> list[tuple[str, Path]]:
     """Every run once, whatever leads to it, with the name of its group."""
     found: dict[Path, tuple[str, Path]] = {}
     for word in words:
-        name, paths = _expanded(word)
+        name, pattern = word if isinstance(word, tuple) else _named(word)
+        paths = _expanded(pattern)
         for path in paths:
             before = found.setdefault(path.resolve(), (name, path))
             if name and before[0] and name != before[0]:
@@ -65,19 +67,22 @@ def _paths(words: Sequence[str]) -> list[tuple[str, Path]]:
     return list(found.values())
 
 
-def _expanded(word: str) -> tuple[str, list[Path]]:
+def _named(word: str) -> tuple[str, str]:
+    """The name of a group, if there is one, and the rest; a path may have an equals sign."""
     name, equals, pattern = word.partition("=")
-    named = equals and name and "/" not in name and not _matches(word)
-    name, pattern = (name, pattern) if named else ("", word)
+    return (name, pattern) if equals and name and "/" not in name and not _matches(word) else ("", word)
+
+
+def _expanded(pattern: str) -> list[Path]:
     matches = _matches(pattern)
     if matches == [Path(pattern)] or not glob.has_magic(pattern):
-        return name, [Path(pattern)]
+        return [Path(pattern)]
     runs = [path for path in matches if (path / "config.json").is_file() or (path.is_dir() and is_log(path))]
     if not runs:
         what = "nothing" if not matches else f"{len(matches)} files or folders, none of them a run"
         raise RunError(f"{pattern} matches {what}: give a pattern of run directories, such as 'runs/Hopper-v5/*'.")
     # Links last: `latest` is the run that it points to, under that one's own name.
-    return name, sorted(runs, key=lambda path: (path.is_symlink(), _natural(str(path))))
+    return sorted(runs, key=lambda path: (path.is_symlink(), _natural(str(path))))
 
 
 def _matches(pattern: str) -> list[Path]:

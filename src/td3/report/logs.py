@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from td3.config import TrainConfig
-from td3.errors import ConfigError, RunError
+from td3.errors import RunError, missing_extra
 from td3.files import read_regular_file, require_plain
 from td3.policy import Array
 from td3.report.records import RunRecords, SeedRecords
@@ -125,10 +125,7 @@ def _read_events(folder: Path, events: list[Path]) -> Log:
     try:
         from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     except ImportError:
-        raise ConfigError(
-            f"{folder} has TensorBoard events, and to read them needs the extra 'tensorboard': "
-            "pip install 'td3[tensorboard]'"
-        ) from None
+        raise missing_extra(f"reading the TensorBoard events in {folder}", "tensorboard") from None
     for path in events:
         try:
             require_plain(path)

@@ -69,9 +69,7 @@ def write_report(runs: Sequence[RunRecords], out: Path, margin: float = MARGIN, 
 
 def page(runs: Sequence[RunRecords], margin: float = MARGIN, scales: Scales | None = None) -> str:
     """The report as HTML."""
-    names = _names(runs)
-    colors = {name: COLORS[index % len(COLORS)] for index, name in enumerate(dict.fromkeys(names))}
-    named = [NamedRun(records, name, colors[name]) for records, name in zip(runs, names, strict=True)]
+    named = named_runs(runs)
     envs = list(dict.fromkeys(records.config.env for records in runs))
     heading, alone = ", ".join(envs), len(runs) == 1
     return (
@@ -94,6 +92,13 @@ def page(runs: Sequence[RunRecords], margin: float = MARGIN, scales: Scales | No
             runs=[_details(*run) for run in named],
         )
     )
+
+
+def named_runs(runs: Sequence[RunRecords]) -> list[NamedRun]:
+    """Each run with its name and the color of that name."""
+    names = _names(runs)
+    colors = {name: COLORS[index % len(COLORS)] for index, name in enumerate(dict.fromkeys(names))}
+    return [NamedRun(records, name, colors[name]) for records, name in zip(runs, names, strict=True)]
 
 
 @cache

@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import platform
+import shlex
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from importlib import metadata
@@ -259,7 +260,7 @@ def require_trust(config: TrainConfig, path: Path, trust: bool, command: str) ->
 
 def resume_command(path: Path, config: TrainConfig) -> str:
     """The command that continues a run, with `--trust` where code of its own is imported again."""
-    return f"td3 resume {path}{trust_option(config)}"
+    return f"td3 resume {shlex.quote(str(path))}{trust_option(config)}"
 
 
 def trust_option(config: TrainConfig) -> str:

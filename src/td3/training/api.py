@@ -23,9 +23,9 @@ from td3.environments.spec import EnvFactory, parse_env
 from td3.environments.vector import VectorSource
 from td3.errors import ConfigError, RunError
 from td3.libraries import library_variables
+from td3.report.analysis import Run
 from td3.resources import room_for_files
 from td3.run.directory import (
-    Run,
     absolute_out,
     new_directory,
     require_new,
