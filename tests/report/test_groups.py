@@ -158,7 +158,9 @@ def test_several_tasks_are_aggregated_by_stated_scores(tmp_path, capsys, monkeyp
     assert "new against base on Walker2d-v5: better than the reference" in printed
     assert "base: normalized IQM 0.48" in printed
     assert "new against base: probability of improvement 1.00" in printed
-    assert "Over all tasks" in (tmp_path / "report.html").read_text()
+    html = (tmp_path / "report.html").read_text()
+    assert "Over all tasks" in html
+    assert all(f"{name}, {task}" in html for name in ("base", "new") for task in TASKS)
     rows = list(csv.DictReader((tmp_path / "c.csv").read_text().splitlines()))
     assert [(r["task"], r["run"], r["reference"], r["verdict"]) for r in rows if r["verdict"]] == [
         ("Hopper-v5", "new", "base", "better"),

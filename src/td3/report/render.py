@@ -83,13 +83,13 @@ def page(runs: Sequence[RunRecords], margin: float = MARGIN, scales: Scales | No
             tiles=_tiles(runs[0]) if alone else [],
             training=any(records.status.get("status", "running") == "running" for records in runs),
             tasks=[_task([run for run in named if run.records.config.env == env]) for env in envs],
-            results=_results(named),
+            results=_results(_with_tasks(named)),
             differences=_differences(named),
             comparisons=_comparisons(named, margin),
             across=_across(across_tasks(runs, scales)),
             margin=f"{100 * margin:g}",
             fewest_seeds=FEWEST_SEEDS,
-            runs=[_details(*run) for run in named],
+            runs=[_details(*run) for run in _with_tasks(named)],
         )
     )
 
@@ -99,6 +99,16 @@ def named_runs(runs: Sequence[RunRecords]) -> list[NamedRun]:
     names = _names(runs)
     colors = {name: COLORS[index % len(COLORS)] for index, name in enumerate(dict.fromkeys(names))}
     return [NamedRun(records, name, colors[name]) for records, name in zip(runs, names, strict=True)]
+
+
+def _with_tasks(runs: Sequence[NamedRun]) -> list[NamedRun]:
+    """The same, each named with its task where one name has several."""
+    tasks: dict[str, set[str]] = {}
+    for run in runs:
+        tasks.setdefault(run.name, set()).add(run.records.config.env)
+    return [
+        run._replace(name=f"{run.name}, {run.records.config.env}") if len(tasks[run.name]) > 1 else run for run in runs
+    ]
 
 
 @cache
