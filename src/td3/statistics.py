@@ -194,7 +194,8 @@ def improvement_over_tasks(ours: Sequence[Array], theirs: Sequence[Array]) -> Ar
 def over_tasks(aggregate: Callable[..., Array], *sides: Sequence[Array]) -> tuple[float, float, float]:
     """An aggregate over tasks with its 95 % interval: the bootstrap of rliable, stratified by task.
 
-    `sides` are the scores of one group of runs, or of two. With few seeds it is too narrow, by a tenth or more with five.
+    `sides` are the scores of one group of runs, or of two. With few seeds it is too narrow, by a tenth or more with
+    five.
     """
     draws = [_resamples(tasks, stream=stream) for stream, tasks in enumerate(sides)]
     low, high = np.quantile(aggregate(*draws), (0.025, 0.975))
