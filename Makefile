@@ -47,7 +47,7 @@ docs: .venv/docs
 steps: .venv/test .venv/system
 	$(BIN)/python -m td3_lessons.explain.export
 
-# The tables and the plot of docs/results.md, from the stored curves.
+# The tables and plots of docs/results*.md, from the stored curves.
 results: .venv/test
 	PYTHONPATH=lab $(BIN)/python -m td3_lab.reproduce.page
 

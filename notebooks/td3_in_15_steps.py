@@ -36,7 +36,8 @@ import numpy as np
 import torch
 from IPython.display import SVG, display
 
-from td3.algorithm import Agent, AgentSpec, MemberStreams, make_replay_buffer
+from td3.algorithm.agent import Agent, Task
+from td3.algorithm.step_01_replay_buffer import make_replay_buffer
 from td3.algorithm.step_02_actor import ActionRange, make_actor_and_target
 from td3.algorithm.step_03_twin_critics import make_twin_critics_and_targets
 from td3.algorithm.step_04_to_09_bellman_target import (
@@ -50,9 +51,10 @@ from td3.algorithm.step_04_to_09_bellman_target import (
 from td3.algorithm.step_10_to_12_critic_update import critic_loss, improve_critics_, q_values_of_critics
 from td3.algorithm.step_13_actor_update import improve_actor_
 from td3.algorithm.step_14_to_15_polyak import polyak_actor_target_, polyak_critics_target_
-from td3.config import TD3Config
+from td3.algorithm.streams import MemberStreams
 from td3.engine import update_once
 from td3.environments import make_environment
+from td3.settings import TD3Config
 
 torch.set_num_threads(1)
 SEED = 0
@@ -127,13 +129,13 @@ assert same(newest, buffer.rows[0, 999]), "the newest survives"
 # %%
 drawing(2)
 action_range = ActionRange(torch.tensor([-1.0]), torch.tensor([1.0]))
-actor, actor_target = make_actor_and_target([SEED], 2, SETTINGS.hidden_sizes, action_range)
+actor, actor_target = make_actor_and_target([SEED], 2, action_range, SETTINGS)
 print("weights of the actor", tuple(actor.parameters.shape))
 print("actions", actor(torch.zeros(1, 3, 2)).detach().flatten().tolist())
 
 # %%
 # Change this: bounds that are not symmetric. Every action stays within them.
-lopsided, _ = make_actor_and_target([SEED], 2, (32, 32), ActionRange(torch.tensor([-0.2]), torch.tensor([1.0])))
+lopsided, _ = make_actor_and_target([SEED], 2, ActionRange(torch.tensor([-0.2]), torch.tensor([1.0])), SETTINGS)
 many = lopsided(torch.randn(1, 1_000, 2, generator=torch.Generator().manual_seed(0)) * 50)
 print("from", many.min().item(), "to", many.max().item())
 
@@ -148,7 +150,7 @@ assert many.max() <= 1.0
 
 # %%
 drawing(3)
-critics, critics_target = make_twin_critics_and_targets([SEED], 2, SETTINGS.hidden_sizes, 1)
+critics, critics_target = make_twin_critics_and_targets([SEED], 2, 1, SETTINGS)
 forces = torch.linspace(-1, 1, 101).view(1, -1, 1)
 curves = critics(torch.zeros(1, 101, 2), forces).detach()
 plt.plot(forces.flatten(), curves[0, 0], label="critic 1")
@@ -160,7 +162,7 @@ plt.show()
 
 # %%
 # Change this: another seed gives other critics.
-others, _ = make_twin_critics_and_targets([SEED + 1], 2, SETTINGS.hidden_sizes, 1)
+others, _ = make_twin_critics_and_targets([SEED + 1], 2, 1, SETTINGS)
 print("first weights", critics.parameters[:, 0, 0].tolist(), others.parameters[:, 0, 0].tolist())
 
 # %%
@@ -172,7 +174,7 @@ assert same(critics.parameters, critics_target.parameters)
 # All of it is kept in an `Agent`: six networks, two optimizers, a counter. From here on we use the agent's networks.
 
 # %%
-agent = Agent.create(AgentSpec(2, [-1.0], [1.0], SETTINGS.hidden_sizes, 1e-3, 1e-3), [SEED])
+agent = Agent.create(Task(2, [-1.0], [1.0]), SETTINGS, [SEED])
 random = MemberStreams([SEED])
 
 # %% [markdown]
@@ -415,7 +417,7 @@ STEPS, RANDOM_STEPS = (720, 500) if FAST else (8_000, 1_000)
 def train(improve=update_once, steps=STEPS, seed=SEED):
     """A learner after so many env steps, and its returns along the way."""
     world = make_environment("Rail-v0")
-    learner = Agent.create(AgentSpec(2, [-1.0], [1.0], SETTINGS.hidden_sizes, 1e-3, 1e-3), [seed])
+    learner = Agent.create(Task(2, [-1.0], [1.0]), SETTINGS, [seed])
     past, numbers, noise = make_replay_buffer(1, steps, 2, 1), MemberStreams([seed]), np.random.default_rng(seed)
     state, _ = world.reset(seed=seed)
     curve = []

@@ -8,15 +8,16 @@ import torch
 
 import td3
 from td3 import policy as in_numpy
-from td3.algorithm import Agent, AgentSpec
+from td3.algorithm.agent import Agent, Task
 from td3.backends.torch_backend import ACTIVATIONS
-from td3.config import Activation, TD3Config, TrainConfig
+from td3.config import TrainConfig
 from td3.engine import live_policy
 from td3.errors import AgentFileError
 from td3.export.module import ACTIVATIONS as EXPORTED
 from td3.export.module import ExportedActor
 from td3.report.video import saved_critic
 from td3.run.agent_file import load_agent
+from td3.settings import Activation, TD3Config
 
 OPTIONS = {"eval_every": 0, "eval_episodes": 1, "device": "cpu", "threads": 1, "workers": "none"}
 SMALL = {"batch_size": 4, "learning_starts": 5}
@@ -28,8 +29,11 @@ def test_every_list_of_activations_has_the_same_names():
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_numpy_and_the_exported_module_act_as_the_network_does(activation):
-    spec = AgentSpec(3, (-2.0, 0.0), (1.0, 3.0), (16, 8), 1e-3, 1e-3, activation=activation)
-    agent, states = Agent.create(spec, [0]), np.random.default_rng(0).normal(size=(1, 30, 3)).astype(np.float32)
+    spec = (
+        Task(3, (-2.0, 0.0), (1.0, 3.0)),
+        TD3Config(hidden_sizes=(16, 8), actor_learning_rate=1e-3, critic_learning_rate=1e-3, activation=activation),
+    )
+    agent, states = Agent.create(*spec, [0]), np.random.default_rng(0).normal(size=(1, 30, 3)).astype(np.float32)
     with torch.no_grad():
         wanted = agent.actor(torch.from_numpy(states)).numpy()
     policy = live_policy(agent)

@@ -4,10 +4,11 @@ import torch
 from scripted import HIGH, LOW, linear_policy
 
 import td3
-from td3.algorithm import Agent, AgentSpec
-from td3.engine.eager import live_policy
+from td3.algorithm.agent import Agent, Task
+from td3.engine import live_policy
 from td3.errors import UserError
 from td3.policy import Policy
+from td3.settings import TD3Config
 
 BOUNDS = [((-1.0, 0.25), (3.0, 0.5)), ((-2.0, -0.4), (2.0, 0.4)), ((0.0, -100.0), (1e-3, -50.0))]
 
@@ -15,7 +16,11 @@ BOUNDS = [((-1.0, 0.25), (3.0, 0.5)), ((-2.0, -0.4), (2.0, 0.4)), ((0.0, -100.0)
 @pytest.mark.parametrize(("low", "high"), BOUNDS)
 @pytest.mark.parametrize("hidden_sizes", [(64,), (256, 256), (400, 300)])
 def test_the_numpy_actor_equals_the_torch_actor(low, high, hidden_sizes):
-    agent = Agent.create(AgentSpec(3, low, high, hidden_sizes, 1e-3, 1e-3), [0, 1])
+    agent = Agent.create(
+        Task(3, low, high),
+        TD3Config(hidden_sizes=hidden_sizes, actor_learning_rate=1e-3, critic_learning_rate=1e-3),
+        [0, 1],
+    )
     states = np.random.default_rng(0).normal(size=(2, 50, 3)).astype(np.float32) * 3
     expected = agent.actor(torch.from_numpy(states)).detach().numpy()
     scale = np.float32(high) - np.float32(low)
@@ -23,7 +28,9 @@ def test_the_numpy_actor_equals_the_torch_actor(low, high, hidden_sizes):
 
 
 def test_a_live_policy_follows_the_actor():
-    agent = Agent.create(AgentSpec(3, LOW, HIGH, (8,), 1e-3, 1e-3), [0])
+    agent = Agent.create(
+        Task(3, LOW, HIGH), TD3Config(hidden_sizes=(8,), actor_learning_rate=1e-3, critic_learning_rate=1e-3), [0]
+    )
     policy, states = live_policy(agent), np.ones((1, 4, 3), np.float32)
     before = policy(states)
     with torch.no_grad():

@@ -14,10 +14,11 @@ if TYPE_CHECKING:
     from td3.algorithm.replacing import replace_step
     from td3.callbacks import Callback
     from td3.callbacks.progress import ProgressDisplay
-    from td3.config import TD3Config, TrainConfig
+    from td3.config import TrainConfig
     from td3.report.analysis import Run
     from td3.report.comparison import compare
     from td3.run.directory import load
+    from td3.settings import TD3Config
     from td3.training import resume, train, train_offline
 
 __version__ = "0.1.0"

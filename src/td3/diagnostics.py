@@ -16,8 +16,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from td3.algorithm import Agent, ReplayBuffer
+from td3.algorithm.agent import Agent
 from td3.algorithm.networks import StackedMLP, layer_views
+from td3.algorithm.step_01_replay_buffer import ReplayBuffer
 from td3.algorithm.streams import derive_seed
 from td3.policy import Array
 
@@ -64,7 +65,7 @@ def examine(
     )
     placed = np.stack([one.places_of(waiting + of_one) for one, of_one in zip(own, ages, strict=True)])
     places = torch.from_numpy(placed).to(buffer.rows.device)
-    if buffer.rows.is_cuda and agent.critics.encoder is None:
+    if buffer.rows.is_cuda and agent.encoder is None:
         found = _figures(agent, buffer, places)
     else:  # one by one: a product over several members may round differently from that of one alone
         each = range(len(seeds))
@@ -112,7 +113,7 @@ def _forward(
     parameters: Tensor, network: StackedMLP, inputs: Tensor, ending: Callable[[Tensor], Tensor] | None = None
 ) -> tuple[Tensor, list[Tensor]]:
     """Outputs and hidden activations, in memory of their own: the network's buffers belong to the updates."""
-    outputs, hidden = network.with_parameters(parameters).with_hidden(inputs)
+    outputs, hidden = network.over(parameters).with_hidden(inputs)
     return outputs if ending is None else ending(outputs), hidden
 
 
@@ -142,7 +143,7 @@ def value_against_return(agent: Agent, visits: Array) -> list[dict[str, float]]:
     """
     if not agent.trains_critics:
         return [dict.fromkeys(("q_start", "return_start"), float("nan"))] * agent.members
-    states, width = torch.from_numpy(visits[..., 2:].astype(np.float32)), agent.state_size
+    states, width = torch.from_numpy(visits[..., 2:].astype(np.float32)), agent.task.state_size
     device = agent.actor.parameters.device
     expected = []
     for member in range(agent.members):

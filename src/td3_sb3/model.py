@@ -18,10 +18,10 @@ from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 from stable_baselines3.td3 import td3 as theirs
 from stable_baselines3.td3.policies import TD3Policy
 
-from td3.config import TD3Config
 from td3.errors import ConfigError
 from td3.export.folder import Export, export_agent
 from td3.policy import Array, Policy
+from td3.settings import TD3Config
 from td3_sb3 import files
 from td3_sb3.buffer import RowReplayBuffer, rows_serve
 from td3_sb3.errors import SettingError

@@ -15,15 +15,17 @@ from stable_baselines3.common.torch_layers import FlattenExtractor
 from stable_baselines3.td3.policies import TD3Policy
 from torch import Tensor, nn
 
-from td3.algorithm import Agent, AgentSpec, ReplayBuffer, make_replay_buffer
+from td3.algorithm.agent import Agent, Task
 from td3.algorithm.networks import layer_views
 from td3.algorithm.optimizer import NonFinite
+from td3.algorithm.step_01_replay_buffer import ReplayBuffer, make_replay_buffer
 from td3.backends.choose import keep_threads
-from td3.config import TD3Config, TrainConfig
+from td3.config import TrainConfig
 from td3.engine import make_engine
 from td3.libraries import library_variables
 from td3.resources import available_threads
-from td3.training.engines import backend_flags
+from td3.settings import TD3Config
+from td3.training.backend_flags import backend_flags
 from td3_sb3.buffer import RowReplayBuffer
 from td3_sb3.errors import DivergedError
 
@@ -267,17 +269,15 @@ def _agent_like(policy: TD3Policy, optimizer: Any, device: torch.device) -> Agen
     """An agent of the policy's sizes, whose weights are written later; its actions lie in [-1, 1], as theirs do."""
     actor, critic = linears(policy.actor.mu), linears(policy.critic.q_networks[0])
     ones = (1.0,) * actor[-1].out_features
-    spec = AgentSpec(
-        state_size=actor[0].in_features,
-        action_low=tuple(-one for one in ones),
-        action_high=ones,
+    task = Task(actor[0].in_features, tuple(-one for one in ones), ones)
+    settings = TD3Config(
         actor_hidden_sizes=tuple(layer.out_features for layer in actor[:-1]),
-        actor_learning_rate=1.0,  # set before every update
-        critic_learning_rate=1.0,
         critic_hidden_sizes=tuple(layer.out_features for layer in critic[:-1]),
+        actor_learning_rate=1.0,
+        critic_learning_rate=1.0,
         optimizer=optimizer,
     )
-    return Agent.create(spec, [0], device)
+    return Agent.create(task, settings, [0], device)
 
 
 def engine_settings(model: Any, batch_size: int) -> TD3Config:

@@ -5,15 +5,22 @@ import pytest
 import torch
 from jaxtyping import TypeCheckError
 
-from td3.algorithm import Agent, AgentSpec, MemberStreams, make_replay_buffer
-from td3.config import TD3Config
+from td3.algorithm.agent import Agent, Task
+from td3.algorithm.step_01_replay_buffer import make_replay_buffer
+from td3.algorithm.streams import MemberStreams
 from td3.engine import update_once
+from td3.settings import TD3Config
 
 SETTINGS = TD3Config(hidden_sizes=(16, 16), batch_size=8, buffer_size=50)
 
 
 def make_agent(seeds, optimizer="adam", dtype=torch.float32):
-    return Agent.create(AgentSpec(3, (-1.0, -2.0), (1.0, 3.0), (16, 16), 1e-3, 2e-3, optimizer), seeds, dtype=dtype)
+    return Agent.create(
+        Task(3, (-1.0, -2.0), (1.0, 3.0)),
+        TD3Config(hidden_sizes=(16, 16), actor_learning_rate=1e-3, critic_learning_rate=2e-3, optimizer=optimizer),
+        seeds,
+        dtype=dtype,
+    )
 
 
 def make_buffer(members, dtype=torch.float32):

@@ -2,13 +2,15 @@ import numpy as np
 import pytest
 import torch
 
-from td3.algorithm import Agent, AgentSpec, MemberStreams, NormalizedReplayBuffer, ReplayBuffer
-from td3.algorithm.normalizer import CLIP, LEAST_VARIANCE, Normalizer
-from td3.config import TD3Config
-from td3.engine import EagerEngine, GraphEngine, live_policy, max_difference, update_once
+from td3.algorithm.agent import Agent, Task
+from td3.algorithm.normalizer import CLIP, LEAST_VARIANCE, NormalizedReplayBuffer, Normalizer
+from td3.algorithm.step_01_replay_buffer import ReplayBuffer
+from td3.algorithm.streams import MemberStreams
+from td3.engine import Engine, live_policy, max_difference, update_once
 from td3.policy import CLIP as POLICY_CLIP
+from td3.settings import TD3Config
 
-SETTINGS = TD3Config(hidden_sizes=(8, 8), batch_size=16)
+SETTINGS = TD3Config(hidden_sizes=(8, 8), batch_size=16, actor_learning_rate=1e-3, critic_learning_rate=1e-3)
 SEEDS, STATE, ACTION = (0, 1), 3, 2
 SIZES = np.array([1e-3, 1.0, 5e3])
 
@@ -23,7 +25,9 @@ def rows_of(generator, count=1):
 
 def new_agent(normalized=True, seeds=SEEDS):
     return Agent.create(
-        AgentSpec(STATE, [-1.0] * ACTION, [1.0] * ACTION, (8, 8), 1e-3, 1e-3, normalized=normalized), seeds
+        Task(STATE, [-1.0] * ACTION, [1.0] * ACTION, normalized=normalized),
+        TD3Config(hidden_sizes=(8, 8), actor_learning_rate=1e-3, critic_learning_rate=1e-3),
+        seeds,
     )
 
 
@@ -117,7 +121,7 @@ def test_every_engine_learns_the_same_and_acts_alike():
         streams = MemberStreams(SEEDS)
         engine = None
         if kind != "plain":
-            engine = (EagerEngine if kind == "eager" else GraphEngine)(agent, buffer, SEEDS, SETTINGS, 1)
+            engine = Engine(agent, buffer, SEEDS, SETTINGS, "recorded" if kind == "eager" else "graph")
         for _ in range(30):
             rows, states = rows_of(generator), rows_of(generator)[..., :STATE]
             if engine is None:
@@ -144,10 +148,10 @@ def test_making_the_engine_leaves_no_trace():
     buffer = new_memory(agent)
     buffer.add_(torch.from_numpy(rows_of(np.random.default_rng(4), count=5)))
     before = {name: tensor.clone() for name, tensor in agent.tensors().items()}
-    GraphEngine(agent, buffer, SEEDS, SETTINGS, 1)
+    Engine(agent, buffer, SEEDS, SETTINGS, "graph")
 
     def by_graph(agent, buffer):
-        return GraphEngine(agent, buffer, SEEDS, SETTINGS, 1)
+        return Engine(agent, buffer, SEEDS, SETTINGS, "graph")
 
     assert max_difference(agent, SEEDS, SETTINGS, by_graph) < 1e-5
     assert all(torch.equal(before[name], tensor) for name, tensor in agent.tensors().items())
@@ -157,10 +161,10 @@ def test_making_the_engine_leaves_no_trace():
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_recorded_graphs_follow_the_statistics():
     generator = np.random.default_rng(5)
-    make = [STATE, [-1.0] * ACTION, [1.0] * ACTION, (8, 8), 1e-3, 1e-3, "adam"]
-    there, here = Agent.create(AgentSpec(*make, normalized=True), SEEDS, "cuda"), new_agent()
+    task = Task(STATE, [-1.0] * ACTION, [1.0] * ACTION, normalized=True)
+    there, here = Agent.create(task, SETTINGS, SEEDS, "cuda"), new_agent()
     buffer = NormalizedReplayBuffer(ReplayBuffer(2, 64, STATE, ACTION, "cuda"), there.normalizer)
-    engine = GraphEngine(there, buffer, SEEDS, SETTINGS, 1)
+    engine = Engine(there, buffer, SEEDS, SETTINGS, "graph")
     for _ in range(20):
         rows, states = rows_of(generator), rows_of(generator)[..., :STATE]
         here.normalizer.observe_(torch.from_numpy(rows[..., :STATE]))

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from td3.algorithm import STEPS
-from td3.algorithm.registry import step
+from td3.algorithm.registry import STEPS, step
 
 TITLES = {
     1: "Make the replay buffer",

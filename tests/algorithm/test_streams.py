@@ -126,10 +126,8 @@ def test_blocks_are_made_on_the_device_of_the_stream(monkeypatch):
     """Made in the host's memory, 176 MB of nothing were uploaded with a block of batches of 32,768 rows."""
     streams, devices = MemberStreams([0, 1]), []
     streams.device = torch.device("meta")
-    monkeypatch.setattr(
-        streams, "draw_block_", lambda purpose, block, draws: devices.append(draws.device.type) or draws
-    )
+    monkeypatch.setattr(streams, "draw_member_", lambda *given: devices.append(given[-1].device.type))
     streams.rows(torch.tensor(10), 3)
     streams.normal(3, 2)
     streams.shifts(3, 4)
-    assert devices == ["meta"] * 3
+    assert devices == ["meta"] * 6

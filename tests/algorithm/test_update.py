@@ -7,9 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from td3.algorithm import STEPS, Agent, AgentSpec, MemberStreams, make_replay_buffer
-from td3.config import TD3Config
+from td3.algorithm.agent import Agent, Task
+from td3.algorithm.registry import STEPS
+from td3.algorithm.step_01_replay_buffer import make_replay_buffer
+from td3.algorithm.streams import MemberStreams
 from td3.engine import update_once
+from td3.settings import TD3Config
 
 updates = importlib.import_module("td3.algorithm.update")
 
@@ -18,7 +21,11 @@ NAMES = {number: STEPS[number].function.__name__ for number in range(4, 16)}
 
 
 def small_world(members=1, learning_rate=1e-3):
-    agent = Agent.create(AgentSpec(3, (-1.0, -2.0), (1.0, 3.0), (16, 16), learning_rate, learning_rate), range(members))
+    agent = Agent.create(
+        Task(3, (-1.0, -2.0), (1.0, 3.0)),
+        TD3Config(hidden_sizes=(16, 16), actor_learning_rate=learning_rate, critic_learning_rate=learning_rate),
+        range(members),
+    )
     buffer = make_replay_buffer(members, 50, 3, 2)
     rows = torch.randn(members, 50, 10, generator=torch.Generator().manual_seed(0))
     rows[..., -1] = (rows[..., -1] > 1.5).float()

@@ -4,13 +4,14 @@ import pytest
 import torch
 from torch import nn
 
-from td3.algorithm import Agent, AgentSpec
+from td3.algorithm.agent import Agent, Task
 from td3.algorithm.networks import StackedMLP, parameter_count
 from td3.algorithm.optimizer import OPTIMIZERS
 from td3.backends import cpu
 from td3.backends.base import Backend, Moments, NonFinite
 from td3.backends.choose import choose_backend
 from td3.backends.torch_backend import ACTIVATIONS, TORCH, TorchBackend
+from td3.settings import TD3Config
 
 HERE = [
     pytest.param(
@@ -155,11 +156,13 @@ def test_every_activation_is_pytorchs_forwards_and_backwards(activation):
 
 
 def spec_of(**changes):
-    return AgentSpec(3, (-1.0,), (1.0,), (8, 8), 1e-3, 1e-3, **changes)
+    return Task(3, (-1.0,), (1.0,)), TD3Config(
+        hidden_sizes=(8, 8), actor_learning_rate=1e-3, critic_learning_rate=1e-3, **changes
+    )
 
 
 def test_a_backend_is_chosen_once_and_everything_of_the_agent_has_it():
-    agent = Agent.create(spec_of(), (0, 1))
+    agent = Agent.create(*spec_of(), (0, 1))
     assert isinstance(agent.backend, Backend)
     assert agent.backend.name == ("torch" if cpu.why_not() else "cpu")
     for learner in (agent, agent.member(1), agent.copied()):
@@ -175,7 +178,7 @@ def test_what_the_kernels_do_not_know_is_left_to_pytorch():
     tanh = choose_backend("cpu", activation="tanh")
     assert tanh.name == "torch"
     assert tanh.slower_because == "the fast kernels know relu, not tanh"
-    assert Agent.create(spec_of(activation="tanh"), [0]).backend.name == "torch"
+    assert Agent.create(*spec_of(activation="tanh"), [0]).backend.name == "torch"
 
 
 def test_without_a_compiler_the_reference_serves_and_says_why(monkeypatch):
@@ -186,4 +189,4 @@ def test_without_a_compiler_the_reference_serves_and_says_why(monkeypatch):
 
 
 def test_a_backend_can_be_asked_for():
-    assert Agent.create(spec_of(), [0], backend=TORCH).backend is TORCH
+    assert Agent.create(*spec_of(), [0], backend=TORCH).backend is TORCH

@@ -3,13 +3,15 @@
 import pytest
 import torch
 
-from td3.algorithm import Agent, AgentSpec, MemberStreams, make_replay_buffer
+from td3.algorithm.agent import Agent, Task
+from td3.algorithm.step_01_replay_buffer import make_replay_buffer
+from td3.algorithm.streams import MemberStreams
 from td3.backends import cpu
 from td3.backends import cpu_operations as instructions
 from td3.backends.torch_backend import TORCH
-from td3.config import TD3Config
 from td3.engine import update_once
 from td3.engine.recording import Recording
+from td3.settings import TD3Config
 
 pytestmark = pytest.mark.skipif(cpu.why_not() is not None, reason=f"no kernels, because {cpu.why_not()}")
 
@@ -159,8 +161,11 @@ def test_others_are_left_to_pytorch(work):
 @pytest.mark.parametrize("updates", [100, pytest.param(1_000, marks=pytest.mark.long)])
 def test_updates_by_the_kernels_are_those_of_pytorchs_operations(updates):
     settings = TD3Config(hidden_sizes=(32, 40), batch_size=20, buffer_size=500)
-    spec = AgentSpec(4, [-1.0, -2.0], [1.0, 0.5], settings.hidden_sizes, 1e-3, 1e-3)
-    agent, reference = Agent.create(spec, [5]), Agent.create(spec, [5], backend=TORCH)
+    spec = (
+        Task(4, [-1.0, -2.0], [1.0, 0.5]),
+        TD3Config(hidden_sizes=settings.hidden_sizes, actor_learning_rate=1e-3, critic_learning_rate=1e-3),
+    )
+    agent, reference = Agent.create(*spec, [5]), Agent.create(*spec, [5], backend=TORCH)
     assert (agent.backend.name, reference.backend.name) == ("cpu", "torch")
     buffer = make_replay_buffer(1, 500, 4, 2)
     rows = normal(1, 500, 12)

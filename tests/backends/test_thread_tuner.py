@@ -120,13 +120,15 @@ def test_a_steady_pace_is_left_alone():
 def test_the_number_of_threads_does_not_change_the_numbers():
     script = """
 import td3, hashlib, torch
-from td3.algorithm import Agent, AgentSpec, MemberStreams, make_replay_buffer
-from td3.config import TD3Config
+from td3.algorithm.agent import Agent, Task
+from td3.algorithm.step_01_replay_buffer import make_replay_buffer
+from td3.algorithm.streams import MemberStreams
+from td3.settings import TD3Config
 from td3.engine import update_once
 digests = set()
 for threads in (1, 2, 3):
     torch.set_num_threads(threads)
-    agent = Agent.create(AgentSpec(17, [-1.0] * 6, [1.0] * 6, (256, 256), 3e-4, 3e-4), [0])
+    agent = Agent.create(Task(17, [-1.0] * 6, [1.0] * 6), TD3Config(), [0])
     memory = make_replay_buffer(1, 2_000, 17, 6)
     memory.add_(torch.randn(1, 2_000, 42, generator=torch.Generator().manual_seed(0)))
     streams = MemberStreams([0])

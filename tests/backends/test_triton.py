@@ -186,7 +186,7 @@ def test_a_lone_member_that_shares_memory_is_frozen_too():
 
 
 def test_critics_and_encoder_are_frozen_together():
-    from td3.pixels.encoder import JointOptimizer
+    from td3.algorithm.optimizer import JointOptimizer
 
     critics, encoder = normal(2, 2, 50), normal(2, 70)
     joint = JointOptimizer(*(OPTIMIZERS["adam"](some, 0.1, choose_backend("cuda")) for some in (critics, encoder)))
@@ -205,9 +205,10 @@ def test_rows_and_their_transitions():
     from td3.backends.triton_kernels import gather, rows_at
 
     numbers = torch.empty(3, 4, 1_000, dtype=torch.int64, device="cuda").random_()
-    cursor, filled = torch.tensor([2], device="cuda"), torch.tensor(70, device="cuda")
-    rows = rows_at(numbers, cursor, filled)
-    assert torch.equal(rows, numbers[:, 2] % 70)
+    slots, filled = torch.tensor([2, 0, 3], device="cuda"), torch.tensor(70, device="cuda")
+    members = torch.arange(3, device="cuda")
+    rows = rows_at(numbers, members * 4 + slots, filled)
+    assert torch.equal(rows, numbers[members, slots] % 70)
     buffer = normal(3, 100, 42)
     assert torch.equal(gather(buffer, rows), torch.stack([buffer[m][rows[m]] for m in range(3)]))
 

@@ -12,7 +12,7 @@ from report.made import make_run
 from scripted import SMALL, Scripted
 
 import td3
-from td3.algorithm import ReplayBuffer
+from td3.algorithm.step_01_replay_buffer import ReplayBuffer
 from td3.callbacks import Callback, CallbackList, notes, standard
 from td3.callbacks.base import WarningsCallback
 from td3.callbacks.standard import ReportCallback, TimesCallback

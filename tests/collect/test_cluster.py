@@ -20,7 +20,7 @@ from td3.cli import main
 from td3.collect import RayCollector, require_cluster
 from td3.collect.ray_collector import CHUNKS_WITHIN_BOUND, Collecting
 from td3.config import resolve
-from td3.engine import GraphEngine
+from td3.engine import Engine
 from td3.environments import check_environment, make_environment
 from td3.environments.guarded import MOST_FAULTS
 from td3.errors import ConfigError, EnvironmentFault
@@ -216,7 +216,7 @@ def test_a_collector_has_random_numbers_of_its_own():
 def test_a_learner_that_works_by_graphs_stores_the_same_rows(cluster, tmp_path, monkeypatch):
     # As beside a GPU: rows travel in pieces of fixed size, and the actors are copied to where numpy can read them.
     def by_graphs(agent, buffer, config, threads):
-        return GraphEngine(agent, buffer, config.member_seeds, config.td3, config.envs)
+        return Engine(agent, buffer, config.member_seeds, config.td3, "graph", envs=config.envs)
 
     monkeypatch.setattr("td3.training.parts.make_engine", by_graphs)
     config = small(envs=2, seeds=2, steps=101, ray_address=cluster.address, out=tmp_path / "run")

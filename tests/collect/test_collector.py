@@ -4,7 +4,8 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from scripted import ENDINGS, HIGH, LOW, FormulaPolicy, Scripted
 
-from td3.collect.collector import BLOCK, Collector, Episode
+from td3.collect.base import Episode
+from td3.collect.collector import BLOCK, Collector
 from td3.environments import InProcessVectorEnv
 from td3.errors import EnvironmentFault
 

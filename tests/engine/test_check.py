@@ -8,13 +8,15 @@ import pytest
 import torch
 
 import td3
-from td3.algorithm import Agent, AgentSpec, make_replay_buffer
+from td3.algorithm.agent import Agent, Task
 from td3.algorithm.replacing import replacements_of
+from td3.algorithm.step_01_replay_buffer import make_replay_buffer
 from td3.algorithm.update import update as right_update
-from td3.config import TD3Config, TrainConfig
-from td3.engine import EagerEngine, GraphEngine, check, graph_updates, make_engine
+from td3.config import TrainConfig
+from td3.engine import Engine, check, make_engine, updates
 from td3.engine.recording import Recording
 from td3.errors import ConfigError
+from td3.settings import TD3Config
 
 SETTINGS = TD3Config(hidden_sizes=(8, 8), batch_size=4, buffer_size=100)
 
@@ -25,7 +27,7 @@ def comparisons_may_take_any_time(monkeypatch):
 
 
 def learners(seeds=(5,), settings=SETTINGS):
-    agent = Agent.create(AgentSpec.from_settings(settings, 3, [-1.0], [1.0]), seeds)
+    agent = Agent.create(Task(3, [-1.0], [1.0]), settings, seeds)
     buffer = make_replay_buffer(len(seeds), 100, 3, 1)
     buffer.add_(torch.randn(len(seeds), 100, 9, generator=torch.Generator().manual_seed(1)))
     return agent, buffer
@@ -55,7 +57,7 @@ def test_a_branch_on_the_update_count_is_caught_and_the_rest_is_executed_eagerly
     monkeypatch.setattr(check, "EVERY", every)
     plant(monkeypatch, at)
     agent, buffer = learners()
-    engine = EagerEngine(agent, buffer, [5], SETTINGS, 1)
+    engine = Engine(agent, buffer, [5], SETTINGS, "recorded")
     assert engine.description.startswith(
         "Updates are recorded, replayed, and compared with eager execution now, after "
     )
@@ -69,7 +71,7 @@ def test_a_branch_on_the_update_count_is_caught_and_the_rest_is_executed_eagerly
     assert "The run continues with eager execution" in sentence
     assert engine.description == "Updates are executed eagerly."
     copy, rows = agent.copied(), buffer
-    plain = EagerEngine(copy, rows, [5], SETTINGS, 1, recorded=False)
+    plain = Engine(copy, rows, [5], SETTINGS, "eager")
     plain.seek()
     for one in (engine, plain):
         one.update([20])
@@ -87,9 +89,9 @@ def test_state_of_a_replaced_step_that_only_later_updates_will_read_is_compared(
         step_state["calls"].fill_(len(calls))  # a recording repeats the number of its first call
         return original(q_values, target_q)
 
-    spec = AgentSpec.from_settings(SETTINGS, 3, [-1.0], [1.0])
-    agent = Agent.create(spec, [5], replacements=replacements_of([counted]), capacity=100)
-    engine, said = EagerEngine(agent, learners()[1], [5], SETTINGS, 1), []
+    spec = Task(3, [-1.0], [1.0]), SETTINGS
+    agent = Agent.create(*spec, [5], replacements=replacements_of([counted]), capacity=100)
+    engine, said = Engine(agent, learners()[1], [5], SETTINGS, "recorded"), []
     engine.on_warning = said.append
     engine.update([22])
     assert "updates by recordings differ from eager execution" in said[0]
@@ -117,7 +119,7 @@ def test_several_members_and_delays_are_compared(monkeypatch, delay, threads):
     plant(monkeypatch, at=30)
     settings, seeds = replace(SETTINGS, policy_delay=delay), (5, 6)
     agent, buffer = learners(seeds, settings)
-    engine = EagerEngine(agent, buffer, seeds, settings, threads)
+    engine = Engine(agent, buffer, seeds, settings, "recorded", threads=threads)
     said = []
     engine.on_warning = said.append
     for _ in range(60):
@@ -134,7 +136,7 @@ def test_comparing_changes_no_number_of_the_run(monkeypatch):
     for every in (10, 10**9):
         monkeypatch.setattr(check, "EVERY", every)
         agent, buffer = learners()
-        engine = EagerEngine(agent, buffer, [5], SETTINGS, 1)
+        engine = Engine(agent, buffer, [5], SETTINGS, "recorded")
         for number in range(45):
             engine.set_learning_rates(1e-3 / (1 + number), 2e-3 / (1 + number))
             engine.store(torch.randn(1, 1, 9, generator=torch.Generator().manual_seed(number)).numpy())
@@ -158,7 +160,7 @@ def test_the_next_comparison_waits_until_its_share_of_the_time_has_passed(monkey
 
     monkeypatch.setattr(check, "difference", difference)
     agent, buffer = learners()
-    engine = EagerEngine(agent, buffer, [5], SETTINGS, 1)
+    engine = Engine(agent, buffer, [5], SETTINGS, "recorded")
     engine.update([60])
     assert compared == [22]
     now[0] += 199.0
@@ -175,7 +177,7 @@ def test_the_first_comparison_comes_sooner(monkeypatch):
     monkeypatch.setattr(check, "SHARE", float("inf"))
     compared = []
     monkeypatch.setattr(check, "difference", lambda one, other: compared.append(int(one.updates[0])) or 0.0)
-    engine = EagerEngine(*learners(), [5], SETTINGS, 1)
+    engine = Engine(*learners(), [5], SETTINGS, "recorded")
     engine.update([130])
     assert compared == [22, 62, 122]
 
@@ -183,7 +185,7 @@ def test_the_first_comparison_comes_sooner(monkeypatch):
 def test_after_a_resume_the_next_comparison_is_at_the_same_count(monkeypatch):
     monkeypatch.setattr(check, "EVERY", 20)
     agent, buffer = learners()
-    engine = EagerEngine(agent, buffer, [5], SETTINGS, 1)
+    engine = Engine(agent, buffer, [5], SETTINGS, "recorded")
     agent.updates[:] = 25
     engine.seek()
     compared = []
@@ -195,10 +197,10 @@ def test_after_a_resume_the_next_comparison_is_at_the_same_count(monkeypatch):
 def test_graphs_are_compared_within_their_tolerance(monkeypatch):
     """On a CPU the graph engine has nothing to replay: here a CPU's recording stands for a CUDA graph."""
     monkeypatch.setattr(check, "EVERY", 20)
-    monkeypatch.setattr(graph_updates, "Recording", lambda work, device, prepare=None: Recording(work))
+    monkeypatch.setattr(updates, "Captured", lambda work, device, prepare=None: Recording(work))
     plant(monkeypatch, at=15)
     agent, buffer = learners((5, 6))
-    engine = GraphEngine(agent, buffer, (5, 6), SETTINGS, 1)
+    engine = Engine(agent, buffer, (5, 6), SETTINGS, "graph")
     assert engine.description.startswith("Updates are recorded as CUDA graphs")
     engine.update([21, 21])
     with pytest.warns(UserWarning, match="at update 22, updates by CUDA graphs differ from eager execution"):
@@ -207,7 +209,7 @@ def test_graphs_are_compared_within_their_tolerance(monkeypatch):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         engine.update([30, 30])
-    loose = GraphEngine(*learners((5, 6)), (5, 6), SETTINGS, 1, tolerance=1e9)
+    loose = Engine(*learners((5, 6)), (5, 6), SETTINGS, "graph", tolerance=1e9)
     loose.update([60, 60])
     assert loose.description.startswith("Updates are recorded")
 

@@ -6,22 +6,30 @@ import time
 import pytest
 import torch
 
-from td3.algorithm import Agent, AgentSpec, make_replay_buffer
-from td3.algorithm.optimizer import OPTIMIZERS, NonFinite
-from td3.config import TD3Config
-from td3.engine import EagerEngine, GraphEngine
-from td3.pixels.encoder import JointOptimizer
+from td3.algorithm.agent import Agent, Task
+from td3.algorithm.optimizer import OPTIMIZERS, JointOptimizer, NonFinite
+from td3.algorithm.step_01_replay_buffer import make_replay_buffer
+from td3.engine import Engine
+from td3.settings import TD3Config
 
 SEEDS = [5, 6, 7]
 
 
 def settings_of(**fields):
-    return TD3Config(**{"hidden_sizes": (16, 16), "batch_size": 8, "buffer_size": 100, **fields})
+    return TD3Config(
+        **{
+            "hidden_sizes": (16, 16),
+            "batch_size": 8,
+            "buffer_size": 100,
+            "actor_learning_rate": 1e-3,
+            "critic_learning_rate": 1e-3,
+            **fields,
+        }
+    )
 
 
 def learners(settings, device="cpu"):
-    sizes, rates = settings.hidden_sizes, (1e-3, 1e-3)
-    agent = Agent.create(AgentSpec(4, [-1.0], [1.0], sizes, *rates, settings.optimizer), SEEDS, device)
+    agent = Agent.create(Task(4, [-1.0], [1.0]), settings, SEEDS, device)
     buffer = make_replay_buffer(len(SEEDS), 100, 4, 1, device)
     buffer.add_(torch.randn(3, 100, 11, generator=torch.Generator().manual_seed(1)).to(device))
     return agent, buffer
@@ -46,7 +54,7 @@ def test_one_member_is_frozen_and_the_others_learn_as_they_would_have(threads, r
     found = []
     for bad in (True, False):
         agent, buffer = learners(settings)
-        engine = EagerEngine(agent, buffer, SEEDS, settings, threads, recorded)
+        engine = Engine(agent, buffer, SEEDS, settings, "recorded" if recorded else "eager", threads=threads)
         engine.update([6, 6, 6])
         before = tensors_of_member(agent, 1)
         if bad:
@@ -67,7 +75,7 @@ def test_one_member_is_frozen_and_the_others_learn_as_they_would_have(threads, r
 def test_when_the_last_member_is_frozen_the_engine_raises():
     settings = settings_of()
     agent, buffer = learners(settings)
-    engine = EagerEngine(agent, buffer, SEEDS, settings, 2)
+    engine = Engine(agent, buffer, SEEDS, settings, "recorded", threads=2)
     engine.freeze(0, "its environment failed")
     buffer.rows[1:, :, -2] = torch.nan
     with pytest.raises(NonFinite, match="too large or not a number"):
@@ -81,7 +89,7 @@ def test_when_the_last_member_is_frozen_the_engine_raises():
 def test_an_actors_gradient_that_breaks_down_moves_neither_the_actor_nor_a_target():
     settings = settings_of(policy_delay=1)
     agent, buffer = learners(settings)
-    engine = EagerEngine(agent, buffer, SEEDS, settings, 1)
+    engine = Engine(agent, buffer, SEEDS, settings, "recorded")
     engine.update([3, 3, 3])
     agent.actor.parameters.data[1, -1] = torch.nan  # critics do not read it, their targets' actor is another network
     before = tensors_of_member(agent, 1)
@@ -113,7 +121,7 @@ def test_critics_and_encoder_step_together_or_not_at_all(kind, bad, where):
 def test_an_error_of_one_member_is_raised_when_the_others_have_ended():
     settings = settings_of()
     agent, buffer = learners(settings)
-    engine = EagerEngine(agent, buffer, SEEDS, settings, 3)
+    engine = Engine(agent, buffer, SEEDS, settings, "recorded", threads=3)
     failed, ended = threading.Event(), []
 
     def fails():
@@ -125,7 +133,7 @@ def test_an_error_of_one_member_is_raised_when_the_others_have_ended():
         time.sleep(0.05)
         ended.append(True)
 
-    engine._members[:] = [fails, goes_on, goes_on]
+    engine._updates[:] = [fails, goes_on, goes_on]
     with pytest.raises(RuntimeError, match="out of memory"):
         engine.update([1, 1, 1])
     assert ended == [True, True]
@@ -142,10 +150,7 @@ def test_on_a_gpu_one_member_is_frozen_and_the_others_learn_as_they_would_have(b
     found = []
     for bad in (True, False):
         agent, buffer = learners(settings, "cuda")
-        if by == "graphs":
-            engine = GraphEngine(agent, buffer, SEEDS, settings, 1)
-        else:
-            engine = EagerEngine(agent, buffer, SEEDS, settings, 1)
+        engine = Engine(agent, buffer, SEEDS, settings, "graph" if by == "graphs" else "eager")
         engine.update([6, 6, 6])
         engine.check()
         before = tensors_of_member(agent, frozen)
@@ -174,7 +179,7 @@ def test_on_a_gpu_one_member_is_frozen_and_the_others_learn_as_they_would_have(b
 def test_on_a_gpu_the_engine_raises_when_all_members_are_frozen():
     settings = settings_of()
     agent, buffer = learners(settings, "cuda")
-    engine = GraphEngine(agent, buffer, SEEDS, settings, 1)
+    engine = Engine(agent, buffer, SEEDS, settings, "graph")
     buffer.rows[..., -2] = torch.nan
     engine.update([2, 2, 2])
     with pytest.raises(NonFinite, match="a gradient is too large"):

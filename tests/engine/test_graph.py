@@ -9,10 +9,14 @@ import torch
 from scripted import SMALL
 
 import td3
-from td3.algorithm import Agent, AgentSpec, MemberStreams, NormalizedReplayBuffer, make_replay_buffer
-from td3.config import TD3Config
-from td3.engine import TOLERANCE, EagerEngine, GraphEngine, check, max_difference
-from td3.engine.graph_updates import CursorStreams, capture
+from td3.algorithm.agent import Agent, Task
+from td3.algorithm.normalizer import NormalizedReplayBuffer
+from td3.algorithm.step_01_replay_buffer import make_replay_buffer
+from td3.algorithm.streams import MemberStreams
+from td3.engine import TOLERANCE, Engine, check, max_difference
+from td3.engine.capture import capture
+from td3.engine.updates import Updates
+from td3.settings import TD3Config
 
 LOW, HIGH = [-1.0, -2.0], [1.0, 0.5]
 STATE = 5
@@ -27,8 +31,16 @@ DEVICES = [
 
 def learners(members, settings, device="cpu", normalized=False):
     seeds = list(range(3, 3 + members))
-    spec = AgentSpec(STATE, LOW, HIGH, settings.hidden_sizes, 1e-3, 1e-3, settings.optimizer, normalized=normalized)
-    agent = Agent.create(spec, seeds, device)
+    spec = (
+        Task(STATE, LOW, HIGH, normalized=normalized),
+        TD3Config(
+            hidden_sizes=settings.hidden_sizes,
+            actor_learning_rate=1e-3,
+            critic_learning_rate=1e-3,
+            optimizer=settings.optimizer,
+        ),
+    )
+    agent = Agent.create(*spec, seeds, device)
     buffer = make_replay_buffer(members, settings.buffer_size, STATE, len(LOW), device)
     return seeds, agent, NormalizedReplayBuffer(buffer, agent.normalizer) if normalized else buffer
 
@@ -61,8 +73,8 @@ def largest_difference(one, other):
 def compare(members, environments, settings, updates, device="cpu"):
     seeds, agent, buffer = learners(members, settings, device)
     _, plain_agent, plain_memory = learners(members, settings, device)
-    engine = GraphEngine(agent, buffer, seeds, settings, environments)
-    plain = EagerEngine(plain_agent, plain_memory, seeds, settings, 1, recorded=False)
+    engine = Engine(agent, buffer, seeds, settings, "graph", envs=environments)
+    plain = Engine(plain_agent, plain_memory, seeds, settings, "eager")
     actions = drive(engine, updates + 5, members, environments)
     plain_actions = drive(plain, updates + 5, members, environments)
     assert list(agent.updates) == [updates] * members == list(plain_agent.updates)
@@ -80,22 +92,22 @@ def test_more_rows_may_be_stored_in_a_round_than_there_are_environments():
     settings = TD3Config(hidden_sizes=(16, 16), batch_size=16, buffer_size=64)
     seeds, engines = (3, 4), []
     for kind in ("graph", "eager"):
-        spec = AgentSpec.from_settings(settings, STATE, LOW, HIGH, normalized=True)
-        agent = Agent.create(spec, seeds)
+        spec = Task(STATE, LOW, HIGH, normalized=True), settings
+        agent = Agent.create(*spec, seeds)
         assert agent.normalizer is not None
         plain = make_replay_buffer(len(seeds), 64, STATE, len(LOW))
         plain.rows_per_round = 10
         buffer = NormalizedReplayBuffer(plain, agent.normalizer)
         if kind == "graph":
-            engine = GraphEngine(agent, buffer, seeds, settings, 2)
+            engine = Engine(agent, buffer, seeds, settings, "graph", envs=2)
         else:
-            engine = EagerEngine(agent, buffer, seeds, settings, 1, recorded=False)
+            engine = Engine(agent, buffer, seeds, settings, "eager")
         engines.append(engine)
         for number, (_, rows) in enumerate(rounds(40, len(seeds), 10)):
             if number % 3:
                 engine.store(rows)
             if kind == "graph":
-                assert engine._rows_wait == bool(number % 3)  # uploaded with the next states
+                assert engine._exchange.waiting == bool(number % 3)  # uploaded with the next states
             engine.act(rows[:, :2, :STATE])
             if number > 5:
                 engine.update([1, 1])
@@ -106,12 +118,13 @@ def test_more_rows_may_be_stored_in_a_round_than_there_are_environments():
 
 
 @pytest.mark.parametrize("tensors", [False, True], ids=["arrays", "tensors"])
-@pytest.mark.parametrize("kind", [GraphEngine, EagerEngine], ids=["graph", "eager"])
+@pytest.mark.parametrize("kind", ["graph", "recorded"])
 @pytest.mark.parametrize("device", DEVICES)
 def test_nothing_is_stored_for_a_frozen_member_but_where_its_buffer_is_empty(kind, device, tensors):
     settings = TD3Config(hidden_sizes=(16,), batch_size=8, buffer_size=50)
     seeds, agent, buffer = learners(2, settings, device, normalized=True)
-    engine = kind(agent, buffer, seeds, settings, 3)
+    execution = "eager" if kind == "recorded" and device == "cuda" else kind
+    engine = Engine(agent, buffer, seeds, settings, execution, envs=3)
     rows = [torch.from_numpy(each).to(device) if tensors else each for _, each in rounds(40, 2, 3)]
     for each in rows[:10]:
         engine.store(each)
@@ -140,16 +153,15 @@ def test_updates_by_the_graph_engine_equal_plain_ones(members, environments, upd
     assert compare(members, environments, settings, updates) <= 1e-4
 
 
-@pytest.mark.parametrize("kind", [GraphEngine, EagerEngine], ids=["graph", "eager"])
+@pytest.mark.parametrize("kind", ["graph", "recorded"])
 @pytest.mark.parametrize("device", DEVICES)
 def test_tensors_on_the_device_give_the_actions_and_rows_that_arrays_give(kind, device):
     settings = TD3Config(hidden_sizes=(16,), batch_size=8, buffer_size=50)
     found = []
     for tensors in (False, True):
         seeds, agent, buffer = learners(2, settings, device)
-        engine = (
-            kind(agent, buffer, seeds, settings, 3) if kind is GraphEngine else kind(agent, buffer, seeds, settings, 1)
-        )
+        execution = "eager" if kind == "recorded" and device == "cuda" else kind
+        engine = Engine(agent, buffer, seeds, settings, execution, envs=3)
         actions = []
         for number, (states, rows) in enumerate(rounds(40, 2, 3)):
             given = [torch.from_numpy(array).to(device) if tensors else array for array in (states, rows)]
@@ -172,8 +184,8 @@ def test_tensors_on_the_device_give_the_actions_and_rows_that_arrays_give(kind, 
 def test_fewer_rows_than_environments_are_stored_too(device):
     settings = TD3Config(hidden_sizes=(16,), batch_size=8, buffer_size=40)
     (seeds, agent, buffer), (_, plain_agent, plain_buffer) = (learners(2, settings, device, True) for _ in range(2))
-    engine = GraphEngine(agent, buffer, seeds, settings, 3)
-    plain = EagerEngine(plain_agent, plain_buffer, seeds, settings, 1, recorded=False)
+    engine = Engine(agent, buffer, seeds, settings, "graph", envs=3)
+    plain = Engine(plain_agent, plain_buffer, seeds, settings, "eager")
     for number, (states, rows) in enumerate(rounds(40, 2, 3)):
         for one in (engine, plain):
             if number >= 5:
@@ -187,13 +199,16 @@ def test_fewer_rows_than_environments_are_stored_too(device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_members_that_stand_at_different_counts_are_updated_one_after_another(device):
+def test_members_that_stand_at_different_counts_are_updated_under_a_mask(device, monkeypatch):
     """As at the end of episodes; where they meet again, they are updated together again."""
     settings = TD3Config(hidden_sizes=(16, 16), batch_size=8, buffer_size=40)
     (seeds, agent, buffer), (_, plain_agent, plain_buffer) = (learners(3, settings, device) for _ in range(2))
-    engine = GraphEngine(agent, buffer, seeds, settings, 1)
-    plain = EagerEngine(plain_agent, plain_buffer, seeds, settings, 1, recorded=False)
-    together = []
+    engine = Engine(agent, buffer, seeds, settings, "graph")
+    plain = Engine(plain_agent, plain_buffer, seeds, settings, "eager")
+    masked, used, execute = [], [], Updates._execute
+    monkeypatch.setattr(
+        Updates, "_execute", lambda self, kind, members: (used.append(kind), execute(self, kind, members))[1]
+    )
     due = [(2, 2, 2), (70, 0, 0), (0, 0, 3), (0, 70, 67), (5, 5, 5), (0, 0, 0), (1, 9, 2)]
     for number, (counts, (_, rows)) in enumerate(zip(due, rounds(len(due), 3, 1), strict=True)):
         if number == 6:
@@ -202,9 +217,10 @@ def test_members_that_stand_at_different_counts_are_updated_one_after_another(de
         for one in (engine, plain):
             one.store(rows)
             one.update(counts)
-        together.append(engine._level)
+        masked.append(any(kind.masked for kind in used))
+        used.clear()
     engine.close()
-    assert together == [True, False, False, True, True, True, False]
+    assert masked == [False, True, True, True, False, False, True]
     assert agent.updates.tolist() == plain_agent.updates.tolist() == [78, 77, 79]
     assert torch.equal(buffer.rows[:, : len(buffer)], plain_buffer.rows[:, : len(buffer)])
     assert largest_difference(agent, plain_agent) <= 1e-4
@@ -224,12 +240,13 @@ def test_the_check_at_the_start_updates_members_alone_where_episodes_end_at_diff
     made = []
 
     def by_graph(agent, buffer):
-        made.append(GraphEngine(agent, buffer, seeds, settings, 1))
+        made.append(Engine(agent, buffer, seeds, settings, "graph"))
         return made[-1]
 
     for alone in (False, True):
         assert max_difference(agent, seeds, settings, by_graph, alone=alone) <= TOLERANCE
-    assert [sorted(engine._alone) for engine in made] == [[], [0, 1, 2]]
+    kinds = [engine._updates[0]._recordings for engine in made]
+    assert [any(kind.masked for kind in recorded) for recorded in kinds] == [False, True]
 
 
 @pytest.mark.gpu
@@ -245,12 +262,12 @@ def test_more_rows_than_the_buffer_holds_are_stored_as_by_eager_execution():
     settings = TD3Config(hidden_sizes=(16, 16), batch_size=3, buffer_size=3)
     buffers = []
     for kind in ("graph", "eager"):
-        agent = Agent.create(AgentSpec.from_settings(settings, STATE, LOW, HIGH), (3,))
+        agent = Agent.create(Task(STATE, LOW, HIGH), settings, (3,))
         buffer = make_replay_buffer(1, 3, STATE, len(LOW))
         if kind == "graph":
-            engine = GraphEngine(agent, buffer, (3,), settings, 5)
+            engine = Engine(agent, buffer, (3,), settings, "graph", envs=5)
         else:
-            engine = EagerEngine(agent, buffer, (3,), settings, 1, recorded=False)
+            engine = Engine(agent, buffer, (3,), settings, "eager")
         for _, rows in rounds(4, 1, 5):
             engine.store(rows)
         engine.flush()
@@ -277,7 +294,7 @@ def test_making_the_engine_changes_nothing():
     buffer.add_(torch.randn(2, 10, buffer.rows.shape[2]))
     before = {name: tensor.clone() for name, tensor in agent.tensors().items()}
     rows, filled = buffer.rows[:, :10].clone(), int(buffer.filled)
-    engine = GraphEngine(agent, buffer, seeds, settings, 1)
+    engine = Engine(agent, buffer, seeds, settings, "graph")
     assert all(torch.equal(tensor, before[name]) for name, tensor in agent.tensors().items())
     assert torch.equal(buffer.rows[:, :10], rows)
     assert int(buffer.filled) == filled == 10
@@ -287,7 +304,7 @@ def test_making_the_engine_changes_nothing():
 def test_an_update_sees_rows_that_were_stored_before_it():
     settings = TD3Config(hidden_sizes=(16,), batch_size=8, buffer_size=64)
     seeds, agent, buffer = learners(1, settings)
-    engine = GraphEngine(agent, buffer, seeds, settings, 1)
+    engine = Engine(agent, buffer, seeds, settings, "graph")
     _, rows = next(rounds(1, 1, 1))
     engine.store(rows)
     engine.update([1])
@@ -296,7 +313,7 @@ def test_an_update_sees_rows_that_were_stored_before_it():
 
 
 def by_graph(seeds, settings):
-    return lambda agent, buffer: GraphEngine(agent, buffer, seeds, settings, 1)
+    return lambda agent, buffer: Engine(agent, buffer, seeds, settings, "graph")
 
 
 def test_the_self_check_finds_no_disagreement():
@@ -308,9 +325,8 @@ def test_the_self_check_finds_no_disagreement():
 def test_the_self_check_sees_a_graph_that_computes_something_else(monkeypatch):
     settings = TD3Config(hidden_sizes=(32, 32), batch_size=16)
     seeds, agent, _ = learners(1, settings)
-    monkeypatch.setattr(
-        "td3.engine.graph_updates.CursorStreams.normal", lambda self, count, size: torch.zeros(1, count, size)
-    )
+    normal = MemberStreams.normal
+    monkeypatch.setattr(MemberStreams, "normal", lambda self, *sizes: normal(self, *sizes) * (not self.held))
     assert max_difference(agent, seeds, settings, by_graph(seeds, settings)) > TOLERANCE
 
 
@@ -324,8 +340,8 @@ def compare_each(members, settings, updates, device="cpu"):
     for _, rows in rounds(100, members, settings.buffer_size // 100):
         buffer.add_(torch.from_numpy(rows).to(device))
         plain_memory.add_(torch.from_numpy(rows).to(device))
-    engine = GraphEngine(agent, buffer, seeds, settings, 1)
-    plain = EagerEngine(plain_agent, plain_memory, seeds, settings, 1, recorded=False)
+    engine = Engine(agent, buffer, seeds, settings, "graph")
+    plain = Engine(plain_agent, plain_memory, seeds, settings, "eager")
     worst = torch.zeros((), device=device)
     for _ in range(updates):
         engine.update([1] * members)
@@ -348,16 +364,15 @@ def test_each_of_many_updates_equals_a_plain_one():
 
 def test_random_numbers_follow_the_count_of_updates_wherever_it_goes():
     """Two blocks are held at a time: counts that go on, jump ahead and jump back find the numbers that are theirs."""
-    streams = CursorStreams([3, 4], 8, 2, torch.device("cpu"))
-    streams.seek(0)
+    streams = MemberStreams([3, 4], held=True)
     filled = torch.tensor(1_000_000)
     for number in (*range(200), 500, 501, 64, 65, 63, *range(64, 200)):
-        streams.follow(number)
+        streams.follow([number, number], [0, 1])
         plain = MemberStreams([3, 4], position=number)
         assert torch.equal(streams.rows(filled, 8), plain.rows(filled, 8))
         assert torch.equal(streams.normal(8, 2), plain.normal(8, 2))
         streams.cursor.add_(1)
-        streams.draw_ahead()
+        streams.prepare()
 
 
 gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -385,7 +400,7 @@ def test_a_memory_in_host_memory_gives_the_same_numbers():
     for in_host_ram in (False, True):
         seeds, agent, _ = learners(3, settings, "cuda")
         buffer = make_replay_buffer(3, 150, STATE, len(LOW), "cuda", in_host_ram=in_host_ram)
-        engine = GraphEngine(agent, buffer, seeds, settings, 2)
+        engine = Engine(agent, buffer, seeds, settings, "graph", envs=2)
         actions = drive(engine, 200, 3, 2)
         results.append((actions, buffer.rows.clone(), agent.tensors()))
     (actions, rows, tensors), (host_actions, host_rows, host_tensors) = results
@@ -398,10 +413,15 @@ def test_a_memory_in_host_memory_gives_the_same_numbers():
 def test_a_network_called_with_another_batch_size_leaves_recorded_updates_their_memory(device):
     settings = TD3Config(hidden_sizes=(8, 8), batch_size=8, buffer_size=64)
     seeds, agent, buffer = learners(2, settings, device)
-    engine = GraphEngine(agent, buffer, seeds, settings, 1)
-    networks = [agent.actor.network, agent.actor_target.network, *agent.critics.networks, engine._acting.network]
+    engine = Engine(agent, buffer, seeds, settings, "graph")
+    networks = [
+        agent.actor.network,
+        agent.actor_target.network,
+        *agent.critics.networks,
+        engine._exchange._acting.network,
+    ]
     before = [(network, network.memory) for network in networks]
-    kept = [*engine._together._memory, engine._memory]
+    kept = [*engine._updates[0]._memory, engine._exchange._memory]
     for network, memory in before:
         network(torch.zeros(*network.parameters.shape[:-1], 5, network.sizes[0], device=device))
         assert network.memory is not memory
@@ -414,7 +434,7 @@ def test_a_comparison_that_others_came_in_between_is_begun_anew(monkeypatch):
     monkeypatch.setattr(check, "SHARE", 1e9)
     settings = TD3Config(hidden_sizes=(8, 8), batch_size=8, buffer_size=64)
     seeds, agent, buffer = learners(2, settings)
-    engine = GraphEngine(agent, buffer, seeds, settings, 1)
+    engine = Engine(agent, buffer, seeds, settings, "graph")
     said = []
     engine.on_warning = said.append
     for _, rows in rounds(20, 2, 1):
@@ -448,7 +468,7 @@ def test_an_engine_that_becomes_garbage_does_not_break_the_recording_of_another(
             for threshold in before[0], 1:
                 seeds, agent, buffer = learners(2, settings, "cuda")
                 gc.set_threshold(threshold)
-                engine = GraphEngine(agent, buffer, seeds, settings, 1)
+                engine = Engine(agent, buffer, seeds, settings, "graph")
             engine.itself = engine  # only the collector frees it
             del engine
     finally:

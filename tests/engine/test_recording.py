@@ -3,14 +3,16 @@
 import pytest
 import torch
 
-from td3.algorithm import Agent, AgentSpec, MemberStreams, make_replay_buffer
+from td3.algorithm.agent import Agent, Task
 from td3.algorithm.optimizer import NonFinite
+from td3.algorithm.step_01_replay_buffer import make_replay_buffer
+from td3.algorithm.streams import MemberStreams
 from td3.backends import cpu
-from td3.config import TD3Config
-from td3.engine import EagerEngine, max_difference, update_once
+from td3.engine import Engine, max_difference, update_once
 from td3.engine import recording as recording
 from td3.engine.losses import LossSums
-from td3.engine.recording import FixedStreams, Recording
+from td3.engine.recording import Recording
+from td3.settings import TD3Config
 
 SETTINGS = {
     "as by default": {},
@@ -29,7 +31,16 @@ def settings_of(**changed):
 
 def learner(settings, seeds=(5,), action_size=2):
     low, high = [-1.0] * action_size, [1.0] * action_size
-    agent = Agent.create(AgentSpec(4, low, high, settings.hidden_sizes, 1e-3, 1e-3, settings.optimizer), seeds)
+    agent = Agent.create(
+        Task(4, low, high),
+        TD3Config(
+            hidden_sizes=settings.hidden_sizes,
+            actor_learning_rate=1e-3,
+            critic_learning_rate=1e-3,
+            optimizer=settings.optimizer,
+        ),
+        seeds,
+    )
     buffer = make_replay_buffer(len(seeds), 200, 4, action_size)
     rows = torch.randn(len(seeds), 150, 10 + action_size, generator=torch.Generator().manual_seed(1))
     rows[..., -1] = (rows[..., -1] > 1).float()
@@ -45,7 +56,7 @@ def equal(agent, other):
 def test_updates_are_those_of_plain_execution_bit_for_bit(name):
     settings, updates = settings_of(**SETTINGS[name]), 1_000 if name == "as by default" else 40
     (agent, buffer), (plain_agent, plain_memory) = learner(settings), learner(settings)
-    engine = EagerEngine(agent, buffer, [5], settings, 1)
+    engine = Engine(agent, buffer, [5], settings, "recorded")
     streams, losses = MemberStreams([5]), LossSums(1)
     more = torch.randn(1, 1, 12, generator=torch.Generator().manual_seed(2))
     for number in range(updates):
@@ -62,7 +73,7 @@ def test_updates_are_those_of_plain_execution_bit_for_bit(name):
 def test_after_a_return_to_an_earlier_moment_the_same_updates_follow():
     settings = settings_of()
     agent, buffer = learner(settings)
-    engine = EagerEngine(agent, buffer, [5], settings, 1)
+    engine = Engine(agent, buffer, [5], settings, "recorded")
     engine.update([31])
     saved = {name: tensor.clone() for name, tensor in agent.tensors().items()}
     engine.update([50])
@@ -78,8 +89,8 @@ def test_after_a_return_to_an_earlier_moment_the_same_updates_follow():
 def test_a_new_learning_rate_is_learned_at():
     settings = settings_of()
     (agent, buffer), (plain_agent, plain_memory) = learner(settings), learner(settings)
-    engine = EagerEngine(agent, buffer, [5], settings, 1)
-    plain = EagerEngine(plain_agent, plain_memory, [5], settings, 1, recorded=False)
+    engine = Engine(agent, buffer, [5], settings, "recorded")
+    plain = Engine(plain_agent, plain_memory, [5], settings, "eager")
     for rate in (1e-3, 1e-2, 1e-2):
         engine.set_learning_rates(rate, rate / 2)
         plain.set_learning_rates(rate, rate / 2)
@@ -92,7 +103,7 @@ def test_a_new_learning_rate_is_learned_at():
 def test_numbers_that_break_down_are_caught_before_an_optimizer_follows_them(where):
     settings = settings_of(policy_delay=1)
     agent, buffer = learner(settings)
-    engine = EagerEngine(agent, buffer, [5], settings, 1)
+    engine = Engine(agent, buffer, [5], settings, "recorded")
     engine.update([4])
     if where == "reward":
         buffer.rows[..., -2] = torch.inf
@@ -109,7 +120,7 @@ def test_an_update_that_breaks_down_counts_as_it_does_plainly():
     for recorded in (True, False):
         settings = settings_of(policy_delay=1)
         agent, buffer = learner(settings)
-        engine = EagerEngine(agent, buffer, [5], settings, 1, recorded=recorded)
+        engine = Engine(agent, buffer, [5], settings, "recorded" if recorded else "eager")
         engine.update([4])
         agent.actor.parameters.detach()[:, -1] = torch.nan  # the critics are improved before that is found
         with pytest.raises(NonFinite):
@@ -122,7 +133,7 @@ def test_threads_are_left_as_they_were():
     settings = settings_of()
     agent, buffer = learner(settings)
     before = torch.get_num_threads(), cpu.get_threads()
-    engine = EagerEngine(agent, buffer, [5], settings, 3)
+    engine = Engine(agent, buffer, [5], settings, "recorded", threads=3)
     engine.update([40])
     engine.close()
     assert (torch.get_num_threads(), cpu.get_threads()) == before
@@ -133,10 +144,11 @@ def test_the_check_sees_a_recording_that_repeats_something_else(monkeypatch):
     agent, _ = learner(settings)
 
     def engine(agent, buffer):
-        return EagerEngine(agent, buffer, [5], settings, 1)
+        return Engine(agent, buffer, [5], settings, "recorded")
 
     assert max_difference(agent, [5], settings, engine) == 0
-    monkeypatch.setattr(FixedStreams, "advance", lambda self: None)
+    ready = MemberStreams._ready
+    monkeypatch.setattr(MemberStreams, "_ready", lambda self, *given: ready(self, *given).clone())  # read once
     assert max_difference(agent, [5], settings, engine) > 0
 
 
@@ -144,7 +156,7 @@ def test_the_self_check_leaves_numbers_that_break_down_to_the_run():
     settings = settings_of()
     agent, _ = learner(settings)
     agent.critics.parameters.data *= 1e30
-    assert max_difference(agent, [5], settings, lambda *given: EagerEngine(*given, [5], settings, 1)) == 0
+    assert max_difference(agent, [5], settings, lambda *given: Engine(*given, [5], settings, "recorded")) == 0
 
 
 def test_a_recording_repeats_views_copies_and_results_of_several_parts():
@@ -164,27 +176,27 @@ def test_a_recording_repeats_views_copies_and_results_of_several_parts():
 
 
 def test_numbers_stay_where_they_are_and_are_those_of_the_plain_streams():
-    held, plain = FixedStreams([3], 4, 2), MemberStreams([3])
+    held, plain = MemberStreams([3], held=True), MemberStreams([3])
     filled = torch.tensor(50)
     place = None
-    for _ in range(70):  # beyond the first block
-        held.advance()
+    for number in range(140):  # beyond the first two blocks
+        held.follow([number], [0])
         numbers = held.normal(4, 2)
-        place = place or numbers.data_ptr()
-        assert numbers.data_ptr() == place
+        place = place or held._numbers["smoothing"].data_ptr()
+        assert held._numbers["smoothing"].data_ptr() == place
         assert torch.equal(held.rows(filled, 4), plain.rows(filled, 4))
         assert torch.equal(numbers, plain.normal(4, 2))
+        held.cursor.add_(1)
     held.seek(5)
     plain.seek(5)
-    held.advance()
+    held.follow([5], [0])
     assert torch.equal(held.rows(filled, 4), plain.rows(filled, 4))
 
 
 def recorded_update():
     settings = settings_of()
     agent, buffer = learner(settings)
-    streams = FixedStreams([5], 16, 2)
-    streams.advance()
+    streams = MemberStreams([5], held=True)
     return Recording(lambda: LossSums(1).add_(update_once(agent, buffer, streams, settings)))
 
 
@@ -209,8 +221,8 @@ def test_without_kernels_of_our_own_updates_are_those_of_plain_execution_too(mon
     monkeypatch.setattr(cpu, "_load", lambda: (None, "a test wants it so"))
     settings = settings_of()
     (agent, buffer), (plain_agent, plain_memory) = learner(settings), learner(settings)
-    EagerEngine(agent, buffer, [5], settings, 1).update([40])
-    EagerEngine(plain_agent, plain_memory, [5], settings, 1, recorded=False).update([40])
+    Engine(agent, buffer, [5], settings, "recorded").update([40])
+    Engine(plain_agent, plain_memory, [5], settings, "eager").update([40])
     assert equal(agent, plain_agent)
 
 

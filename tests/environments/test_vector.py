@@ -18,7 +18,8 @@ from td3.algorithm.streams import derive_seed
 from td3.cli import main
 from td3.collect.collector import Collector
 from td3.collect.tensor_collector import TensorCollector
-from td3.engine import GraphEngine
+from td3.engine import Engine
+from td3.engine.exchange import StagedExchange
 from td3.environments import InProcessVectorEnv
 from td3.environments.vector import RESTARTS, VectorSource, check_vector, vector_source_named
 from td3.errors import ConfigError, EnvironmentFault, RunError
@@ -502,7 +503,7 @@ def test_the_graph_engine_learns_the_same_from_tensors_as_from_arrays(mode, tmp_
     """On a CPU it calls what it would have recorded; tests marked gpu have the recording."""
 
     def by_graph(agent, buffer, config, threads):
-        return GraphEngine(agent, buffer, config.member_seeds, config.td3, config.envs)
+        return Engine(agent, buffer, config.member_seeds, config.td3, "graph", envs=config.envs)
 
     monkeypatch.setattr("td3.training.parts.make_engine", by_graph)
     seeds = 1 if mode == AutoresetMode.NEXT_STEP else 2
@@ -521,8 +522,8 @@ def test_the_graph_engine_learns_the_same_from_tensors_as_from_arrays(mode, tmp_
 @pytest.mark.parametrize("mode", [AutoresetMode.SAME_STEP, AutoresetMode.DISABLED])
 def test_tensors_on_a_gpu_train_with_cuda_graphs_without_a_copy_through_the_host(mode, tmp_path, monkeypatch):
     stored = []
-    store = GraphEngine.store
-    monkeypatch.setattr(GraphEngine, "store", lambda self, rows: (stored.append(rows), store(self, rows))[1])
+    store = StagedExchange.store
+    monkeypatch.setattr(StagedExchange, "store", lambda self, rows: (stored.append(rows), store(self, rows))[1])
     make = partial(TensorVector, mode=mode, device="cuda")
     run = td3.train(make, out=tmp_path / "run", seeds=2, **{**SHORT, "device": "cuda", "steps": 400})
     assert stored

@@ -4,7 +4,8 @@ import numpy as np
 from scripted import HIGH, LOW
 
 from td3.algorithm.streams import derive_seed
-from td3.collect.collector import Collector, Episode
+from td3.collect.base import Episode
+from td3.collect.collector import Collector
 from td3.environments import InProcessVectorEnv, ProcessVectorEnv, WorkerBackend, place
 
 SEED, ENVS = 3, 3

@@ -36,7 +36,7 @@ from faults.worlds import (
 )
 from td3.cli import main
 from td3.collect.collector import Collector
-from td3.engine import EagerEngine
+from td3.engine import Engine
 from td3.environments import InProcessVectorEnv, ProcessVectorEnv, WorkerBackend, check_environment
 from td3.errors import EnvironmentFault
 from td3.evaluate import EvaluationWorkers, Evaluator
@@ -266,8 +266,8 @@ def test_a_training_that_cannot_be_begun_leaves_no_process_and_no_thread(tmp_pat
     def collector(*arguments):
         raise EnvironmentFault("not today")
 
-    real = EagerEngine.close
-    monkeypatch.setattr(EagerEngine, "close", lambda self: (closed.append(1), real(self)))
+    real = Engine.close
+    monkeypatch.setattr(Engine, "close", lambda self: (closed.append(1), real(self)))
     monkeypatch.setattr("td3.training.parts.Collector", collector)
     with pytest.raises(EnvironmentFault, match="not today"):
         train_run(config(tmp_path / "run", steps=120, workers="processes"))

@@ -80,7 +80,7 @@ def interrupted(tmp_path_factory):
 
 OF_PICTURES = [
     *("agent.encoder", "agent.encoder_target", "buffer.frames_added", "buffer.oldest"),
-    *(f"agent.critics_optimizer.encoder.{name}" for name in ("first_moment", "second_moment", "steps")),
+    *(f"agent.encoder_optimizer.{name}" for name in ("first_moment", "second_moment", "steps")),
 ]
 
 

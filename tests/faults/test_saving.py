@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from faults.operations import FAILURES, Crash, watched
-from td3.algorithm import ReplayBuffer
+from td3.algorithm.step_01_replay_buffer import ReplayBuffer
 from td3.errors import RunError
 from td3.run import checkpoints
 from td3.run.checkpoints import Checkpoints, fill_buffer
@@ -244,7 +244,7 @@ def test_a_checkpoint_of_a_later_format_says_so(tmp_path, monkeypatch):
 PEAK = """
 import sys, torch
 from pathlib import Path
-from td3.algorithm import ReplayBuffer
+from td3.algorithm.step_01_replay_buffer import ReplayBuffer
 from td3.run.checkpoints import Checkpoints
 
 def resident(which):

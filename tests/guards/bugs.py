@@ -209,8 +209,8 @@ def the_policy_on_disk_forgets_the_tanh(plant: Plant) -> None:
 def the_actors_target_is_the_actor_itself(plant: Plant) -> None:
     right = actors.make_actor_and_target
 
-    def make_actor_and_target(seeds, state_size, hidden_sizes, action_range, *kind):
-        actor, _ = right(seeds, state_size, hidden_sizes, action_range, *kind)
+    def make_actor_and_target(seeds, state_size, action_range, *kind):
+        actor, _ = right(seeds, state_size, action_range, *kind)
         return actor, actors.Actor(StackedMLP(actor.network.sizes, actor.parameters.detach()), action_range)
 
     plant(right, make_actor_and_target)
@@ -300,10 +300,10 @@ def the_same_numbers_come_back_block_after_block(plant: Plant) -> None:
 
 @bug("one_seed_repeats_bit_for_bit", "a_restored_agent_goes_on_bit_for_bit")
 def numbers_come_from_the_global_generator(plant: Plant) -> None:
-    def draw_block_(self, purpose, block, draws):
-        return draws.normal_() if draws.is_floating_point() else draws.random_()
+    def draw_member_(self, purpose, block, index, own):
+        return own.normal_() if own.is_floating_point() else own.random_()
 
-    plant.method(streams.MemberStreams, "draw_block_", draw_block_)
+    plant.method(streams.MemberStreams, "draw_member_", draw_member_)
 
 
 @bug("every_stored_row_is_as_likely_as_another_and_no_other_is_drawn")

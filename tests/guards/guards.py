@@ -26,7 +26,6 @@ from torch import Tensor
 from vectors import ScriptedVector
 
 from td3 import config, evaluate, training
-from td3.algorithm import AgentSpec, streams
 from td3.algorithm import agent as agents
 from td3.algorithm import normalizer as normalizers
 from td3.algorithm import optimizer as optimizers
@@ -36,12 +35,15 @@ from td3.algorithm import step_04_to_09_bellman_target as bellman
 from td3.algorithm import step_10_to_12_critic_update as critic_update
 from td3.algorithm import step_13_actor_update as actor_update
 from td3.algorithm import step_14_to_15_polyak as polyak
+from td3.algorithm import streams
+from td3.algorithm.agent import Task
 from td3.collect import collector as collect
 from td3.collect import tensor_collector as tensor_collect
 from td3.engine import live_policy, update_once
 from td3.environments import check_environment, vector_episodes
 from td3.errors import ConfigError, EnvironmentFault
 from td3.run import agent_file
+from td3.settings import TD3Config
 from td3.variant_settings import OWN_SETTINGS
 
 from . import worlds
@@ -1103,11 +1105,19 @@ for _field in fields(config.TD3Config):
 
 @guard
 def learning_rates_go_to_their_own_networks() -> None:
-    agent = agents.Agent.create(AgentSpec(STATE_SIZE, LOW, HIGH, (16, 16), 0.0, 1e-3), (0,))
+    agent = agents.Agent.create(
+        Task(STATE_SIZE, LOW, HIGH),
+        TD3Config(hidden_sizes=(16, 16), actor_learning_rate=0.0, critic_learning_rate=1e-3),
+        (0,),
+    )
     before = snapshot(agent)
     learn(agent, 4)
     assert moved(before, agent) == {"critics", "critics_target"}
-    agent = agents.Agent.create(AgentSpec(STATE_SIZE, LOW, HIGH, (16, 16), 1e-3, 0.0), (0,))
+    agent = agents.Agent.create(
+        Task(STATE_SIZE, LOW, HIGH),
+        TD3Config(hidden_sizes=(16, 16), actor_learning_rate=1e-3, critic_learning_rate=0.0),
+        (0,),
+    )
     before = snapshot(agent)
     learn(agent, 4)
     assert moved(before, agent) == {"actor", "actor_target"}

@@ -4,7 +4,7 @@ from dataclasses import fields
 
 import pytest
 
-from td3.config import TD3Config
+from td3.settings import TD3Config
 
 from . import goals_and_data, variants  # noqa: F401  # enters its guards
 from .guards import CHANGED, GUARDS

@@ -11,11 +11,14 @@ from variants.episodes import Episodes, every_row
 from variants.priorities import Learner, zeros
 
 from td3 import training
-from td3.algorithm import Agent, AgentSpec, MemberStreams, ReplayBuffer
+from td3.algorithm.agent import Agent, Task
 from td3.algorithm.networks import StackedMLP, parameter_count
 from td3.algorithm.replacing import StepChanges
+from td3.algorithm.step_01_replay_buffer import ReplayBuffer
+from td3.algorithm.streams import MemberStreams
 from td3.backends import torch_backend
-from td3.config import TD3Config, TrainConfig
+from td3.config import TrainConfig
+from td3.settings import TD3Config
 from td3.variants import n_step, prioritized
 
 from .bugs import Plant, bug
@@ -123,8 +126,11 @@ def critics_with_layer_norm_have_the_values_and_gradients_of_autograd() -> None:
 
 @guard
 def all_critics_of_a_run_have_layer_norm() -> None:
-    spec = AgentSpec(STATE_SIZE, LOW, HIGH, (8, 8), 1e-3, 1e-3, critic_layer_norm=True)
-    agent = Agent.create(spec, (0, 1))
+    spec = (
+        Task(STATE_SIZE, LOW, HIGH),
+        TD3Config(hidden_sizes=(8, 8), actor_learning_rate=1e-3, critic_learning_rate=1e-3, critic_layer_norm=True),
+    )
+    agent = Agent.create(*spec, (0, 1))
     state, action = torch.randn(2, 4, STATE_SIZE) * 100, torch.zeros(2, 4, 2)
     for one in (agent, agent.copied()):
         for critics in (one.critics, one.critics_target):
@@ -159,10 +165,10 @@ def units_are_normalized_over_the_batch(plant: Plant) -> None:
 
 @bug("all_critics_of_a_run_have_layer_norm")
 def targets_and_frozen_critics_are_not_normalized(plant: Plant) -> None:
-    def with_parameters(self, parameters, backend=None):
+    def over(self, parameters, backend=None):
         return StackedMLP(self.sizes, parameters, self.activation, backend or self.backend)
 
-    plant.method(StackedMLP, "with_parameters", with_parameters)
+    plant.method(StackedMLP, "over", over)
 
 
 # prioritized

@@ -13,17 +13,19 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from shapes import unchecked
 from vectors import ScriptedVector, TensorVector
 
-from td3.algorithm import Agent, AgentSpec, make_replay_buffer
+from td3.algorithm.agent import Agent, Task
 from td3.algorithm.networks import StackedMLP, parameter_count
+from td3.algorithm.step_01_replay_buffer import make_replay_buffer
 from td3.algorithm.step_03_twin_critics import TwinCritics
 from td3.callbacks.base import WarningsCallback
 from td3.collect.collector import Collector
 from td3.collect.tensor_collector import TensorCollector
-from td3.config import TD3Config, TrainConfig
+from td3.config import TrainConfig
 from td3.environments import InProcessVectorEnv
 from td3.environments.checked_vector import CheckedVectorEnv
 from td3.environments.vector import VectorSource
 from td3.policy import Policy
+from td3.settings import TD3Config
 from td3.training import train_run
 
 # A box that is not symmetric, not the same in both dimensions and not whole: bounds taken for others show.
@@ -49,8 +51,9 @@ def small_agent(
     learning_rate: float = 1e-3,
 ) -> Agent:
     """Newly initialized learners with two hidden layers of sixteen."""
-    rates = (learning_rate, learning_rate)
-    return Agent.create(AgentSpec(STATE_SIZE, LOW, HIGH, (16, 16), *rates, optimizer), seeds, dtype=dtype)
+    rates = {"actor_learning_rate": learning_rate, "critic_learning_rate": learning_rate}
+    settings = TD3Config(hidden_sizes=(16, 16), optimizer=optimizer, **rates)
+    return Agent.create(Task(STATE_SIZE, LOW, HIGH), settings, seeds, dtype=dtype)
 
 
 def random_rows(members: int = 1, count: int = 100, dtype: torch.dtype = torch.float32) -> torch.Tensor:

@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium.spaces import Box
 from safetensors.numpy import load_file
 
-from td3.algorithm import Agent, AgentSpec
+from td3.algorithm.agent import Agent, Task
 from td3.config import resolve
 from td3.run.agent_file import network_tensors
 from td3.training import train_run
@@ -191,10 +191,7 @@ class Learnt:
         trained = metrics[metrics["updates"] > 0]
         assert np.isfinite(trained["critic_loss"]).all()
         assert np.isfinite(trained["actor_loss"]).all()
-        rates = (settings.actor_learning_rate, settings.critic_learning_rate)
-        new_learner = Agent.create(
-            AgentSpec(task.state_size, task.low, task.high, settings.hidden_sizes, *rates), [seed]
-        )
+        new_learner = Agent.create(Task(task.state_size, task.low, task.high), settings, [seed])
         for name, tensor in network_tensors(new_learner, 0).items():
             assert not np.array_equal(tensor, self.tensors[name]), name
 

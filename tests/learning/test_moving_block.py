@@ -9,7 +9,7 @@ from gymnasium.spaces import Box
 from gymnasium.wrappers import FrameStackObservation
 
 import td3
-from td3.pixels.encoder import JointOptimizer
+from td3.algorithm.optimizer import JointOptimizer
 
 SIDE, BLOCK, FASTEST = 16, 4, 3
 

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 import td3
-from td3.algorithm import Agent, AgentSpec
+from td3.algorithm.agent import Agent, Task
 from td3.run.agent_file import network_tensors
+from td3.settings import TD3Config
 
 SEEDS = (0, 1, 2)
 
@@ -49,7 +50,11 @@ def test_pendulum_was_learned_by_updates(run, seed):
     assert metrics["updates"].tolist() == list(range(0, 8_001, 1_000))
     assert np.isfinite(metrics["critic_loss"][1:]).all()
     assert np.isfinite(metrics["actor_loss"][1:]).all()
-    new_learner = Agent.create(AgentSpec(3, (-2.0,), (2.0,), run.config.td3.hidden_sizes, 1e-3, 1e-3), [seed])
+    new_learner = Agent.create(
+        Task(3, (-2.0,), (2.0,)),
+        TD3Config(hidden_sizes=run.config.td3.hidden_sizes, actor_learning_rate=1e-3, critic_learning_rate=1e-3),
+        [seed],
+    )
     grown = run.agent(seed, "last").policy.layers
     for depth, (weight, _) in enumerate(grown):
         assert np.abs(weight.T - network_tensors(new_learner, 0)[f"actor.{depth}.weight"]).mean() > 1e-3

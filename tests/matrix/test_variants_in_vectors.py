@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from scripted import SMALL
 
 import td3
-from td3.algorithm import MemberStreams
+from td3.algorithm.streams import MemberStreams
 from td3.errors import ConfigError
 from td3.variants import prioritized
 from td3.variants.n_step import n_step_batch

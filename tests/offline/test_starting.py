@@ -8,11 +8,12 @@ from scripted import SMALL
 
 import td3
 from td3.cli import main
+from td3.collect.collector import Collector
 from td3.environments.rail import Rail
 from td3.errors import AgentFileError, UserError
 from td3.run import starting
 from td3.run.checkpoints import Checkpoints
-from td3.training import Trainer, beginning
+from td3.training import beginning
 
 FIELDS = {**SMALL, "steps": 60, "device": "cpu", "normalize_observations": True}
 NETWORKS = ("actor", "actor_target", "critics", "critics_target")
@@ -121,14 +122,14 @@ def test_a_snapshot_of_the_actor_gives_actor_and_target_and_leaves_the_critics_n
 
 def test_the_policy_acts_from_the_first_env_step_on(first, tmp_path, monkeypatch):
     calls = []
-    real = Trainer._collect_here
+    real = Collector.collect
 
-    def watched(self, collector):
-        calls.append(collector.act.__name__)
-        monkeypatch.setattr(collector, "act", lambda policy: pytest.fail("a random action"))
-        return real(self, collector)
+    def watched(self, trainer):
+        calls.append(self.act.__name__)
+        monkeypatch.setattr(self, "act", lambda policy: pytest.fail("a random action"))
+        return real(self, trainer)
 
-    monkeypatch.setattr(Trainer, "_collect_here", watched)
+    monkeypatch.setattr(Collector, "collect", watched)
     started(tmp_path, first.path, seeds=1, steps=30)
     assert len(calls) == 30
 

@@ -12,9 +12,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from td3.algorithm import Agent, AgentSpec, ReplayBuffer, make_replay_buffer
+from td3.algorithm.agent import Agent, Task
 from td3.algorithm.networks import layer_views
-from td3.config import TD3Config, preset_config
+from td3.algorithm.step_01_replay_buffer import ReplayBuffer, make_replay_buffer
+from td3.config import preset_config
+from td3.settings import TD3Config
 
 STATE_SIZE = 5
 MEMORY_ROWS = 1_000
@@ -100,10 +102,9 @@ class ScriptedStreams:
 
 def make_agent(settings: TD3Config, low: Sequence[float], high: Sequence[float], dtype: torch.dtype) -> Agent:
     """An agent in the middle of its life: targets lag behind, and the actors use the whole range."""
-    arguments = (STATE_SIZE, low, high, settings.hidden_sizes)
-    rates = (settings.actor_learning_rate, settings.critic_learning_rate, settings.optimizer)
-    agent = Agent.create(AgentSpec(*arguments, *rates), [7], dtype=dtype)
-    born, lagging = (Agent.create(AgentSpec(*arguments, *rates), [seed]) for seed in (7, 8))
+    task = Task(STATE_SIZE, low, high)
+    agent = Agent.create(task, settings, [7], dtype=dtype)
+    born, lagging = (Agent.create(task, settings, [seed]) for seed in (7, 8))
     with torch.no_grad():
         # From float32 in either case: a seed does not draw the same numbers in another type.
         agent.actor.parameters.copy_(born.actor.parameters)

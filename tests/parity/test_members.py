@@ -10,10 +10,13 @@ import pytest
 import torch
 
 import td3.training
-from td3.algorithm import Agent, AgentSpec, MemberStreams, ReplayBuffer, make_replay_buffer
-from td3.config import TD3Config, resolve
+from td3.algorithm.agent import Agent, Task
+from td3.algorithm.step_01_replay_buffer import ReplayBuffer, make_replay_buffer
+from td3.algorithm.streams import MemberStreams
+from td3.config import resolve
 from td3.engine import update_once
 from td3.run.directory import Run
+from td3.settings import TD3Config
 from td3.training import Trainer
 
 SEEDS = (0, 1, 2, 3)
@@ -107,8 +110,7 @@ def test_no_two_seeds_are_alike(together):
 def agent_and_memory(seeds: tuple[int, ...], settings: TD3Config) -> tuple[Agent, ReplayBuffer]:
     """Learners of these seeds, each with the same thousand rows of its own wherever it stands."""
     low, high = (-2.0, 0.5), (1.0, 3.0)
-    rates = (settings.actor_learning_rate, settings.critic_learning_rate, settings.optimizer)
-    agent = Agent.create(AgentSpec(5, low, high, settings.hidden_sizes, *rates), seeds)
+    agent = Agent.create(Task(5, low, high), settings, seeds)
     buffer = make_replay_buffer(len(seeds), 1_000, 5, 2)
     rows = []
     for seed in seeds:

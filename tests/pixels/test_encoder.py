@@ -6,16 +6,19 @@ import numpy as np
 import pytest
 import torch
 
-from td3.algorithm import Agent, AgentSpec, MemberStreams, make_replay_buffer
+from td3.algorithm.agent import Agent, Task
+from td3.algorithm.step_01_replay_buffer import make_replay_buffer
+from td3.algorithm.streams import MemberStreams
 from td3.backends.torch_backend import TORCH
-from td3.config import TD3Config
-from td3.engine import EagerEngine, live_policy, update_once
+from td3.engine import Engine, live_policy, update_once
 from td3.environments import TaskSpaces
 from td3.pixels.encoder import shifted
 from td3.pixels.frame_buffer import FrameReplayBuffer
+from td3.settings import TD3Config
 from td3.training.setup import encoder_plan
 
-SETTINGS = TD3Config(hidden_sizes=(8, 8), batch_size=4, learning_starts=0, tau=0.25)
+RATES = {"actor_learning_rate": 1e-3, "critic_learning_rate": 1e-3}
+SETTINGS = TD3Config(hidden_sizes=(8, 8), batch_size=4, learning_starts=0, tau=0.25, **RATES)
 SHAPES = {
     "H W C": ((20, 24, 3), 1),
     "C H W": ((3, 20, 24), 1),
@@ -29,9 +32,8 @@ def spaces_of(shape, frames):
 
 
 def new_learner(spaces, seeds=(0,), settings=SETTINGS):
-    bounds, rates = (spaces.action_low, spaces.action_high), (1e-3, 1e-3)
     plan = encoder_plan(spaces, settings)
-    return Agent.create(AgentSpec(spaces.state_size, *bounds, settings.hidden_sizes, *rates, encoder=plan), seeds)
+    return Agent.create(Task(spaces.state_size, spaces.action_low, spaces.action_high, encoder=plan), settings, seeds)
 
 
 def filled_buffer(spaces, members=1, rows=30):
@@ -71,7 +73,7 @@ def test_the_critics_loss_trains_it_and_the_actor_only_reads_it():
     before = {name: tensor.clone() for name, tensor in agent.tensors().items()}
     update_once(agent, buffer, streams, SETTINGS)
     changed = {name for name, tensor in agent.tensors().items() if not torch.equal(tensor, before[name])}
-    assert {"critics", "encoder", "critics_optimizer.encoder.first_moment"} <= changed
+    assert {"critics", "encoder", "encoder_optimizer.first_moment"} <= changed
     assert not changed & {"actor", "actor_target", "critics_target", "encoder_target"}
 
     class Still:
@@ -85,31 +87,31 @@ def test_the_critics_loss_trains_it_and_the_actor_only_reads_it():
         def copied(self, parameters, backend): ...
 
     agent.critics_optimizer = Still()
-    before = agent.critics.encoder.parameters.clone()
+    before = agent.encoder.parameters.clone()
     actor = agent.actor.parameters.clone()
     update_once(agent, buffer, streams, SETTINGS)
-    assert torch.equal(agent.critics.encoder.parameters, before)
+    assert torch.equal(agent.encoder.parameters, before)
     assert not torch.equal(agent.actor.parameters, actor)
 
 
 def test_its_target_glides_with_the_critics_target():
     spaces = spaces_of((3, 40, 36), 3)
     agent, buffer, streams = new_learner(spaces), filled_buffer(spaces), MemberStreams([0])
-    born = agent.critics_target.encoder.parameters.clone()
+    born = agent.encoder_target.parameters.clone()
     update_once(agent, buffer, streams, SETTINGS)
     update_once(agent, buffer, streams, SETTINGS)
-    online, target = agent.critics.encoder.parameters.detach(), agent.critics_target.encoder.parameters
+    online, target = agent.encoder.parameters.detach(), agent.encoder_target.parameters
     torch.testing.assert_close(target, born + 0.25 * (online - born))
 
 
 def test_the_next_state_is_read_by_the_target():
     spaces = spaces_of((3, 40, 36), 3)
     agent, buffer = new_learner(spaces, settings=replace(SETTINGS, random_shift=0)), filled_buffer(spaces)
-    agent.critics_target.encoder.parameters.add_(0.1)
+    agent.encoder_target.parameters.add_(0.1)
     batch = buffer.gather(torch.arange(4)[None])
     seen = agent.encode_batch(batch, MemberStreams([0]))
-    torch.testing.assert_close(seen.next_state, agent.critics_target.encoder(batch.next_state))
-    torch.testing.assert_close(seen.state, agent.critics.encoder(batch.state))
+    torch.testing.assert_close(seen.next_state, agent.encoder_target(batch.next_state))
+    torch.testing.assert_close(seen.state, agent.encoder(batch.state))
     assert seen.state.requires_grad
     assert not seen.next_state.requires_grad
 
@@ -117,11 +119,11 @@ def test_the_next_state_is_read_by_the_target():
 def test_members_learn_in_company_as_they_do_alone():
     spaces, seeds = spaces_of((3, 40, 36), 3), (7, 8)
     together, buffer = new_learner(spaces, seeds), filled_buffer(spaces, members=2)
-    engine = EagerEngine(together, buffer, seeds, SETTINGS, 1)
+    engine = Engine(together, buffer, seeds, SETTINGS, "recorded")
     engine.update([4, 4])
     for index, seed in enumerate(seeds):
         alone = new_learner(spaces, [seed])
-        engine = EagerEngine(alone, buffer.member(index), [seed], SETTINGS, 1)
+        engine = Engine(alone, buffer.member(index), [seed], SETTINGS, "recorded")
         engine.update([4])
         for name, tensor in together.member(index).tensors().items():
             assert torch.equal(tensor, alone.tensors()[name]), name
@@ -135,7 +137,7 @@ def test_a_copy_learns_as_the_original_and_apart_from_it():
     for one in (agent, copy):
         update_once(one, buffer, MemberStreams([0], position=1), SETTINGS)
     assert all(torch.equal(tensor, copy.tensors()[name]) for name, tensor in agent.tensors().items())
-    assert copy.critics.encoder.parameters.data_ptr() != agent.critics.encoder.parameters.data_ptr()
+    assert copy.critics.encoder.parameters.data_ptr() != agent.encoder.parameters.data_ptr()
     copy.critics_optimizer.learning_rate = 0.5
     assert copy.critics_optimizer.encoder.learning_rate == 0.5
 
@@ -163,8 +165,12 @@ def test_pictures_are_moved_by_the_members_own_numbers_and_frames_together():
 
 
 def test_learning_from_vectors_has_no_trace_of_it():
-    agent = Agent.create(AgentSpec(3, (-1.0,), (1.0,), (8, 8), 1e-3, 1e-3), [0])
-    assert agent.critics.encoder is None
+    agent = Agent.create(
+        Task(3, (-1.0,), (1.0,)),
+        TD3Config(hidden_sizes=(8, 8), actor_learning_rate=1e-3, critic_learning_rate=1e-3),
+        [0],
+    )
+    assert agent.encoder is None
     assert agent.critics.learning == (agent.critics.parameters,)
     assert not any("encoder" in name for name in agent.tensors())
     buffer = make_replay_buffer(1, 4, 3, 1)

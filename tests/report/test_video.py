@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 from scripted import HIGH, LOW, SMALL, Scripted, linear_policy
 
 import td3
-from td3.algorithm import Agent, AgentSpec
+from td3.algorithm.agent import Agent, Task
 from td3.backends.base import NORM_EPSILON
 from td3.environments import TaskSpaces
 from td3.errors import ConfigError, EnvironmentFault, MissingExtra, RunError
@@ -35,6 +35,7 @@ from td3.report.strip import (
 from td3.report.video import record, record_grid, record_learning, record_run
 from td3.report.video_file import to_gif
 from td3.run.agent_file import save_agent
+from td3.settings import TD3Config
 
 
 def frames_in(path: Path, width: int, height: int) -> list[np.ndarray]:
@@ -362,7 +363,11 @@ def test_a_run_is_filmed_with_its_own_critic(rail_run, tmp_path):
 @pytest.mark.parametrize("layer_norm", [False, True])
 def test_the_q_value_of_a_video_is_that_of_the_critic_in_torch(tmp_path, activation, layer_norm):
     options = {"activation": activation, "critic_layer_norm": layer_norm}
-    agent = Agent.create(AgentSpec(3, LOW, HIGH, (16, 9), 1e-3, 1e-3, **options), [0, 1])
+    agent = Agent.create(
+        Task(3, LOW, HIGH),
+        TD3Config(hidden_sizes=(16, 9), actor_learning_rate=1e-3, critic_learning_rate=1e-3, **options),
+        [0, 1],
+    )
     save_agent(tmp_path / "agent", agent, 1, TaskSpaces(3, LOW, HIGH, (3,), (2,)), {})
     q_value, generator = saved_critic(tmp_path / "agent"), torch.Generator().manual_seed(0)
     states, actions = (torch.randn(2, 20, size, generator=generator) for size in (3, 2))

@@ -33,7 +33,7 @@ from stable_baselines3.common.noise import ActionNoise, NormalActionNoise
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from td3.backends import cpu
-from td3.engine import EagerEngine, GraphEngine, update_once
+from td3.engine import Engine, update_once
 from td3.errors import AgentFileError, ConfigError, UserError
 from td3_sb3 import TD3, updates
 from td3_sb3.buffer import RowReplayBuffer
@@ -386,7 +386,7 @@ def test_the_engine_of_a_gpu_learns_the_same(monkeypatch, envs):
     monkeypatch.setattr(updates.SharedUpdates, "_shares_rows", lambda self: False)  # and it has rows of its own
     graph = learn()
     engine = graph._shared._engine
-    assert isinstance(engine, GraphEngine)
+    assert engine.asynchronous
     engine.flush()
     np.testing.assert_array_equal(sorted(engine.buffer.rows[0].tolist()), sorted(graph.replay_buffer.rows.tolist()))
     assert graph._n_updates == plain._n_updates > 20
@@ -396,7 +396,7 @@ def test_the_engine_of_a_gpu_learns_the_same(monkeypatch, envs):
 
 
 def graphs(agent, buffer, config, threads):
-    return GraphEngine(agent, buffer, config.member_seeds, config.td3, config.envs)
+    return Engine(agent, buffer, config.member_seeds, config.td3, "graph", envs=config.envs)
 
 
 # Callbacks and logs
@@ -767,12 +767,12 @@ def test_an_update_is_theirs(monkeypatch):
 
 
 def scripted_engine(agent, buffer, config, threads, indices, noise):
-    class Scripted(EagerEngine):
+    class Scripted(Engine):
         def update(self, counts):
             for batch, numbers in zip(indices, noise, strict=True):
                 update_once(agent, buffer, Numbers(batch, numbers), config.td3)
 
-    return Scripted(agent, buffer, config.member_seeds, config.td3, threads, recorded=False)
+    return Scripted(agent, buffer, config.member_seeds, config.td3, "eager", threads=threads)
 
 
 class Numbers:

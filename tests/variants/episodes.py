@@ -5,8 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from td3.algorithm import ReplayBuffer
-from td3.algorithm.step_01_replay_buffer import Batch
+from td3.algorithm.step_01_replay_buffer import Batch, ReplayBuffer
 
 STATE, ACTION = 2, 1
 

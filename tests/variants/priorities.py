@@ -2,10 +2,9 @@
 
 import torch
 
-from td3.algorithm import ReplayBuffer
 from td3.algorithm.replacing import Replacement, StepChanges
-from td3.algorithm.step_01_replay_buffer import Batch
-from td3.config import TD3Config
+from td3.algorithm.step_01_replay_buffer import Batch, ReplayBuffer
+from td3.settings import TD3Config
 from td3.variants import prioritized
 
 SETTINGS = TD3Config(priority_exponent=0.4)

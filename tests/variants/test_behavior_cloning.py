@@ -6,11 +6,11 @@ import torch
 from scripted import SMALL
 
 import td3
-from td3.algorithm import Agent, AgentSpec
+from td3.algorithm.agent import Agent, Task
 from td3.algorithm.step_01_replay_buffer import Batch
-from td3.config import TD3Config
 from td3.errors import ConfigError
 from td3.run.checkpoints import Checkpoints
+from td3.settings import TD3Config
 from td3.variants.behavior_cloning import improve_actor_near_data_
 
 LOW, HIGH = (-2.0, 0.5), (1.0, 7.25)
@@ -18,7 +18,11 @@ HALF = torch.tensor([1.5, 3.375])
 
 
 def agent(seeds=(0,), rate=1e-2, optimizer="sgd"):
-    return Agent.create(AgentSpec(3, LOW, HIGH, (16, 16), rate, rate, optimizer), seeds)
+    return Agent.create(
+        Task(3, LOW, HIGH),
+        TD3Config(hidden_sizes=(16, 16), actor_learning_rate=rate, critic_learning_rate=rate, optimizer=optimizer),
+        seeds,
+    )
 
 
 def batch(members=1, count=8):

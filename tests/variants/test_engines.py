@@ -9,10 +9,11 @@ import torch
 from scripted import SMALL
 
 import td3
-from td3.algorithm import Agent, AgentSpec, make_replay_buffer
+from td3.algorithm.agent import Agent, Task
 from td3.algorithm.replacing import replace_step
-from td3.config import TD3Config
-from td3.engine import TOLERANCE, EagerEngine, GraphEngine, max_difference
+from td3.algorithm.step_01_replay_buffer import make_replay_buffer
+from td3.engine import TOLERANCE, Engine, max_difference
+from td3.settings import TD3Config
 from td3.variant_settings import with_variant
 from td3.variants import find_replacements
 
@@ -50,7 +51,8 @@ def learners(case, members, width, batch_size, device, capacity=CAPACITY):
     settings = with_variant(TD3Config(hidden_sizes=(width, width), batch_size=batch_size, buffer_size=capacity), names)
     seeds = list(range(members))
     agent = Agent.create(
-        AgentSpec.from_settings(settings, STATE, LOW, HIGH),
+        Task(STATE, LOW, HIGH),
+        settings,
         *(seeds, device),
         replacements=find_replacements(names, (), functions),
         capacity=settings.buffer_size,
@@ -76,8 +78,8 @@ def worst_difference(case, members, width, batch_size, rounds, device, capacity=
     """The largest difference that an update makes; after each, both continue from the same state."""
     settings, seeds, agent, buffer = learners(case, members, width, batch_size, device, capacity)
     _, _, plain_agent, plain_buffer = learners(case, members, width, batch_size, device, capacity)
-    engine = GraphEngine(agent, buffer, seeds, settings, 2)
-    plain = EagerEngine(plain_agent, plain_buffer, seeds, settings, 1, recorded=False)
+    engine = Engine(agent, buffer, seeds, settings, "graph", envs=2)
+    plain = Engine(plain_agent, plain_buffer, seeds, settings, "eager")
     worst = 0.0
     for number, rows in enumerate(walks(members, rounds)):
         engine.store(rows)
@@ -111,7 +113,9 @@ def test_ten_seeds_in_cuda_graphs_compute_what_eager_execution_computes(case):
     sizes = {"members": 10, "width": 256, "batch_size": 256, "device": "cuda", "capacity": 300}
     assert worst_difference(case, rounds=180, **sizes) <= TOLERANCE
     settings, seeds, agent, _ = learners(case, **sizes)
-    drift = max_difference(agent, seeds, settings, lambda one, rows: GraphEngine(one, rows, seeds, settings, 2))
+    drift = max_difference(
+        agent, seeds, settings, lambda one, rows: Engine(one, rows, seeds, settings, "graph", envs=2)
+    )
     assert drift <= TOLERANCE
 
 
@@ -126,7 +130,7 @@ def test_recording_freezes_no_seed(monkeypatch):
     """The rows that graphs are recorded with are all alike, and a step may divide by their spread."""
     monkeypatch.setitem(CASES, "spread", ("", [loss_by_spread]))
     settings, seeds, agent, buffer = learners("spread", 2, 16, 8, "cuda")
-    engine = GraphEngine(agent, buffer, seeds, settings, 2)
+    engine = Engine(agent, buffer, seeds, settings, "graph", envs=2)
     engine.check()
     assert engine.frozen == {}
     assert agent.active.tolist() == [1, 1]

@@ -11,7 +11,7 @@ from scripted import SMALL
 import td3
 from td3.collect.collector import Collector
 from td3.collect.hindsight_collector import HindsightCollector
-from td3.engine import EagerEngine
+from td3.engine import Engine
 from td3.environments import InProcessVectorEnv, make_environment
 from td3.environments.goals import GoalTask, parts_of
 from td3.errors import EnvironmentFault, UserError
@@ -224,13 +224,13 @@ def test_a_run_counts_env_steps_and_updates_as_any_other(tmp_path, engine):
 @pytest.mark.usefixtures("unchecked")
 def test_updates_are_counted_from_the_first_stored_rows_on(tmp_path, monkeypatch):
     """Eight environments fill the window of episodes for 400 env steps, far beyond the warm-up of 20."""
-    calls, update = [], EagerEngine.update
+    calls, update = [], Engine.update
 
     def counted(engine, counts):
         calls.append(max(counts))
         update(engine, counts)
 
-    monkeypatch.setattr(EagerEngine, "update", counted)
+    monkeypatch.setattr(Engine, "update", counted)
     fields = {**SMALL, "variant": "hindsight", "steps": 560, "envs": 8, "eval_every": 0, "workers": "none"}
     run = td3.train("RailGoal-v0", out=tmp_path / "run", **fields)
     assert max(calls) == 8

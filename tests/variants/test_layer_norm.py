@@ -6,7 +6,7 @@ from scripted import SMALL
 from torch import nn
 
 import td3
-from td3.algorithm import Agent, AgentSpec
+from td3.algorithm.agent import Agent, Task
 from td3.algorithm.networks import StackedMLP, parameter_count
 from td3.backends import cpu
 from td3.backends.base import NORM_EPSILON
@@ -14,6 +14,7 @@ from td3.backends.choose import choose_backend
 from td3.backends.torch_backend import TORCH
 from td3.errors import RunError
 from td3.export.folder import export_run
+from td3.settings import TD3Config
 from td3_lessons.explain.own_run import record_run
 
 KINDS = [
@@ -62,7 +63,7 @@ def test_forward_and_backward_are_those_of_autograd(name, activation):
 
 def test_frozen_parameters_let_the_gradient_through():
     network = normalized_network()
-    frozen = network.with_parameters(network.parameters.detach())
+    frozen = network.over(network.parameters.detach())
     inputs = torch.randn(2, 3, 5, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).requires_grad_()
     (ours,) = torch.autograd.grad(frozen(inputs).sum(), inputs)
     (theirs,) = torch.autograd.grad(plain_forward(network, inputs, torch.relu).sum(), inputs)
@@ -103,14 +104,21 @@ def test_the_number_of_threads_changes_no_bit():
 
 
 def test_only_the_critics_are_normalized_and_copies_stay_so():
-    spec = AgentSpec(3, [-1.0], [1.0], (8, 8), 1e-3, 1e-3, critic_layer_norm=True)
-    agent = Agent.create(spec, (0, 1))
+    spec = (
+        Task(3, [-1.0], [1.0]),
+        TD3Config(hidden_sizes=(8, 8), actor_learning_rate=1e-3, critic_learning_rate=1e-3, critic_layer_norm=True),
+    )
+    agent = Agent.create(*spec, (0, 1))
     for one in (agent, agent.copied(), agent.member(1)):
         networks = (*one.critics.networks, *one.critics_target.networks)
         assert all(network.layer_norm for network in networks)
         assert not one.actor.network.layer_norm
         assert not one.actor_target.network.layer_norm
-    plain = Agent.create(AgentSpec(3, [-1.0], [1.0], (8, 8), 1e-3, 1e-3), (0, 1))
+    plain = Agent.create(
+        Task(3, [-1.0], [1.0]),
+        TD3Config(hidden_sizes=(8, 8), actor_learning_rate=1e-3, critic_learning_rate=1e-3),
+        (0, 1),
+    )
     for name, tensor in plain.tensors().items():
         assert torch.equal(agent.tensors()[name], tensor), name
 

@@ -7,11 +7,11 @@ from hypothesis import given, settings, strategies
 from scripted import SMALL
 
 import td3
-from td3.algorithm import NormalizedReplayBuffer
-from td3.algorithm.normalizer import Normalizer
+from td3.algorithm.normalizer import NormalizedReplayBuffer, Normalizer
 from td3.algorithm.step_04_to_09_bellman_target import bellman_target
-from td3.config import TD3Config, resolve
+from td3.config import resolve
 from td3.errors import ConfigError
+from td3.settings import TD3Config
 from td3.variants.n_step import n_step_batch
 from variants.episodes import Episodes, every_row
 

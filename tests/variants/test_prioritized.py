@@ -8,10 +8,12 @@ from scripted import SMALL
 from torch import nn
 
 import td3
-from td3.algorithm import MemberStreams, ReplayBuffer
-from td3.config import TD3Config, resolve
+from td3.algorithm.step_01_replay_buffer import ReplayBuffer
+from td3.algorithm.streams import MemberStreams
+from td3.config import resolve
 from td3.errors import ConfigError
 from td3.run.checkpoints import Checkpoints
+from td3.settings import TD3Config
 from td3.variants import prioritized
 from variants.priorities import SETTINGS, Learner, zeros
 

@@ -9,13 +9,14 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import Box
 
-from td3.algorithm import Agent, AgentSpec
+from td3.algorithm.agent import Agent, Task
 from td3.collect import RayCollector, require_cluster
-from td3.config import TD3Config, resolve
+from td3.config import resolve
 from td3.engine import acting_policy
 from td3.environments import TaskSpaces, check_environment, make_environment
 from td3.policy import Policy
 from td3.resources import available_threads
+from td3.settings import TD3Config
 from td3_lab.bench import machine
 from td3_lab.bench.options import CollectorsBench
 
@@ -120,9 +121,8 @@ def _costs(options: CollectorsBench) -> dict[str, Any]:
 
 def _actor(spaces: TaskSpaces) -> Policy:
     """A newly initialized actor of preset author."""
-    spec = AgentSpec.from_settings(TD3Config(), spaces.state_size, spaces.action_low, spaces.action_high)
-    agent = Agent.create(spec, [0])
-    return acting_policy(agent)
+    task = Task(spaces.state_size, spaces.action_low, spaces.action_high)
+    return acting_policy(Agent.create(task, TD3Config(), [0]))
 
 
 def _seconds(call: Any) -> float:

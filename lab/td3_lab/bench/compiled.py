@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from td3.algorithm import ReplayBuffer
-from td3.config import TD3Config
+from td3.algorithm.step_01_replay_buffer import ReplayBuffer
 from td3.errors import ConfigError
+from td3.settings import TD3Config
 from td3_lab.bench.learners import ACTION_SIZE, STATE_SIZE
 from td3_lab.bench.machine import on_device
 from td3_lab.bench.timing import Case

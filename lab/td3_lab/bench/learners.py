@@ -17,14 +17,17 @@ import torch
 from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
-from td3.algorithm import Agent, AgentSpec, ReplayBuffer
+from td3.algorithm.agent import Agent, Task
+from td3.algorithm.step_01_replay_buffer import ReplayBuffer
 from td3.collect.collector import Collector
-from td3.config import Precision, TD3Config, TrainConfig
-from td3.engine import MemberUpdate, make_engine
+from td3.config import Precision, TrainConfig
+from td3.engine import make_engine
 from td3.engine.check import try_changes
 from td3.engine.losses import LossSums
+from td3.engine.updates import Updates
 from td3.environments import check_environment, make_environment
 from td3.errors import ConfigError
+from td3.settings import TD3Config
 from td3.training import Trainer, backend_flags
 from td3.variant_settings import with_variant
 from td3.variants import find_replacements
@@ -86,9 +89,11 @@ def td3_updates(
         variant=tuple(variant),
         td3=with_variant(settings, tuple(variant)),
     )
-    spec = AgentSpec.from_settings(config.td3, STATE_SIZE, [-1.0] * ACTION_SIZE, [1.0] * ACTION_SIZE)
+    task = Task(STATE_SIZE, [-1.0] * ACTION_SIZE, [1.0] * ACTION_SIZE)
     replacements = find_replacements(config.variant, replace_steps)
-    agent = Agent.create(spec, config.member_seeds, device, replacements=replacements, capacity=buffer.capacity)
+    agent = Agent.create(
+        task, config.td3, config.member_seeds, device, replacements=replacements, capacity=buffer.capacity
+    )
     if replacements:
         try_changes(agent, config.member_seeds, config.td3)
     try:
@@ -113,9 +118,9 @@ def td3_updates(
     return replace(on_device(work, device, threads, agent.backend.set_threads), kind=kind)
 
 
-def one_member_update(agent: Agent, buffer: ReplayBuffer, config: TrainConfig) -> Callable[[], None]:
-    """What `EagerEngine` does for a lone member, less its choice of threads: here the benchmark sets them."""
-    return MemberUpdate(agent, buffer, config.seed, config.td3, LossSums(1))
+def one_member_update(agent: Agent, buffer: ReplayBuffer, config: TrainConfig) -> Callable[[], object]:
+    """What an engine does for a lone member, less its choice of threads: here the benchmark sets them."""
+    return Updates(agent, buffer, [config.seed], LossSums(1), config.td3)
 
 
 def author_updates(checkout: Path, batch_size: int, device: torch.device, threads: int) -> Case:
@@ -257,7 +262,7 @@ class Td3Loop:
         assert isinstance(training.collector, Collector)
         self._collector = training.collector
         self.case = on_device(self._round, device, threads, training.agent.backend.set_threads)
-        self._update: Callable[[], None] = partial(training.engine.update, [1])
+        self._update: Callable[[], object] = partial(training.engine.update, [1])
         if device.type == "cpu":
             self._update = one_member_update(training.agent, training.buffer, config)
         for _ in range(-(-WARM_UP_STEPS // envs)):

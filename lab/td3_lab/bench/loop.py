@@ -10,7 +10,8 @@ from typing import Any
 
 from td3.callbacks import Callback, CallbackList
 from td3.callbacks.standard import standard_callbacks
-from td3.config import TD3Config, TrainConfig
+from td3.config import TrainConfig
+from td3.settings import TD3Config
 from td3.training import Trainer, choose_device
 from td3_lab.bench import learners, machine, timing
 from td3_lab.bench.options import LoopBench

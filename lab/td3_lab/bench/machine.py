@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from td3.backends.choose import choose_backend
-from td3.engine.graph_updates import capture
+from td3.engine.capture import capture
 from td3.engine.recording import Recording
 from td3.resources import available_threads
 from td3.run.directory import versions

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from td3.config import TD3Config
 from td3.errors import RunError, missing_extra
 from td3.resources import available_threads
+from td3.settings import TD3Config
 from td3.training import backend_flags, choose_device
 from td3_lab.bench import learners, machine, timing
 from td3_lab.bench.options import ScalingBench, Sweep

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from td3.config import TD3Config
+from td3.settings import TD3Config
 from td3.training import backend_flags, choose_device
 from td3_lab.bench import learners, machine, timing
 from td3_lab.bench.compiled import compiled_updates

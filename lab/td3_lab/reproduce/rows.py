@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from td3.config import TD3Config, TrainConfig, resolve
+from td3.config import TrainConfig, resolve
 from td3.errors import ConfigError
+from td3.settings import TD3Config
 
 OUT = Path("runs/reproduce")
 """Where `td3 reproduce` trains, unless told otherwise."""

@@ -1,18 +1,20 @@
-"""The whole state of the learners: six networks, two optimizers and a count of updates, for every member."""
+"""The whole state of the learners: named networks with targets and optimizers, and a count of updates, per member."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, Int64, Shaped
+from jaxtyping import Bool, Float, Int, Int64, Shaped
 from torch import Tensor
 
+from td3.algorithm.learner import Learner
 from td3.algorithm.networks import StackedMLP
 from td3.algorithm.normalizer import Normalizer
-from td3.algorithm.optimizer import OPTIMIZERS, Optimizer
+from td3.algorithm.optimizer import OPTIMIZERS, JointOptimizer, Optimizer
 from td3.algorithm.replacing import Replacement, StepChanges
-from td3.algorithm.spec import AgentSpec
 from td3.algorithm.step_01_replay_buffer import Batch
 from td3.algorithm.step_02_actor import ActionRange, Actor, make_actor_and_target
 from td3.algorithm.step_03_twin_critics import TwinCritics, make_twin_critics_and_targets
@@ -20,19 +22,40 @@ from td3.algorithm.streams import RandomStreams
 from td3.backends.base import Backend
 from td3.backends.choose import choose_backend
 from td3.backends.torch_backend import TORCH
-from td3.pixels.encoder import JointOptimizer, ShiftStreams, encode, make_encoder_and_target
+from td3.pixels.encoder import Encoder, EncoderPlan, ShiftStreams, encode, make_encoder_and_target
+from td3.settings import TD3Config
+
+
+class Task(NamedTuple):
+    """What an agent reads and does."""
+
+    state_size: int
+    """Numbers in a state, as the environment gives it."""
+    action_low: Sequence[float]
+    action_high: Sequence[float]
+    normalized: bool = False
+    """Whether the networks read normalized observations."""
+    encoder: EncoderPlan | None = None
+    """Where states are images: the networks read the features of this encoder."""
+
+    @property
+    def input_size(self) -> int:
+        """Numbers that the networks read of a state."""
+        return self.state_size if self.encoder is None else self.encoder.features
+
+    @property
+    def action_size(self) -> int:
+        """Numbers in an action."""
+        return len(self.action_low)
 
 
 @dataclass
 class Agent:
     """Everything that learning changes, and nothing else."""
 
-    actor: Actor
-    actor_target: Actor
-    critics: TwinCritics
-    critics_target: TwinCritics
-    actor_optimizer: Optimizer
-    critics_optimizer: Optimizer | JointOptimizer
+    task: Task
+    learners: dict[str, Learner]
+    """`actor`, `critics` and, where states are images, `encoder`."""
     updates: Int64[np.ndarray, " member"]
     normalizer: Normalizer | None = None
     """What the networks read is normalized by it; None where they read observations as they are."""
@@ -40,9 +63,27 @@ class Agent:
     """What computes its layers and its optimizer steps, chosen when it was made."""
     changes: StepChanges | None = None
     """Functions in the place of steps, where a run replaces some."""
+    actor: Actor = field(init=False)
+    actor_target: Actor = field(init=False)
+    critics: TwinCritics = field(init=False)
+    critics_target: TwinCritics = field(init=False)
+    encoder: Encoder | None = field(init=False, default=None)
+    encoder_target: Encoder | None = field(init=False, default=None)
+    actor_optimizer: Optimizer = field(init=False)
+    critics_optimizer: Optimizer | JointOptimizer = field(init=False)
+    """Of the critics and, where there is one, of the encoder, which the critics' loss trains too."""
 
     def __post_init__(self) -> None:
-        """Have both optimizers share one flag per member."""
+        """Name the parts as the steps call them, and have all optimizers share one flag per member."""
+        actor, critics, encoder = (self.learners.get(name) for name in ("actor", "critics", "encoder"))
+        assert actor is not None
+        assert critics is not None
+        self.actor, self.actor_target, self.actor_optimizer = actor.online, actor.target, actor.optimizer
+        self.critics, self.critics_target, self.critics_optimizer = critics.online, critics.target, critics.optimizer
+        if encoder is not None:
+            self.encoder, self.encoder_target = encoder.online, encoder.target
+            self.critics.encoder, self.critics_target.encoder = encoder.online, encoder.target
+            self.critics_optimizer = JointOptimizer(critics.optimizer, encoder.optimizer)
         self.actor_optimizer.active = self.critics_optimizer.active
 
     @property
@@ -53,7 +94,8 @@ class Agent:
     @classmethod
     def create(
         cls,
-        spec: AgentSpec,
+        task: Task,
+        settings: TD3Config,
         seeds: Sequence[int],
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
@@ -65,30 +107,33 @@ class Agent:
 
         `capacity`, the rows of a member's replay buffer, is for replacements that keep a number for each.
         """
-        backend = backend or choose_backend(device, dtype, spec.activation)
-        low, high = (torch.tensor(bound, dtype=dtype, device=device) for bound in (spec.action_low, spec.action_high))
-        kind = (spec.activation, backend, spec.initialization)
-        actor, actor_target = make_actor_and_target(
-            seeds, spec.input_size, spec.actor_hidden_sizes, ActionRange(low, high), *kind
-        )
-        critic_sizes = spec.critic_hidden_sizes or spec.actor_hidden_sizes
-        critics, critics_target = make_twin_critics_and_targets(
-            *(seeds, spec.input_size, critic_sizes, len(low), device, dtype, *kind),
-            layer_norm=spec.critic_layer_norm,
-        )
-        if spec.encoder is not None:
-            critics.encoder, critics_target.encoder = make_encoder_and_target(seeds, spec.encoder, device, dtype)
-        make_optimizer = OPTIMIZERS[spec.optimizer]
-        optimizers = [make_optimizer(weights, spec.critic_learning_rate, backend) for weights in critics.learning]
+        backend = backend or choose_backend(device, dtype, settings.activation)
+        low, high = (torch.tensor(bound, dtype=dtype, device=device) for bound in (task.action_low, task.action_high))
+        make_optimizer, action_range = OPTIMIZERS[settings.optimizer], ActionRange(low, high)
+
+        def learner(online: Any, target: Any, rate: float) -> Learner:
+            return Learner(online, target, make_optimizer(online.parameters, rate, backend))
+
+        learners = {
+            "actor": learner(
+                *make_actor_and_target(seeds, task.input_size, action_range, settings, backend),
+                settings.actor_learning_rate,
+            ),
+            "critics": learner(
+                *make_twin_critics_and_targets(
+                    seeds, task.input_size, task.action_size, settings, device, dtype, backend
+                ),
+                settings.critic_learning_rate,
+            ),
+        }
+        if task.encoder is not None:
+            encoder_and_target = make_encoder_and_target(seeds, task.encoder, device, dtype)
+            learners["encoder"] = learner(*encoder_and_target, settings.critic_learning_rate)
         return cls(
-            actor,
-            actor_target,
-            critics,
-            critics_target,
-            make_optimizer(actor.parameters, spec.actor_learning_rate, backend),
-            JointOptimizer(*optimizers) if spec.encoder else optimizers[0],
+            task,
+            learners,
             np.zeros(len(seeds), np.int64),
-            Normalizer(len(seeds), spec.input_size, device, dtype) if spec.normalized else None,
+            Normalizer(len(seeds), task.input_size, device, dtype) if task.normalized else None,
             backend,
             StepChanges.create(replacements, len(seeds), capacity, device, dtype) if replacements else None,
         )
@@ -99,46 +144,30 @@ class Agent:
         return self.actor.parameters.shape[0]
 
     @property
-    def state_size(self) -> int:
-        """Numbers in a state, as the environment gives it."""
-        encoder = self.critics.encoder
-        return self.actor.network.sizes[0] if encoder is None else encoder.plan.pixels
+    def device(self) -> torch.device:
+        """Where its tensors are."""
+        return self.actor.parameters.device
 
     def encode_batch(self, batch: Batch, random: RandomStreams) -> Batch:
         """The batch as the steps read it: as it is, or, where states are images, with features in their place."""
-        encoder, encoder_target = self.critics.encoder, self.critics_target.encoder
-        if encoder is None or encoder_target is None:
+        if self.encoder is None or self.encoder_target is None:
             return batch
         assert isinstance(random, ShiftStreams)
-        state, next_state = encode(encoder, encoder_target, batch.state, batch.next_state, random)
+        state, next_state = encode(self.encoder, self.encoder_target, batch.state, batch.next_state, random)
         return batch._replace(state=state, next_state=next_state)
 
     def features(self, states: Shaped[Tensor, "member batch state"]) -> Float[Tensor, "member batch feature"]:
         """What actor and critics read of these states: themselves, or an encoder's features, never moved."""
-        if self.critics.encoder is None:
+        if self.encoder is None:
             return states
         with torch.no_grad():
-            return self.critics.encoder(states)
+            return self.encoder(states)
 
     def member(self, index: int) -> "Agent":
         """One member's learner. It shares this one's memory: updating it updates this one."""
-
-        def slice_of(network: StackedMLP, learns: bool) -> StackedMLP:
-            # Not `detach`: members that learn in threads of their own must not share autograd's count of changes.
-            parameters = network.parameters.data[..., index : index + 1, :]
-            return network.with_parameters(parameters.requires_grad_(learns))
-
-        action_range = self.actor.action_range
-        actor = Actor(slice_of(self.actor.network, learns=True), action_range)
-        encoders = [c.encoder and c.encoder.member(index) for c in (self.critics, self.critics_target)]
-        critics = TwinCritics(slice_of(self.critics.network, learns=True), encoders[0])
         return Agent(
-            actor,
-            Actor(slice_of(self.actor_target.network, learns=False), action_range),
-            critics,
-            TwinCritics(slice_of(self.critics_target.network, learns=False), encoders[1]),
-            self.actor_optimizer.member(actor.parameters, index),
-            _of_critics(critics, self.critics_optimizer, lambda own, weights: own.member(weights, index)),
+            self.task,
+            {name: learner.member(index) for name, learner in self.learners.items()},
             self.updates[index : index + 1],
             self.normalizer and self.normalizer.member(index),
             self.backend,
@@ -150,26 +179,9 @@ class Agent:
         weights = self.actor.parameters
         same = torch.device(device).type == weights.device.type
         backend = self.backend if same else choose_backend(device, weights.dtype, self.actor.network.activation)
-
-        def copy_of(network: StackedMLP) -> StackedMLP:
-            given = network.parameters.detach()
-            # Laid out alike, so that products of matrices round alike: of one member among many, a copy has gaps too.
-            alike = torch.empty_strided(given.shape, given.stride(), dtype=given.dtype, device=device)
-            parameters = alike.copy_(given).requires_grad_(network.parameters.requires_grad)
-            return network.with_parameters(parameters, backend)
-
-        low, high = (bound.to(device) for bound in (self.actor.action_range.low, self.actor.action_range.high))
-        action_range = ActionRange(low, high)
-        actor = Actor(copy_of(self.actor.network), action_range)
-        encoders = [c.encoder and c.encoder.copied(device) for c in (self.critics, self.critics_target)]
-        critics = TwinCritics(copy_of(self.critics.network), encoders[0])
         return Agent(
-            actor,
-            Actor(copy_of(self.actor_target.network), action_range),
-            critics,
-            TwinCritics(copy_of(self.critics_target.network), encoders[1]),
-            self.actor_optimizer.copied(actor.parameters, backend),
-            _of_critics(critics, self.critics_optimizer, lambda own, weights: own.copied(weights, backend)),
+            self.task,
+            {name: learner.copied(device, backend) for name, learner in self.learners.items()},
             self.updates.copy(),
             self.normalizer and self.normalizer.copied(device),
             backend,
@@ -204,32 +216,26 @@ class Agent:
         active = self.active
         return (active * tau).to(self.actor.parameters.dtype).unsqueeze(-1) if active.is_cuda else tau
 
+    @contextlib.contextmanager
+    def only(self, due: Bool[Tensor, " member"] | None, *others: Tensor) -> Iterator[None]:
+        """Change these members alone: of the others, everything is put back. None: all change.
+
+        `others` are more tensors of the members, whose axis is their last.
+        """
+        if due is None:
+            yield
+            return
+        named = self.tensors()
+        masks = [(tensor, due if name.endswith("steps") else due.unsqueeze(-1)) for name, tensor in named.items()]
+        masks += [(tensor, due) for tensor in (self.active, *others)]
+        before = [tensor.clone() for tensor, _ in masks]
+        yield
+        for (tensor, mask), kept in zip(masks, before, strict=True):
+            tensor.copy_(torch.where(mask, tensor, kept))
+
     def tensors(self) -> dict[str, Tensor]:
         """Every tensor that learning changes, by name, the `member` axis second to last (last in `steps`)."""
-        return {
-            "actor": self.actor.parameters.detach(),
-            "actor_target": self.actor_target.parameters,
-            "critics": self.critics.parameters.detach(),
-            "critics_target": self.critics_target.parameters,
-            **self._encoders(),
-            **{f"actor_optimizer.{name}": tensor for name, tensor in self.actor_optimizer.state().items()},
-            **{f"critics_optimizer.{name}": tensor for name, tensor in self.critics_optimizer.state().items()},
-            **{f"observations.{name}": t for name, t in (self.normalizer.tensors() if self.normalizer else {}).items()},
-            **(self.changes.tensors() if self.changes else {}),
-        }
-
-    def _encoders(self) -> dict[str, Tensor]:
-        online, target = self.critics.encoder, self.critics_target.encoder
-        if online is None or target is None:
-            return {}
-        return {"encoder": online.parameters.detach(), "encoder_target": target.parameters}
-
-
-def _of_critics(
-    critics: TwinCritics, optimizer: Optimizer | JointOptimizer, derive: Callable[[Optimizer, Tensor], Optimizer]
-) -> Optimizer | JointOptimizer:
-    """An optimizer for these critics, and for their encoder where they have one, derived from the given one."""
-    if isinstance(optimizer, JointOptimizer):
-        pairs = zip((optimizer.critics, optimizer.encoder), critics.learning, strict=True)
-        return JointOptimizer(*(derive(own, weights) for own, weights in pairs))
-    return derive(optimizer, critics.parameters)
+        found = {name: t for label, learner in self.learners.items() for name, t in learner.tensors(label).items()}
+        if self.normalizer is not None:
+            found |= {f"observations.{name}": tensor for name, tensor in self.normalizer.tensors().items()}
+        return found | (self.changes.tensors() if self.changes else {})

@@ -43,9 +43,7 @@ class StackedMLP:
         self._buffers: _Buffers | None = None
         self._workspace = Workspace()
 
-    def with_parameters(
-        self, parameters: Float[Tensor, "*stack parameter"], backend: Backend | None = None
-    ) -> "StackedMLP":
+    def over(self, parameters: Float[Tensor, "*stack parameter"], backend: Backend | None = None) -> "StackedMLP":
         """A network of the same kind with other parameters."""
         return StackedMLP(self.sizes, parameters, self.activation, backend or self.backend, self.layer_norm)
 

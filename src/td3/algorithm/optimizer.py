@@ -135,6 +135,47 @@ class SGD(_WithLearningRate):
         return SGD(parameters, self.learning_rate, backend, self.active.to(parameters.device, copy=True))
 
 
+class JointOptimizer:
+    """The critics' optimizer and the encoder's, which step together."""
+
+    def __init__(self, critics: Optimizer, encoder: Optimizer) -> None:
+        self.critics, self.encoder = critics, encoder
+        encoder.active, encoder.rate = critics.active, critics.rate
+
+    @property
+    def learning_rate(self) -> float:
+        """Of both."""
+        return self.critics.learning_rate
+
+    @learning_rate.setter
+    def learning_rate(self, rate: float) -> None:
+        self.critics.learning_rate = rate
+
+    @property
+    def rate(self) -> Tensor:
+        """The learning rate of both, where it is read."""
+        return self.critics.rate
+
+    @rate.setter
+    def rate(self, rate: Tensor) -> None:
+        self.critics.rate = self.encoder.rate = rate
+
+    @property
+    def active(self) -> Tensor:
+        """On a GPU: 0 for a member from its first gradient on, of either, that was not finite."""
+        return self.critics.active
+
+    def step_(self, gradient: Tensor, encoder_gradient: Tensor) -> None:
+        """One step downhill of both, or of neither where either gradient is refused."""
+        self.encoder.backend.check_gradient_(encoder_gradient, self.active)  # the critics' step checks its own
+        self.critics.step_(gradient)
+        self.encoder.step_(encoder_gradient)
+
+    def state(self) -> dict[str, Tensor]:
+        """The tensors that must be saved to go on exactly."""
+        return self.critics.state() | {f"encoder.{name}": tensor for name, tensor in self.encoder.state().items()}
+
+
 def _rate(given: float | Tensor, parameters: Tensor) -> Float[Tensor, ""]:
     """The given tensor, to be shared, or a new one, as the device's Adam reads it."""
     if isinstance(given, Tensor):

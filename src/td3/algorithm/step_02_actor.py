@@ -11,6 +11,7 @@ from td3.algorithm.registry import step
 from td3.algorithm.streams import derive_seed
 from td3.backends.base import Backend
 from td3.backends.torch_backend import TORCH
+from td3.settings import TD3Config
 
 
 class ActionRange:
@@ -19,6 +20,10 @@ class ActionRange:
     def __init__(self, low: Float[Tensor, " action"], high: Float[Tensor, " action"]) -> None:
         self.low, self.high = low, high
         self.middle, self.half = (low + high) / 2, (high - low) / 2
+
+    def to(self, device: torch.device) -> "ActionRange":
+        """The same on a device."""
+        return self if device == self.low.device else ActionRange(self.low.to(device), self.high.to(device))
 
 
 class Actor:
@@ -32,6 +37,10 @@ class Actor:
         """All weights and biases of each member."""
         return self.network.parameters
 
+    def over(self, parameters: Float[Tensor, "member parameter"], backend: Backend | None = None) -> "Actor":
+        """An actor of the same kind with other parameters."""
+        return Actor(self.network.over(parameters, backend), self.action_range.to(parameters.device))
+
     def __call__(self, state: Float[Tensor, "member batch state"]) -> Float[Tensor, "member batch action"]:
         """The action for each state."""
         return self.action_range.middle + self.action_range.half * torch.tanh(self.network(state))
@@ -41,11 +50,9 @@ class Actor:
 def make_actor_and_target(
     seeds: Sequence[int],
     state_size: int,
-    hidden_sizes: Sequence[int],
     action_range: ActionRange,
-    activation: str = "relu",
+    settings: TD3Config,
     backend: Backend = TORCH,
-    initialization: str = "uniform",
 ) -> tuple[Actor, Actor]:
     """An actor per seed, and a target that starts as its exact copy.
 
@@ -54,10 +61,10 @@ def make_actor_and_target(
     If you leave it out: without a target actor, y changes with every step of the actor, and Q-values can diverge.
     """
     low = action_range.low
-    sizes = (state_size, *hidden_sizes, low.shape[0])
+    sizes = (state_size, *settings.actor_sizes, len(low))
     generators = [torch.Generator().manual_seed(derive_seed(seed, "actor")) for seed in seeds]
-    parameters = StackedMLP.initialized(sizes, generators, low.dtype, initialization).parameters.to(low.device)
-    online = StackedMLP(sizes, parameters, activation, backend)
-    target = online.with_parameters(parameters.clone())
+    parameters = StackedMLP.initialized(sizes, generators, low.dtype, settings.initialization).parameters.to(low.device)
+    online = StackedMLP(sizes, parameters, settings.activation, backend)
+    target = online.over(parameters.clone())
     parameters.requires_grad_()
     return Actor(online, action_range), Actor(target, action_range)

@@ -12,6 +12,7 @@ from td3.algorithm.streams import derive_seed
 from td3.backends.base import Backend
 from td3.backends.torch_backend import TORCH
 from td3.pixels.encoder import Encoder
+from td3.settings import TD3Config
 
 
 class TwinCritics:
@@ -22,7 +23,7 @@ class TwinCritics:
 
     def __init__(self, network: StackedMLP, encoder: Encoder | None = None) -> None:
         self.network, self.encoder = network, encoder
-        self._first_frozen = network.with_parameters(network.parameters.detach()[0])
+        self._first_frozen = network.over(network.parameters.detach()[0])
 
     @property
     def networks(self) -> tuple[StackedMLP, StackedMLP]:
@@ -39,6 +40,10 @@ class TwinCritics:
         """What the critics' loss trains: their own weights, and those of the encoder that they share."""
         own = self.network.parameters
         return (own,) if self.encoder is None else (own, self.encoder.parameters)
+
+    def over(self, parameters: Float[Tensor, "2 member parameter"], backend: Backend | None = None) -> "TwinCritics":
+        """Critics of the same kind with other parameters, without an encoder."""
+        return TwinCritics(self.network.over(parameters, backend))
 
     def __call__(
         self, state: Float[Tensor, "member batch state"], action: Float[Tensor, "member batch action"]
@@ -57,14 +62,11 @@ class TwinCritics:
 def make_twin_critics_and_targets(
     seeds: Sequence[int],
     state_size: int,
-    hidden_sizes: Sequence[int],
     action_size: int,
+    settings: TD3Config,
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
-    activation: str = "relu",
     backend: Backend = TORCH,
-    initialization: str = "uniform",
-    layer_norm: bool = False,
 ) -> tuple[TwinCritics, TwinCritics]:
     """Two critics per seed, each with initial weights of its own, and targets that start as exact copies.
 
@@ -72,13 +74,13 @@ def make_twin_critics_and_targets(
     Why: the two are not entirely independent (same y, same replay buffer), but they err differently.
     If you leave it out: with one critic, its errors upwards are taken for value, and the actor ascends them.
     """
-    sizes = (state_size + action_size, *hidden_sizes, 1)
+    sizes = (state_size + action_size, *settings.critic_sizes, 1)
     twins = []
     for twin in range(2):
         generators = [torch.Generator().manual_seed(derive_seed(seed, "critics", twin)) for seed in seeds]
-        twins.append(StackedMLP.initialized(sizes, generators, dtype, initialization).parameters)
+        twins.append(StackedMLP.initialized(sizes, generators, dtype, settings.initialization).parameters)
     parameters = torch.stack(twins).to(device)
-    online = StackedMLP(sizes, parameters, activation, backend, layer_norm)
-    target = online.with_parameters(parameters.clone())
+    online = StackedMLP(sizes, parameters, settings.activation, backend, settings.critic_layer_norm)
+    target = online.over(parameters.clone())
     parameters.requires_grad_()
     return TwinCritics(online), TwinCritics(target)

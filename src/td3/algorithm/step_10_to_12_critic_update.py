@@ -4,10 +4,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from td3.algorithm.optimizer import Optimizer, require_finite
+from td3.algorithm.optimizer import JointOptimizer, Optimizer, require_finite
 from td3.algorithm.registry import step
 from td3.algorithm.step_03_twin_critics import TwinCritics
-from td3.pixels.encoder import JointOptimizer
 
 
 @step(10, "Both critics evaluate the stored action")

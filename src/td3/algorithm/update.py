@@ -3,7 +3,7 @@
 import inspect
 import types
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 from jaxtyping import Float
 from torch import Tensor
@@ -22,6 +22,7 @@ from td3.algorithm.step_10_to_12_critic_update import critic_loss, improve_criti
 from td3.algorithm.step_13_actor_update import improve_actor_
 from td3.algorithm.step_14_to_15_polyak import polyak_actor_target_, polyak_critics_target_
 from td3.algorithm.streams import RandomStreams
+from td3.settings import TD3Config
 
 
 class Losses(NamedTuple):
@@ -32,7 +33,7 @@ class Losses(NamedTuple):
     mean_q: Float[Tensor, " member"]
 
 
-def update(agent: Agent, batch: Batch, random: RandomStreams, settings: "Settings", move_actor: bool) -> Losses:
+def update(agent: Agent, batch: Batch, random: RandomStreams, settings: TD3Config, move_actor: bool) -> Losses:
     """Improve the agent once, in place.
 
     Nothing is counted here: who calls it counts, and has the actor and the targets move in every `policy_delay`-th
@@ -69,7 +70,7 @@ class Steps(NamedTuple):
     update: Callable[..., Losses]
 
 
-def steps_of(agent: Agent, settings: "Settings") -> Steps:
+def steps_of(agent: Agent, settings: TD3Config) -> Steps:
     """Step 4 and `update`; where the agent has replacements, the same code, in which their names stand for those."""
     changes = agent.changes
     if changes is None:
@@ -86,24 +87,6 @@ def steps_of(agent: Agent, settings: "Settings") -> Steps:
     return Steps(functions.get("sample_batch", sample_batch), update_on)
 
 
-def moves_actor(updates: int, settings: "Settings") -> bool:
+def moves_actor(updates: int, settings: TD3Config) -> bool:
     """Whether the next update, after so many, moves the actor and the targets too (steps 13 to 15)."""
     return (updates + 1) % settings.policy_delay == 0
-
-
-@runtime_checkable
-class Settings(Protocol):
-    """The numbers that an update reads; `td3.config.TD3Config` has them all."""
-
-    @property
-    def batch_size(self) -> int: ...  # noqa: D102  # named by what they are; explained once, in config.py
-    @property
-    def gamma(self) -> float: ...  # noqa: D102  # as above
-    @property
-    def tau(self) -> float: ...  # noqa: D102  # as above
-    @property
-    def policy_delay(self) -> int: ...  # noqa: D102  # as above
-    @property
-    def target_policy_noise(self) -> float: ...  # noqa: D102  # as above
-    @property
-    def target_noise_clip(self) -> float: ...  # noqa: D102  # as above

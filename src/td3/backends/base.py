@@ -96,9 +96,9 @@ class Backend(Protocol):
         """The rows at these indices, each member's from its own."""
 
     def indices_at(
-        self, numbers: Int[Tensor, "member slot batch"], cursor: Int[Tensor, " 1"], filled: Int[Tensor, ""]
+        self, numbers: Int[Tensor, "member slot batch"], cursor: Int[Tensor, " member"], filled: Int[Tensor, ""]
     ) -> Int[Tensor, "member batch"]:
-        """`numbers[:, cursor] % filled`, for numbers that are not negative."""
+        """`numbers.flatten(0, 1)[cursor] % filled`, for numbers that are not negative."""
 
     def accumulate_(
         self,

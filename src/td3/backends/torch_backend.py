@@ -151,10 +151,10 @@ class TorchBackend:
         return rows.flatten(0, 1).index_select(0, indices.flatten()).view(*indices.shape, width)
 
     def indices_at(
-        self, numbers: Int[Tensor, "member slot batch"], cursor: Int[Tensor, " 1"], filled: Int[Tensor, ""]
+        self, numbers: Int[Tensor, "member slot batch"], cursor: Int[Tensor, " member"], filled: Int[Tensor, ""]
     ) -> Int[Tensor, "member batch"]:
-        """`numbers[:, cursor] % filled`, for numbers that are not negative."""
-        return numbers.index_select(1, cursor).squeeze(1).remainder_(filled)
+        """`numbers.flatten(0, 1)[cursor] % filled`, for numbers that are not negative."""
+        return numbers.flatten(0, 1).index_select(0, cursor).remainder_(filled)
 
     def accumulate_(
         self,

@@ -90,9 +90,9 @@ class TritonBackend(TorchBackend):
         return kernels.gather(rows, indices)
 
     def indices_at(
-        self, numbers: Int[Tensor, "member slot batch"], cursor: Int[Tensor, " 1"], filled: Int[Tensor, ""]
+        self, numbers: Int[Tensor, "member slot batch"], cursor: Int[Tensor, " member"], filled: Int[Tensor, ""]
     ) -> Int[Tensor, "member batch"]:
-        """`numbers[:, cursor] % filled`, for numbers that are not negative."""
+        """`numbers.flatten(0, 1)[cursor] % filled`, for numbers that are not negative."""
         return kernels.rows_at(numbers, cursor, filled)
 
     def accumulate_(

@@ -331,21 +331,21 @@ def adam_(
 
 
 @_kernel
-def _rows_kernel(numbers, cursor, filled, out, count, batch, slots, block: tl.constexpr):
+def _rows_kernel(numbers, cursor, filled, out, count, batch, block: tl.constexpr):
     places = tl.program_id(0) * block + tl.arange(0, block)
     inside = places < count
     member, position = (places // batch).to(tl.int64), places % batch
-    number = tl.load(numbers + (member * slots + tl.load(cursor)) * batch + position, inside, 0)
+    number = tl.load(numbers + tl.load(cursor + member, inside, 0) * batch + position, inside, 0)
     tl.store(out + places, number % tl.load(filled), inside)
 
 
 def rows_at(
-    numbers: Int[Tensor, "member slot batch"], cursor: Int[Tensor, " 1"], filled: Int[Tensor, ""]
+    numbers: Int[Tensor, "member slot batch"], cursor: Int[Tensor, " member"], filled: Int[Tensor, ""]
 ) -> Int[Tensor, "member batch"]:
-    """`numbers[:, cursor] % filled`, for numbers that are not negative."""
-    members, slots, batch = numbers.shape
+    """`numbers.flatten(0, 1)[cursor] % filled`, for numbers that are not negative."""
+    members, _, batch = numbers.shape
     out = numbers.new_empty(members, batch)
-    _rows_kernel[triton.cdiv(out.numel(), 256),](numbers, cursor, filled, out, out.numel(), batch, slots, 256)
+    _rows_kernel[triton.cdiv(out.numel(), 256),](numbers, cursor, filled, out, out.numel(), batch, 256)
     return out
 
 

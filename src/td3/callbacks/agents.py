@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from td3.algorithm import Agent
+from td3.algorithm.agent import Agent
 from td3.callbacks.base import RunCallback
 from td3.callbacks.logs import MOST_WRITING
 from td3.config import TrainConfig
@@ -86,8 +86,8 @@ class AgentCallback(RunCallback):
                 "hidden_sizes": list(config.td3.actor_sizes),
                 "versions": trainer.versions,
             }
-            if agent.critics.encoder is not None:
-                facts["strides"] = list(agent.critics.encoder.plan.strides)
+            if agent.encoder is not None:
+                facts["strides"] = list(agent.encoder.plan.strides)
             save_agent(trainer.path / f"seed_{facts['seed']}" / which, agent, member, trainer.spaces, facts, actor_only)
 
     def arrays(self) -> dict[str, Array]:

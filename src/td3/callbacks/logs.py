@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from td3.callbacks.base import RunCallback
-from td3.collect.collector import Episode
+from td3.collect.base import Episode
 from td3.config import TrainConfig
 from td3.environments.infos import numbers_of
 from td3.evaluate import Evaluation
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from td3.run.checkpoints import Checkpoint
     from td3.training import Trainer
 
-LOG_EVERY = 1_000
-"""Env steps between rows of metrics.csv."""
 MOST_WRITING = 8
 """Seeds whose files are written at a time."""
 
@@ -55,7 +53,9 @@ class LogCallback(RunCallback):
 
     def on_env_step(self, trainer: "Trainer") -> None:
         """A row of metrics.csv, where one is due."""
-        if trainer.env_steps >= trainer.config.steps or trainer.is_due(LOG_EVERY):
+        if trainer.env_steps >= trainer.config.steps or trainer.is_due(
+            trainer.config.log_every or trainer.config.steps
+        ):
             self._log(trainer)
 
     def _log(self, trainer: "Trainer") -> None:

@@ -12,9 +12,10 @@ import tyro
 from td3.cli.options import HIDDEN, Commands, EnvKwargs, EnvName, RunPath, Trust
 from td3.cli.parsing import option_names, parse_arguments
 from td3.cli.play import WatchCommand, record_video
-from td3.config import TD3Config, TrainConfig, preset_config
+from td3.config import TrainConfig, preset_config
 from td3.config_file import read_config
 from td3.errors import ConfigError
+from td3.settings import TD3Config
 from td3.variant_settings import with_variant
 
 
@@ -35,6 +36,8 @@ class TrainCommand(TrainConfig):
     """Also log to Weights & Biases, one run per seed; offline in wandb/ without a key or by WANDB_MODE=offline."""
     wandb_project: str = "td3"
     """Project on Weights & Biases."""
+    verbose: bool = False
+    """Also print how updates are executed."""
     json: bool = False
     """Print the results as one JSON object instead of text."""
 
@@ -55,6 +58,8 @@ class ResumeCommand:
     """Also log to Weights & Biases, one run per seed; offline in wandb/ without a key or by WANDB_MODE=offline."""
     wandb_project: str = "td3"
     """Project on Weights & Biases."""
+    verbose: bool = False
+    """Also print how updates are executed."""
     json: bool = False
     """Print the results as one JSON object instead of text."""
 
@@ -180,7 +185,7 @@ def _trained(
     from td3.run.checkpoints import Checkpoints
     from td3.run.directory import Run, resume_command
 
-    display = ProgressDisplay(RetryingConsole(stderr=command.json, highlight=False))
+    display = ProgressDisplay(RetryingConsole(stderr=command.json, highlight=False), command.verbose)
     trackers = [WeightsAndBiases(command.wandb_project)] if command.track else []
     interrupted = False
     try:

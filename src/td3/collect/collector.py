@@ -6,30 +6,21 @@ at once, the task has ended: it is a termination.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from td3.algorithm.streams import derive_seed
+from td3.collect.base import Episode
 from td3.collect.recovery import BLOCK, RecoverableEnvironments, Values
 from td3.environments.checked_vector import last_numbers
 from td3.errors import EnvironmentFault
 from td3.policy import Array
 from td3.user_code import reworded
 
-NO_INFO: Mapping[str, float] = {}
-
-
-class Episode(NamedTuple):
-    """A finished episode of training."""
-
-    member: int
-    episode_return: float
-    length: int
-    timed_out: bool = False
-    info: Mapping[str, float] = NO_INFO
-    """The numbers in the environment's last `info`, by name; True is 1."""
+if TYPE_CHECKING:
+    from td3.training.trainer import Trainer
 
 
 class Collector(RecoverableEnvironments):
@@ -60,6 +51,26 @@ class Collector(RecoverableEnvironments):
         self.row_episodes = np.zeros(environments.num_envs, np.int64)
         """The number of the episode that each environment's latest row belongs to."""
         super().__init__(environments, seeds, len(self.low))
+
+    def collect(self, trainer: "Trainer") -> tuple[Values, list[Episode]]:
+        """Act, update, step: rows of every environment once, and the episodes that ended."""
+        engine, lap, warms_up = trainer.engine, trainer.time.lap, trainer.warms_up
+        if not warms_up:
+            engine.act_async(self.member_states)
+        if engine.asynchronous:
+            # A GPU's update begins when the actions are on their way, and runs on while the environments step.
+            lap("act")
+            trainer.update(self.envs_per_member)
+        actions = self.act(None) if warms_up else self.explore(engine.act_wait())
+        lap("act")
+        self.begin(actions)
+        lap("env")
+        if not engine.asynchronous:
+            # Environments in threads or processes step meanwhile.
+            trainer.update(self.envs_per_member)
+        else:
+            engine.prepare()
+        return self.finish()
 
     def act(self, policy: Callable[[Values], Values] | None) -> Values:
         """Actions `[member, environment, action]`: the policy's with exploration noise, or random ones without it."""

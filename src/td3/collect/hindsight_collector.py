@@ -5,7 +5,8 @@ from typing import Any
 
 from gymnasium.vector import VectorEnv
 
-from td3.collect.collector import Collector, Episode
+from td3.collect.base import Episode
+from td3.collect.collector import Collector
 from td3.environments.goals import GoalTask
 from td3.policy import Array
 from td3.variants.hindsight import HindsightWindow

@@ -14,20 +14,24 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import metadata
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
 
 from td3.algorithm.streams import derive_seed
-from td3.collect.base import BaseCollector
-from td3.collect.collector import Collector, Episode
+from td3.collect.base import BaseCollector, Episode
+from td3.collect.collector import Collector
 from td3.collect.ray_connection import connected, look_also_in, module_folders
 from td3.config import TrainConfig
+from td3.engine import acting_policy
 from td3.environments import InProcessVectorEnv, TaskSpaces, make_environment
 from td3.environments.guarded import MOST_FAULTS
 from td3.errors import ConfigError, EnvironmentFault, UserError
 from td3.policy import Array, Policy
+
+if TYPE_CHECKING:
+    from td3.training.trainer import Trainer
 from td3.user_code import fault_of
 
 LONGEST_CHUNK = 32
@@ -136,6 +140,8 @@ class RayCollector(BaseCollector):
 
     lost_because = "is stepped on a cluster, where collectors begin anew"
 
+    remote = True
+
     def __init__(
         self, config: TrainConfig, spaces: TaskSpaces, make: Callable[[], gym.Env[Any, Any]] | None = None
     ) -> None:
@@ -176,6 +182,18 @@ class RayCollector(BaseCollector):
     def queued_steps(self) -> int:
         """Env steps of each member that have arrived and are not stored yet."""
         return sum(waiting.chunk.rows.shape[1] - waiting.taken for waiting in self._queue)
+
+    def collect(self, trainer: "Trainer") -> tuple[Array, list[Episode]] | None:
+        """As everywhere, but that other machines act and step while this process updates."""
+        agent = trainer.agent
+        self.send(int(agent.updates.max()), lambda: acting_policy(agent))
+        trainer.time.lap("act")
+        trainer.update(self.envs_per_member)
+        came = self.take(int(agent.updates.max()))
+        for sentence in self.said:
+            trainer.warn(f"env step {trainer.env_steps:,}: {sentence}")
+        self.said.clear()
+        return came
 
     def send(self, updates: int, policy: Callable[[], Policy]) -> None:
         """Ask every collector that has nothing to do for a chunk, with the weights as they are after so many updates.

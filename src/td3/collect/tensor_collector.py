@@ -12,7 +12,8 @@ import torch
 from gymnasium.vector import AutoresetMode
 from torch import Tensor
 
-from td3.collect.collector import Collector, Episode
+from td3.collect.base import Episode
+from td3.collect.collector import Collector
 from td3.collect.recovery import Values
 from td3.environments.checked_vector import CheckedVectorEnv, last_numbers
 

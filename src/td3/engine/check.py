@@ -10,13 +10,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from td3.algorithm import Agent, MemberStreams, NormalizedReplayBuffer, ReplayBuffer
+from td3.algorithm.agent import Agent
+from td3.algorithm.normalizer import NormalizedReplayBuffer
 from td3.algorithm.optimizer import NonFinite
-from td3.algorithm.update import Settings, steps_of
+from td3.algorithm.step_01_replay_buffer import ReplayBuffer
+from td3.algorithm.streams import MemberStreams
+from td3.algorithm.update import steps_of
 from td3.engine.checked_steps import CheckedSteps
 from td3.engine.once import update_once
 from td3.engine.watching import Unrepeated, noting_reads, watched
 from td3.errors import ConfigError
+from td3.settings import TD3Config
 
 TOLERANCE, TOLERANCE_TF32 = 1e-5, 1e-3
 """Largest difference of a CUDA graph from eager execution that a run accepts: the same kernels in the same order."""
@@ -33,7 +37,7 @@ SHARE = 0.005
 def max_difference(
     agent: Agent,
     seeds: Sequence[int],
-    settings: Settings,
+    settings: TD3Config,
     make_engine: Callable[[Agent, ReplayBuffer], Any],
     alone: bool = False,
 ) -> float:
@@ -83,12 +87,12 @@ def _trial(agent: Agent, seeds: Sequence[int]) -> tuple[Agent, ReplayBuffer]:
     return learner, buffer
 
 
-def try_changes(agent: Agent, seeds: Sequence[int], settings: Settings) -> list[str]:
+def try_changes(agent: Agent, seeds: Sequence[int], settings: TD3Config) -> list[str]:
     """Execute the replaced steps a few times, on a copy; raises `ConfigError` where one cannot be used.
 
     Returns warnings: what is not finite of made-up transitions may be so of the run's own.
     """
-    if agent.critics.encoder is not None:
+    if agent.encoder is not None:
         raise ConfigError(
             "steps cannot be replaced where observations are images: leave out --replace-steps, and variants that do."
         )
@@ -113,7 +117,7 @@ def try_changes(agent: Agent, seeds: Sequence[int], settings: Settings) -> list[
     return checked.warnings
 
 
-def _mixes_seeds(agent: Agent, seeds: Sequence[int], settings: Settings) -> bool:
+def _mixes_seeds(agent: Agent, seeds: Sequence[int], settings: TD3Config) -> bool:
     """Whether the losses of the first member depend on whether others are updated with it."""
     losses = []
     try:
@@ -134,7 +138,7 @@ def _mixes_seeds(agent: Agent, seeds: Sequence[int], settings: Settings) -> bool
     return not torch.allclose(together, by_itself, rtol=0.02, atol=1e-6, equal_nan=True)
 
 
-def find_unrepeated(agent: Agent, seeds: Sequence[int], settings: Settings) -> list[Unrepeated]:
+def find_unrepeated(agent: Agent, seeds: Sequence[int], settings: TD3Config) -> list[Unrepeated]:
     """What replaced steps do that recorded updates would not repeat: sentences without their end.
 
     Notes on the agent, too, whether its critics change in updates.
@@ -191,7 +195,7 @@ def _apart(one: Tensor, other: Tensor) -> float:
 NETWORKS = ("actor", "actor_target", "critics", "critics_target")
 
 
-def _update_eagerly(agent: Agent, buffer: ReplayBuffer, seeds: Sequence[int], settings: Settings, first: int) -> None:
+def _update_eagerly(agent: Agent, buffer: ReplayBuffer, seeds: Sequence[int], settings: TD3Config, first: int) -> None:
     device = agent.actor.parameters.device
     together = device.type != "cpu"  # where members share a kernel, so they do here
     for index in [None] if together else range(len(seeds)):
@@ -214,15 +218,19 @@ def _update_eagerly(agent: Agent, buffer: ReplayBuffer, seeds: Sequence[int], se
 class ScheduledCheck:
     """Compares an engine's own updates with eager execution on a copy: a few of them, every `EVERY` updates.
 
-    The run's numbers are only read. Call `before_update` and `after_update` around every update.
+    The run's numbers are only read. Call `before_update` and `after_update` around every update. `eager_of` gives the
+    eager updates of a copy: called as the engine's own, with the members that are updated.
     """
 
     def __init__(
-        self, agent: Agent, buffer: ReplayBuffer, seeds: Sequence[int], settings: Settings, allowed: float
+        self,
+        agent: Agent,
+        eager_of: Callable[[Agent], Callable[[Sequence[int], bool], object]],
+        policy_delay: int,
+        allowed: float,
     ) -> None:
-        self._agent, self._buffer, self._seeds, self._settings = agent, buffer, seeds, settings
-        self._allowed, self._not_before = allowed, 0.0
-        self._copied_at, self._left = 0, 0
+        self._agent, self._eager_of, self._delay, self._allowed = agent, eager_of, policy_delay, allowed
+        self._not_before = 0.0
         self.start_after(0)
 
     def start_after(self, updates: int) -> None:
@@ -230,23 +238,19 @@ class ScheduledCheck:
         self._next = FIRST if updates < FIRST < EVERY else (updates // EVERY + 1) * EVERY
         self._copy: Agent | None = None
 
-    def before_update(self, done: int) -> None:
+    def before_update(self, done: int, members: Sequence[int], masked: bool) -> None:
         """Update the copy eagerly where a comparison is due; `done` updates were made before this one."""
-        if self._copy is not None and done != self._copied_at + UPDATES - self._left:  # others came in between
-            self.start_after(done)
         if self._copy is None:
-            if done < self._next or (done + UPDATES) % self._settings.policy_delay:
+            if done < self._next or (not masked and (done + UPDATES) % self._delay):
                 return
             if time.monotonic() < self._not_before:
                 return
-            self._began = time.monotonic()
-            weights = self._agent.actor.parameters
-            self._copy, self._left, self._copied_at = self._agent.copied(weights.device), UPDATES, done
+            self._began, self._left = time.monotonic(), UPDATES
+            self._copy = self._agent.copied(self._agent.device)
             self._copy.share_learning_rates(self._agent)
-            self._copy.updates[:] = done
-            self._streams = MemberStreams(self._seeds, weights.device, weights.dtype, position=done)
+            self._eagerly = self._eager_of(self._copy)
         with contextlib.suppress(NonFinite):  # the engine's own update must break down likewise
-            update_once(self._copy, self._buffer, self._streams, self._settings)
+            self._eagerly(members, masked)
 
     def after_update(self, done: int) -> float | None:
         """How far the engine is from eager execution, where a comparison has ended and found more than is allowed."""
@@ -255,7 +259,7 @@ class ScheduledCheck:
         self._left -= 1
         if self._left:
             return None
-        found = difference(self._agent, self._copy)
+        apart = difference(self._agent, self._copy)
         self.start_after(done)
         self._not_before = time.monotonic() + (time.monotonic() - self._began) / SHARE
-        return None if found <= self._allowed else found
+        return None if apart <= self._allowed else apart

@@ -2,16 +2,17 @@
 
 from collections.abc import Sequence
 
-from td3.algorithm import Agent, ReplayBuffer
+from td3.algorithm.agent import Agent
+from td3.algorithm.step_01_replay_buffer import ReplayBuffer
 from td3.config import TrainConfig
 from td3.engine.check import TOLERANCE, TOLERANCE_TF32, find_unrepeated, max_difference
-from td3.engine.eager import EagerEngine
-from td3.engine.graph import GraphEngine
+from td3.engine.engine import Engine
+from td3.engine.updates import Execution
 from td3.engine.watching import Unrepeated
 from td3.errors import ConfigError
 
 
-def make_engine(agent: Agent, buffer: ReplayBuffer, config: TrainConfig, threads: int) -> GraphEngine | EagerEngine:
+def make_engine(agent: Agent, buffer: ReplayBuffer, config: TrainConfig, threads: int) -> Engine:
     """The engine that a configuration asks for. For `auto`: CUDA graphs on a GPU, recorded updates on a CPU.
 
     Images, and an engine that fails its check, are executed eagerly. Make and use it within `backend_flags`; replaced
@@ -19,20 +20,18 @@ def make_engine(agent: Agent, buffer: ReplayBuffer, config: TrainConfig, threads
     """
     seeds, settings = config.member_seeds, config.td3
     unrepeated = [] if agent.changes is None else find_unrepeated(agent, seeds, settings)
-    way = _way(agent, buffer, config, unrepeated)
+    execution = _execution(agent, buffer, config, unrepeated)
     slower = "this run uses eager execution, which is slower."
     if config.engine == "auto":
         notices = [f"{one.what}; {'a resumed run will differ, and ' * one.lost}{slower}" for one in unrepeated]
     else:
         notices = [f"{one.what}; a resumed run will differ." for one in unrepeated if one.lost]
-    allowed = 0.0 if way != "graph" else TOLERANCE_TF32 if config.precision == "tf32" else TOLERANCE
+    allowed = 0.0 if execution != "graph" else TOLERANCE_TF32 if config.precision == "tf32" else TOLERANCE
 
-    def engine(agent: Agent, buffer: ReplayBuffer) -> GraphEngine | EagerEngine:
-        if way == "graph":
-            return GraphEngine(agent, buffer, seeds, settings, config.envs, allowed)
-        return EagerEngine(agent, buffer, seeds, settings, threads, recorded=way == "recorded")
+    def engine(agent: Agent, buffer: ReplayBuffer) -> Engine:
+        return Engine(agent, buffer, seeds, settings, execution, threads, config.envs, allowed)
 
-    if way != "eager":
+    if execution != "eager":
         try:
             drift = max_difference(agent, seeds, settings, engine, alone=settings.train_freq == "episode")
         except Exception as error:
@@ -40,26 +39,26 @@ def make_engine(agent: Agent, buffer: ReplayBuffer, config: TrainConfig, threads
                 raise
             # Eager execution has just done the same updates: what was replaced cannot be recorded.
             notices.append(
-                f"the replaced steps cannot be {'recorded' if way == 'recorded' else 'put into a CUDA graph'} "
+                f"the replaced steps cannot be {'recorded' if execution == 'recorded' else 'put into a CUDA graph'} "
                 f"({type(error).__name__}: {error}); {slower}"
             )
-            drift, way = 0.0, "eager"
+            drift, execution = 0.0, "eager"
         if not drift <= allowed:  # NaN too
-            name = "recordings" if way == "recorded" else "CUDA graphs"
+            name = "recordings" if execution == "recorded" else "CUDA graphs"
             notices.append(
                 f"updates by {name} differ from eager ones by {drift:.1e} (allowed: {allowed:.0e}); {slower}"
             )
-            way = "eager"
+            execution = "eager"
     made = engine(agent, buffer)
     made.notices += notices
     return made
 
 
-def _way(agent: Agent, buffer: ReplayBuffer, config: TrainConfig, unrepeated: Sequence[Unrepeated]) -> str:
-    """`eager`, `recorded` or `graph`; raises `ConfigError` where what was asked for is not possible."""
-    fitting = "graph" if buffer.rows.is_cuda else "recorded"
+def _execution(agent: Agent, buffer: ReplayBuffer, config: TrainConfig, unrepeated: Sequence[Unrepeated]) -> Execution:
+    """How updates will be executed; raises `ConfigError` where what was asked for is not possible."""
+    fitting: Execution = "graph" if buffer.rows.is_cuda else "recorded"
     why_not = ""
-    if agent.critics.encoder is not None:
+    if agent.encoder is not None:
         why_not = "observations that are images are encoded eagerly"
     elif unrepeated:
         why_not = unrepeated[0].what

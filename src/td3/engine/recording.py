@@ -18,7 +18,6 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from td3.algorithm import MemberStreams
 from td3.algorithm.optimizer import NonFinite
 from td3.backends import cpu
 from td3.backends.cpu import Instruction
@@ -42,27 +41,6 @@ class Recording:
         with torch.no_grad():
             for call in self._calls:
                 call()
-
-
-class FixedStreams(MemberStreams):
-    """The numbers of `MemberStreams`, those of each update in the same memory: `advance` puts the next ones there."""
-
-    def __init__(
-        self, seeds: Sequence[int], batch_size: int, action_size: int, dtype: torch.dtype = torch.float32
-    ) -> None:
-        super().__init__(seeds, dtype=dtype)
-        self._held = {
-            "sampling": torch.empty(len(seeds), batch_size, dtype=torch.int64),
-            "smoothing": torch.empty(len(seeds), batch_size, action_size, dtype=dtype),
-        }
-
-    def advance(self) -> None:
-        """Have the next update's numbers where the last one's were."""
-        for purpose, held in self._held.items():
-            held.copy_(super()._take(purpose, held.dtype, *held.shape[1:]))
-
-    def _take(self, purpose: str, dtype: torch.dtype, *shape: int) -> Tensor:
-        return self._held[purpose]
 
 
 class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped

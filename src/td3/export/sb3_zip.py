@@ -15,11 +15,12 @@ import gymnasium as gym
 import numpy as np
 import torch
 
-from td3.config import TD3Config, TrainConfig
+from td3.config import TrainConfig
 from td3.environments import make_environment
 from td3.errors import missing_extra
 from td3.export.module import ACTIVATIONS
 from td3.policy import Array, Policy
+from td3.settings import TD3Config
 
 if TYPE_CHECKING:
     import stable_baselines3

@@ -13,7 +13,6 @@ from jaxtyping import Float, Int, Shaped, UInt8
 from torch import Tensor
 from torch.nn import functional
 
-from td3.algorithm.optimizer import Optimizer
 from td3.algorithm.streams import derive_seed
 
 
@@ -92,15 +91,9 @@ class Encoder:
         flow = functional.linear(flow.flatten(1), weight, bias)
         return functional.layer_norm(flow, scale.shape, scale, offset).tanh()
 
-    def member(self, index: int) -> "Encoder":
-        """One member's encoder, sharing its weights."""
-        parameters = self.parameters.data[index : index + 1]
-        return Encoder(self.plan, parameters.requires_grad_(self.parameters.requires_grad))
-
-    def copied(self, device: torch.device | str) -> "Encoder":
-        """The same again, in memory of its own."""
-        parameters = self.parameters.detach().to(device, copy=True)
-        return Encoder(self.plan, parameters.requires_grad_(self.parameters.requires_grad))
+    def over(self, parameters: Float[Tensor, "member parameter"], _backend: object = None) -> "Encoder":
+        """Encoders of the same kind with other parameters."""
+        return Encoder(self.plan, parameters)
 
 
 def make_encoder_and_target(
@@ -158,44 +151,3 @@ def shifted(
     down, right = shifts.flatten(0, 1).unbind(-1)
     windows = padded.unfold(2, rows, 1).unfold(3, columns, 1)
     return windows[torch.arange(len(flat), device=flat.device), :, down, right].view_as(images)
-
-
-class JointOptimizer:
-    """The critics' optimizer and the encoder's, which step together."""
-
-    def __init__(self, critics: Optimizer, encoder: Optimizer) -> None:
-        self.critics, self.encoder = critics, encoder
-        encoder.active, encoder.rate = critics.active, critics.rate
-
-    @property
-    def learning_rate(self) -> float:
-        """Of both."""
-        return self.critics.learning_rate
-
-    @learning_rate.setter
-    def learning_rate(self, rate: float) -> None:
-        self.critics.learning_rate = rate
-
-    @property
-    def rate(self) -> Tensor:
-        """The learning rate of both, where it is read."""
-        return self.critics.rate
-
-    @rate.setter
-    def rate(self, rate: Tensor) -> None:
-        self.critics.rate = self.encoder.rate = rate
-
-    @property
-    def active(self) -> Tensor:
-        """On a GPU: 0 for a member from its first gradient on, of either, that was not finite."""
-        return self.critics.active
-
-    def step_(self, gradient: Tensor, encoder_gradient: Tensor) -> None:
-        """One step downhill of both, or of neither where either gradient is refused."""
-        self.encoder.backend.check_gradient_(encoder_gradient, self.active)  # the critics' step checks its own
-        self.critics.step_(gradient)
-        self.encoder.step_(encoder_gradient)
-
-    def state(self) -> dict[str, Tensor]:
-        """The tensors that must be saved to go on exactly."""
-        return self.critics.state() | {f"encoder.{name}": tensor for name, tensor in self.encoder.state().items()}

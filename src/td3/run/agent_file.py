@@ -23,7 +23,7 @@ from td3.policy import ACTIVATIONS, Array, Policy
 if TYPE_CHECKING:
     from torch import Tensor
 
-    import td3.algorithm  # only to write: an agent is read, and acts, without PyTorch
+    from td3.algorithm.agent import Agent  # only to write: an agent is read, and acts, without PyTorch
 
 FORMAT = "td3-agent"
 VERSION, NORMALIZED_VERSION, ACTIVATION_VERSION = 1, 2, 3
@@ -42,6 +42,15 @@ class SavedAgent(NamedTuple):
 
     policy: Policy
     facts: dict[str, Any]
+
+    @property
+    def origin(self) -> str:
+        """Which agent this is, in words."""
+        return f"seed {self.facts.get('seed', 0)} at step {self.facts.get('env_steps', 0):,}"
+
+    def __repr__(self) -> str:
+        """Environment, seed and step."""
+        return f"SavedAgent({self.facts.get('env')}: {self.origin})"
 
     def act(self, observation: Any) -> Array:
         """The action for one observation, or the actions for a batch of them; numpy in, numpy out."""
@@ -63,12 +72,12 @@ class SavedAgent(NamedTuple):
         return f"<table>{cells}</table>"
 
 
-def network_tensors(agent: "td3.algorithm.Agent", member: int) -> dict[str, Array]:
+def network_tensors(agent: "Agent", member: int) -> dict[str, Array]:
     """One member's six networks by name, weights as PyTorch's own linear layers have them, `[outputs, inputs]`."""
     return {name: view.cpu().contiguous().numpy() for name, view in network_views(agent, member).items()}
 
 
-def network_views(agent: "td3.algorithm.Agent", member: int) -> dict[str, "Tensor"]:
+def network_views(agent: "Agent", member: int) -> dict[str, "Tensor"]:
     """The same as views: writing into them changes the agent."""
     import torch
 
@@ -90,7 +99,7 @@ def network_views(agent: "td3.algorithm.Agent", member: int) -> dict[str, "Tenso
                 named[f"{label}.{depth}.bias"] = bias
     if agent.normalizer is not None:
         named |= {f"observation.{part}": getattr(agent.normalizer, part)[member] for part in ("mean", "scale", "count")}
-    for name, encoder in (("encoder", agent.critics.encoder), ("encoder_target", agent.critics_target.encoder)):
+    for name, encoder in (("encoder", agent.encoder), ("encoder_target", agent.encoder_target)):
         if encoder is not None:
             parts = torch.split(encoder.parameters.detach()[member], encoder.plan.sizes)
             for label, part, shape in zip(encoder_names(len(parts)), parts, encoder.plan.shapes, strict=True):
@@ -106,7 +115,7 @@ def encoder_names(count: int) -> list[str]:
 
 def save_agent(
     folder: Path,
-    agent: "td3.algorithm.Agent",
+    agent: "Agent",
     member: int,
     spaces: TaskSpaces,
     facts: Mapping[str, Any],

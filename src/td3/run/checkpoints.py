@@ -39,7 +39,8 @@ from td3.policy import Array
 from td3.resources import available_memory
 
 if TYPE_CHECKING:
-    from td3.algorithm import Agent, ReplayBuffer
+    from td3.algorithm.agent import Agent
+    from td3.algorithm.step_01_replay_buffer import ReplayBuffer
     from td3.config import TrainConfig
 
 SCHEMA = 1

@@ -15,7 +15,7 @@ from td3.run.directory import Run, read_facts
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from td3.algorithm import Agent
+    from td3.algorithm.agent import Agent
 
 PARTS = {
     "actor": ("actor.",),

@@ -73,7 +73,7 @@ class MemberWriter:
         """One row of diagnostics."""
         self._row("diagnostics.csv", [_plain(row[name]) for name in DIAGNOSTICS])
 
-    def episode(self, episode: "td3.collect.collector.Episode") -> None:
+    def episode(self, episode: "td3.collect.base.Episode") -> None:
         """One finished episode, in the form that Stable-Baselines3's tools read."""
         elapsed = round(time.time() - self._start, 6)
         self._row("monitor.csv", (round(episode.episode_return, 6), episode.length, elapsed))

@@ -6,15 +6,17 @@ from typing import NamedTuple
 
 import torch
 
-from td3.algorithm import Agent, NormalizedReplayBuffer, ReplayBuffer
+from td3.algorithm.agent import Agent
+from td3.algorithm.normalizer import NormalizedReplayBuffer
 from td3.algorithm.replacing import Replacement
+from td3.algorithm.step_01_replay_buffer import ReplayBuffer
 from td3.collect import RayCollector
 from td3.collect.base import BaseCollector, DatasetCollector
 from td3.collect.collector import Collector
 from td3.collect.hindsight_collector import HindsightCollector
 from td3.collect.tensor_collector import TensorCollector
 from td3.config import TrainConfig
-from td3.engine import make_engine
+from td3.engine import Engine, make_engine
 from td3.environments import TaskSpaces, guarded
 from td3.environments.checked_vector import CheckedVectorEnv
 from td3.environments.goals import GoalTask
@@ -22,7 +24,6 @@ from td3.environments.guarded import Make
 from td3.environments.vector import VectorSource
 from td3.evaluate import EvaluationWorkers, Evaluator
 from td3.resources import available_threads
-from td3.training.engines import Engine
 from td3.training.setup import make_agent, make_buffer
 from td3.training.workers import make_evaluator, make_vector_envs
 
@@ -79,7 +80,7 @@ def open_parts(
             vector.as_tensors = stays_on_device(vector, buffer)
             collector = (TensorCollector if vector.as_tensors else Collector)(vector, seeds, *collecting)
         elif config.dataset:
-            evaluator, collector = make_evaluator(make, config, threads, device), DatasetCollector()
+            evaluator, collector = make_evaluator(make, config, threads, device), DatasetCollector(len(seeds))
             opened.enter_context(contextlib.closing(evaluator))
         elif config.workers == "ray":
             evaluator = make_evaluator(make, config, threads, device)

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from td3.collect.collector import Episode
-from td3.config import TD3Config
+from td3.collect.base import Episode
 from td3.policy import Array
+from td3.settings import TD3Config
 
 
 def updates_due_for_steps(settings: TD3Config, env_steps: int, updates: Array) -> list[int]:

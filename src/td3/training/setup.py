@@ -10,11 +10,12 @@ from typing import Any
 import torch
 from gymnasium.vector import AutoresetMode
 
-from td3.algorithm import Agent, AgentSpec, ReplayBuffer, make_replay_buffer
+from td3.algorithm.agent import Agent, Task
 from td3.algorithm.replacing import Replacement
+from td3.algorithm.step_01_replay_buffer import ReplayBuffer, make_replay_buffer
 from td3.algorithm.streams import derive_seed
 from td3.collect import require_cluster
-from td3.config import TD3Config, TrainConfig
+from td3.config import TrainConfig
 from td3.environments import TaskSpaces, check_environment
 from td3.environments.goals import GoalTask
 from td3.environments.guarded import Make, opened
@@ -27,6 +28,7 @@ from td3.pixels.frame_buffer import FrameReplayBuffer, frame_buffer_bytes
 from td3.pixels.layout import convolutions_for, encoder_shapes, layout_of
 from td3.resources import gigabytes, require_memory, require_network_memory
 from td3.run.checkpoints import Checkpoint
+from td3.settings import TD3Config
 
 
 def arguments_of_env(config: TrainConfig, factory: EnvFactory | VectorSource | None) -> dict[str, Any]:
@@ -154,10 +156,10 @@ def make_agent(
     config: TrainConfig, spaces: TaskSpaces, device: torch.device, replacements: Sequence[Replacement] = ()
 ) -> Agent:
     """The newly initialized agent of a run, with functions in the place of some steps."""
-    bounds, encoder = (spaces.action_low, spaces.action_high), encoder_plan(spaces, config.td3)
-    spec = AgentSpec.from_settings(config.td3, spaces.state_size, *bounds, config.normalize_observations, encoder)
+    encoder, bounds = encoder_plan(spaces, config.td3), (spaces.action_low, spaces.action_high)
+    task = Task(spaces.state_size, *bounds, normalized=config.normalize_observations, encoder=encoder)
     capacity = buffer_capacity(config)
-    return Agent.create(spec, config.member_seeds, device, replacements=replacements, capacity=capacity)
+    return Agent.create(task, config.td3, config.member_seeds, device, replacements=replacements, capacity=capacity)
 
 
 def make_buffer(

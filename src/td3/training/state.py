@@ -10,7 +10,6 @@ from torch import Tensor
 
 from td3.algorithm.replacing import Replacement, StepChanges
 from td3.callbacks.base import RunCallback
-from td3.collect import RayCollector
 from td3.errors import RunError
 from td3.policy import Array
 from td3.run.checkpoints import Checkpoint, fill_buffer, load_agent_
@@ -117,7 +116,7 @@ def _described(name: str) -> str:
 
 
 def _require_fit(trainer: "Trainer", checkpoint: Checkpoint) -> None:
-    tensors, remote = checkpoint.tensors, isinstance(trainer.collector, RayCollector)
+    tensors, remote = checkpoint.tensors, trainer.collector.remote
     for name, array in arrays_of(trainer).items():
         saved = _saved(checkpoint, name)
         fits = array.shape == saved.shape or name in OF_ANY_LENGTH

@@ -10,18 +10,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor
 
 from td3.algorithm.optimizer import NonFinite
 from td3.algorithm.replacing import Replacement
 from td3.callbacks.base import CallbackList
-from td3.collect import RayCollector
-from td3.collect.collector import Collector, Episode
 from td3.config import TrainConfig
 from td3.diagnostics import TimeBudget
-from td3.engine import acting_policy
 from td3.environments import TaskSpaces
 from td3.environments.guarded import Make
 from td3.environments.side_effects import ProcessState
@@ -138,26 +133,21 @@ class Trainer:
         self._steps_before, lap = self.env_steps, self.time.lap
         if self.config.td3.learning_rate_schedule != "constant":
             self.engine.set_learning_rates(*self.config.td3.learning_rates(self.env_steps / self.config.steps))
-        match self.collector:
-            case Collector() as collector:
-                found: tuple[Array | Tensor, list[Episode]] | None = self._collect_here(collector)
-            case RayCollector() as collector:
-                found = self._collect_on_cluster(collector)
-            case _:
-                found = self._update_offline()
+        found = self.collector.collect(self)
         if found is None:
-            return  # no collector has sent enough yet
+            return  # no environment of a cluster has sent enough yet
         rows, episodes = found
         lap("env")
-        self._freeze_failed()
+        if self.engine.frozen or self.collector.failed:
+            self._freeze_failed()
         if rows.shape[1]:  # none where all environments only reset, before hindsight's first episodes end, and offline
             self.engine.store(rows)
         lap("store")
         self.env_steps += self.collector.stepped
-        if len(self.buffer):  # with hindsight, the first episodes are not stored yet
+        if episodes and len(self.buffer):  # with hindsight, the first episodes are not stored yet
             self.engine.update(updates_due_for_episodes(self.config.td3, episodes, self.agent.members))
-        self._freeze_failed()
-        lap("update")
+            self._freeze_failed()
+            lap("update")
         for episode in episodes:
             if episode.member not in self.frozen:
                 self.callbacks.on_episode_end(self, episode)
@@ -166,55 +156,17 @@ class Trainer:
         self.callbacks.on_env_step(self)
         lap("other")
 
-    def _update_offline(self) -> tuple[Array, list[Episode]]:
-        """Only update: no transition is added."""
-        self.engine.update(self._updates_due(self.env_steps + self.collector.stepped))
-        self.engine.prepare()
+    @property
+    def warms_up(self) -> bool:
+        """Whether actions are random now; an agent that was trained before knows better."""
+        return self.env_steps < self.learning_starts and self.config.init_from is None
+
+    def update(self, env_steps: int) -> None:
+        """Run the updates that are due when so many env steps more have been begun; none from an empty buffer."""
+        if len(self.buffer):
+            begun = self.env_steps + env_steps - self.learning_starts
+            self.engine.update(updates_due_for_steps(self.config.td3, begun, self.agent.updates))
         self.time.lap("update")
-        return np.empty((self.agent.members, 0, 0), np.float32), []
-
-    def _collect_here(self, collector: Collector) -> tuple[Array | Tensor, list[Episode]]:
-        """Act, update, step: rows of every environment once, and the episodes that ended."""
-        before, lap = self.env_steps, self.time.lap
-        # An agent that was trained before knows better than random actions.
-        warm_up = before < self.learning_starts and self.config.init_from is None
-        if not warm_up:
-            self.engine.act_async(collector.member_states)
-        lap("act")
-        owed = self._updates_due(before + collector.envs_per_member)
-        if self.engine.asynchronous:
-            # A GPU's update begins when the actions are on their way, and runs on while the environments step.
-            self.engine.update(owed)
-            lap("update")
-        actions = collector.act(None) if warm_up else collector.explore(self.engine.act_wait())
-        lap("act")
-        collector.begin(actions)
-        lap("env")
-        if not self.engine.asynchronous:
-            # Environments in threads or processes step meanwhile.
-            self.engine.update(owed)
-            lap("update")
-        self.engine.prepare()
-        return collector.finish()
-
-    def _collect_on_cluster(self, collector: RayCollector) -> tuple[Array, list[Episode]] | None:
-        """The same on a cluster: its machines act and step while this process updates."""
-        lap = self.time.lap
-        collector.send(int(self.agent.updates.max()), lambda: acting_policy(self.agent))
-        lap("act")
-        self.engine.update(self._updates_due(self.env_steps + collector.envs_per_member))
-        lap("update")
-        found = collector.take(int(self.agent.updates.max()))
-        for sentence in collector.said:
-            self.warn(f"env step {self.env_steps:,}: {sentence}")
-        collector.said.clear()
-        return found
-
-    def _updates_due(self, env_steps: int) -> list[int]:
-        """Updates due when so many env steps have been begun, less those done; none from an empty buffer."""
-        if len(self.buffer) == 0:
-            return [0] * self.agent.members
-        return updates_due_for_steps(self.config.td3, env_steps - self.learning_starts, self.agent.updates)
 
     def _freeze_failed(self) -> None:
         """Leave seeds where they are whose numbers broke down or whose environments failed for good: others go on."""

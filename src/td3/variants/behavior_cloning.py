@@ -16,7 +16,7 @@ from td3.algorithm.replacing import replace_step
 from td3.algorithm.step_01_replay_buffer import Batch
 from td3.algorithm.step_02_actor import Actor
 from td3.algorithm.step_03_twin_critics import TwinCritics
-from td3.config import TD3Config
+from td3.settings import TD3Config
 
 
 @replace_step(13)

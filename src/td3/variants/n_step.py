@@ -18,7 +18,7 @@ import torch
 from td3.algorithm.replacing import replace_step
 from td3.algorithm.step_01_replay_buffer import Batch, ReplayBuffer
 from td3.algorithm.streams import RandomStreams
-from td3.config import TD3Config
+from td3.settings import TD3Config
 
 Sampler = Callable[[ReplayBuffer, RandomStreams, int], Batch]
 

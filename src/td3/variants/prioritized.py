@@ -23,7 +23,7 @@ from td3.algorithm.replacing import State, replace_step
 from td3.algorithm.step_01_replay_buffer import Batch, ReplayBuffer
 from td3.algorithm.streams import RandomStreams
 from td3.backends.torch_backend import TORCH
-from td3.config import TD3Config
+from td3.settings import TD3Config
 
 BLOCK, SHIFT = 64, 6
 """Numbers in a sum, and the power of two that this is."""

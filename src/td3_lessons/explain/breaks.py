@@ -10,7 +10,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from td3.algorithm import Agent, ReplayBuffer
+from td3.algorithm.agent import Agent
+from td3.algorithm.step_01_replay_buffer import ReplayBuffer
 from td3.algorithm.step_04_to_09_bellman_target import (
     bellman_target,
     min_q,
@@ -22,7 +23,7 @@ from td3.algorithm.step_10_to_12_critic_update import critic_loss, improve_criti
 from td3.algorithm.step_13_actor_update import improve_actor_
 from td3.algorithm.step_14_to_15_polyak import polyak_actor_target_, polyak_critics_target_
 from td3.algorithm.streams import RandomStreams
-from td3.config import TD3Config
+from td3.settings import TD3Config
 
 
 class Race(NamedTuple):

@@ -18,8 +18,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 import td3
-from td3.algorithm import Agent, MemberStreams
+from td3.algorithm.agent import Agent
 from td3.algorithm.replacing import Replacement
+from td3.algorithm.streams import MemberStreams
 from td3.engine import update_once
 from td3.engine.check import try_changes
 from td3.environments import InProcessVectorEnv, check_environment, make_environment

@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from td3.algorithm import Agent
+from td3.algorithm.agent import Agent
 from td3.algorithm.networks import StackedMLP
 from td3.algorithm.step_02_actor import Actor
 from td3.algorithm.step_03_twin_critics import TwinCritics
-from td3.config import TD3Config
 from td3.engine import live_policy
 from td3.environments import InProcessVectorEnv, make_environment
 from td3.environments.rail import END
 from td3.policy import Array
 from td3.resources import one_thread
+from td3.settings import TD3Config
 from td3_lessons.explain.moments import Chooser, default_row, effect
 from td3_lessons.explain.record import Recorder, ddpg_update, flat, new_learner, train_on
 from td3_lessons.explain.trace import Trace, assembled, facts_of, q_values

@@ -16,10 +16,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from td3.algorithm import Agent, AgentSpec, MemberStreams, ReplayBuffer, make_replay_buffer
+from td3.algorithm.agent import Agent, Task
 from td3.algorithm.optimizer import SGD, Adam
 from td3.algorithm.registry import STEPS
 from td3.algorithm.replacing import Replacement
+from td3.algorithm.step_01_replay_buffer import ReplayBuffer, make_replay_buffer
 from td3.algorithm.step_04_to_09_bellman_target import (
     bellman_target,
     q_values_of_targets,
@@ -29,11 +30,12 @@ from td3.algorithm.step_04_to_09_bellman_target import (
 from td3.algorithm.step_10_to_12_critic_update import critic_loss, improve_critics_, q_values_of_critics
 from td3.algorithm.step_13_actor_update import improve_actor_
 from td3.algorithm.step_14_to_15_polyak import polyak_actor_target_, polyak_critics_target_
+from td3.algorithm.streams import MemberStreams
 from td3.collect.collector import Collector
-from td3.config import TD3Config
 from td3.engine import live_policy, update_once
 from td3.environments import InProcessVectorEnv
 from td3.policy import Array
+from td3.settings import TD3Config
 
 Updater = Callable[[Agent, ReplayBuffer, MemberStreams, TD3Config], Any]
 
@@ -175,8 +177,8 @@ def new_learner(
     size = int(np.prod(environments.single_observation_space.shape or ()))
     low, high = (np.asarray(bound, float).ravel().tolist() for bound in (space.low, space.high))  # type: ignore[attr-defined]  # a Box
     buffer = make_replay_buffer(1, min(settings.buffer_size, steps), size, len(low))
-    spec = AgentSpec.from_settings(settings, size, low, high)
-    return Agent.create(spec, [seed], replacements=replacements, capacity=buffer.capacity), buffer
+    agent = Agent.create(Task(size, low, high), settings, [seed], replacements=replacements, capacity=buffer.capacity)
+    return agent, buffer
 
 
 def flat(calls: dict[int, dict[str, Any]]) -> dict[str, Array]:

@@ -14,12 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from td3.algorithm import Agent
+from td3.algorithm.agent import Agent
 from td3.algorithm.networks import StackedMLP, parameter_count
 from td3.algorithm.step_02_actor import ActionRange, Actor
 from td3.algorithm.step_03_twin_critics import TwinCritics
-from td3.config import TD3Config
 from td3.policy import Array
+from td3.settings import TD3Config
 from td3_lessons.explain.moments import choose_rows, effect
 
 GRID = 61

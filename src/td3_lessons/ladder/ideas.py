@@ -5,7 +5,8 @@ from importlib import import_module
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from td3.algorithm import Agent, MemberStreams, ReplayBuffer
+from td3.algorithm.agent import Agent
+from td3.algorithm.step_01_replay_buffer import ReplayBuffer
 from td3.algorithm.step_04_to_09_bellman_target import (
     bellman_target,
     min_q,
@@ -17,6 +18,7 @@ from td3.algorithm.step_04_to_09_bellman_target import (
 from td3.algorithm.step_10_to_12_critic_update import critic_loss, improve_critics_, q_values_of_critics
 from td3.algorithm.step_13_actor_update import improve_actor_
 from td3.algorithm.step_14_to_15_polyak import polyak_actor_target_, polyak_critics_target_
+from td3.algorithm.streams import MemberStreams
 from td3_lessons.ladder import rung_6_td3 as td3_rung
 from td3_lessons.ladder.common import Task, Transition, Watch
 

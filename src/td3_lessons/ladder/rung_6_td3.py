@@ -22,9 +22,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from td3.algorithm import Agent, AgentSpec, MemberStreams, make_replay_buffer
-from td3.config import TD3Config
+from td3.algorithm.agent import Agent
+from td3.algorithm.agent import Task as AgentTask
+from td3.algorithm.step_01_replay_buffer import make_replay_buffer
+from td3.algorithm.streams import MemberStreams
 from td3.engine import update_once
+from td3.settings import TD3Config
 from td3_lessons.ladder.common import HIDDEN, Array, Task, Transition, Watch
 
 SERVES = ("vectors", "range")
@@ -51,7 +54,7 @@ class Learner:
     def __init__(self, task: Task, seed: int, settings: Settings) -> None:
         self.task, self.settings, self.random = task, settings, np.random.default_rng(seed)
         bounds = task.action_low.tolist(), task.action_high.tolist()
-        self.agent = Agent.create(AgentSpec.from_settings(settings, task.state_size, *bounds), [seed])
+        self.agent = Agent.create(AgentTask(task.state_size, *bounds), settings, [seed])
         self.buffer = make_replay_buffer(1, settings.buffer_size, task.state_size, len(task.half))
         self.streams = MemberStreams([seed])
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from td3_lab.bench import learners
 
-from td3.config import TD3Config
 from td3.errors import ConfigError
+from td3.settings import TD3Config
 
 CPU = torch.device("cpu")
 

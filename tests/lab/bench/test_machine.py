@@ -6,10 +6,12 @@ import torch
 from td3_lab.bench import machine
 from torch.utils.flop_counter import FlopCounterMode
 
-from td3.algorithm import Agent, AgentSpec, MemberStreams, ReplayBuffer
+from td3.algorithm.agent import Agent, Task
+from td3.algorithm.step_01_replay_buffer import ReplayBuffer
+from td3.algorithm.streams import MemberStreams
 from td3.backends import cpu
-from td3.config import TD3Config
 from td3.engine import update_once
+from td3.settings import TD3Config
 
 CPU = torch.device("cpu")
 
@@ -33,7 +35,11 @@ def test_the_operations_of_the_smallest_networks_by_hand(delay, flops):
 def test_the_real_update_multiplies_what_was_counted(monkeypatch):
     monkeypatch.setattr(cpu, "_load", lambda: (None, "PyTorch cannot count what our kernels do"))
     settings = TD3Config(hidden_sizes=(64, 64), batch_size=32)
-    agent = Agent.create(AgentSpec(17, [-1.0] * 6, [1.0] * 6, settings.hidden_sizes, 3e-4, 3e-4), [0])
+    agent = Agent.create(
+        Task(17, [-1.0] * 6, [1.0] * 6),
+        TD3Config(hidden_sizes=settings.hidden_sizes, actor_learning_rate=3e-4, critic_learning_rate=3e-4),
+        [0],
+    )
     memory, streams = ReplayBuffer(1, 100, 17, 6), MemberStreams([0])
     memory.add_(torch.randn(1, 100, 42))
     with FlopCounterMode(display=False) as counter:
@@ -92,7 +98,7 @@ FILL = """
 import re
 from pathlib import Path
 import torch
-from td3.algorithm import ReplayBuffer
+from td3.algorithm.step_01_replay_buffer import ReplayBuffer
 
 def kilobytes(field):
     return int(re.search(field + r":\\s+(\\d+)", Path("/proc/self/status").read_text()).group(1))

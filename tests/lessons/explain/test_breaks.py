@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from td3.algorithm import Agent, AgentSpec, make_replay_buffer
+from td3.algorithm.agent import Agent, Task
+from td3.algorithm.step_01_replay_buffer import make_replay_buffer
 from td3_lessons.explain.breaks import RACES, broken_update, race_setup
 from td3_lessons.explain.page import read
 from td3_lessons.explain.rail_run import SETTINGS
@@ -60,8 +61,7 @@ def test_a_hundred_updates_in_the_page_equal_pytorchs(blank, change):
     rows = torch.tensor(made["rows"], dtype=torch.float64).reshape(1, -1, 7)
     buffer = make_replay_buffer(1, rows.shape[1], 2, 1, dtype=torch.float64)
     buffer.add_(rows)
-    rates = settings.actor_learning_rate, settings.critic_learning_rate
-    agent = Agent.create(AgentSpec(2, [-1.0], [1.0], settings.hidden_sizes, *rates), [0], dtype=torch.float64)
+    agent = Agent.create(Task(2, [-1.0], [1.0]), settings, [0], dtype=torch.float64)
     with torch.no_grad():
         for network, name in ((agent.actor, "actor"), (agent.actor_target, "actor")):
             network.parameters.copy_(torch.tensor(made["before"][name], dtype=torch.float64)[None])

@@ -112,7 +112,7 @@ def test_a_target_network_changes_what_deep_q_learning_does_and_starts_equal():
 
 @pytest.mark.parametrize("name", PARTS)
 def test_each_of_td3s_changes_alone_is_ddpg_with_one_difference(name):
-    from td3.algorithm import MemberStreams
+    from td3.algorithm.streams import MemberStreams
 
     made = {}
     for change in ("", name):
