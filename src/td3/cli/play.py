@@ -54,24 +54,15 @@ class WatchCommand:
 def evaluate_command(command: EvaluateCommand) -> int:
     """Evaluate every seed of a run."""
     from td3.callbacks.progress import describe
-    from td3.environments import in_batch
-    from td3.environments.source import environment_maker
-    from td3.environments.vector import VectorSource
-    from td3.evaluate import Evaluator, held_out
-    from td3.resources import available_threads
-    from td3.run.directory import Run
+    from td3.report.analysis import Run, evaluate_policy
 
-    run, purpose = Run(command.run), held_out(command.episode_seed)
+    run = Run(command.run)
     env_arguments = run.env_arguments(command.trust, f"td3 evaluate {command.run}")
     means, episodes, rates, env_steps = {}, {}, {}, {}
     for seed in run.seeds:
         agent = run.agent(seed, command.which)
         env_steps[seed] = agent.facts["env_steps"]
-        with environment_maker(env_arguments) as make:
-            batch = None if isinstance(make, VectorSource) else in_batch(make, available_threads())
-            evaluator = Evaluator(make, [seed], command.episodes, worker_backend=batch, purpose=purpose)
-            evaluation = evaluator(agent.policy)
-            evaluator.close()
+        evaluation = evaluate_policy(agent.policy, seed, env_arguments, command.episodes, command.episode_seed)
         returns = evaluation.returns[0]
         means[seed], episodes[seed] = float(returns.mean()), returns.tolist()
         if not math.isnan(rate := float(evaluation.success_rate[0])):

@@ -79,7 +79,7 @@ def learning_curves(runs: Sequence[NamedRun]) -> Figure:
         else:
             text += f" after {paper.STEPS:,} env steps, far beyond this chart"
         legend.append(("var(--paper-band)", text))
-    episodes = " or ".join(str(count) for count in sorted({run.records.config.eval_episodes for run in runs}))
+    episodes = " or ".join(str(count) for count in sorted(_episodes(runs)))
     caption = (
         f"Return of {episodes} noise-free episodes in separate environments. Thin: each seed. Thick: "
         "interquartile mean over the seeds; band: its 95\u00a0% interval."
@@ -91,6 +91,12 @@ def learning_curves(runs: Sequence[NamedRun]) -> Figure:
     )
     large = replace(chart, width=800, height=360)
     return Figure("", Markup(large.svg()), caption, legend, Markup(chart.svg()))
+
+
+def _episodes(runs: Sequence[NamedRun]) -> set[int]:
+    """How many episodes an evaluation had; what another library wrote has a note of its own."""
+    own = {run.records.config.eval_episodes for run in runs if not run.records.source}
+    return own or {run.records.config.eval_episodes for run in runs}
 
 
 def training_figures(records: RunRecords) -> list[Figure]:

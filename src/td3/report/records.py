@@ -67,6 +67,12 @@ class RunRecords:
     times: Table
     separate: tuple["RunRecords", ...] = ()
     """The runs that were combined into this one, if any: each trained separately, with its own times."""
+    label: str = ""
+    """The name that several runs got as one."""
+    source: str = ""
+    """The library that wrote the log; empty for a run of td3."""
+    remarks: tuple[str, ...] = ()
+    """Notes of whoever read or combined the files."""
 
     @property
     def runs(self) -> tuple["RunRecords", ...]:
@@ -75,8 +81,13 @@ class RunRecords:
 
     @property
     def name(self) -> str:
-        """The directory's name, with links resolved."""
-        return self.path.resolve().name
+        """The label, or the directory's name, with links resolved."""
+        return self.label or self.path.resolve().name
+
+    @property
+    def title(self) -> str:
+        """The label, or the path as it was given."""
+        return self.label or str(self.path)
 
     @property
     def whole_seeds(self) -> tuple[SeedRecords, ...]:
@@ -133,6 +144,10 @@ class RunRecords:
     def notes(self) -> list[str]:
         """Notes on the curves: seeds that are frozen, or whose evaluations end early."""
         notes = [
+            *self.remarks,
+            *(remark for run in self.separate for remark in run.remarks),
+        ]
+        notes += [
             f"Seed {seed.seed} has been frozen since env step {seed.frozen.env_steps:,} and is not counted: "
             f"{seed.frozen.reason.rstrip('.')}."
             for seed in self.seeds
@@ -182,8 +197,8 @@ def shared_steps(steps: Iterable[Array]) -> Array:
     return np.asarray(reduce(np.intersect1d, steps))
 
 
-def combine(path: Path, runs: Sequence[RunRecords]) -> RunRecords:
-    """Runs of one task and setting as one run of all their seeds; each run keeps its own times."""
+def combine(path: Path, runs: Sequence[RunRecords], label: str = "", remarks: Sequence[str] = ()) -> RunRecords:
+    """Runs of one task as one run of all their seeds; each run keeps its own times."""
     first, seeds = runs[0], tuple(seed for run in runs for seed in run.seeds)
     names = dict.fromkeys(name for run in runs for name in run.versions)
     versions = {name: _joined([run.versions.get(name, "none") for run in runs]) for name in names}
@@ -192,7 +207,10 @@ def combine(path: Path, runs: Sequence[RunRecords]) -> RunRecords:
         "env_steps": max(run.env_steps for run in runs),
     }
     config = replace(first.config, seed=min(run.config.seed for run in runs), seeds=len(seeds))
-    combined = RunRecords(path, config, versions, status, seeds, first.times, tuple(runs))
+    source = _joined([run.source for run in runs])
+    combined = RunRecords(
+        path, config, versions, status, seeds, first.times, tuple(runs), label, source, tuple(dict.fromkeys(remarks))
+    )
     _require_shared(combined)
     return combined
 
@@ -222,4 +240,5 @@ def read_run(path: Path | str) -> RunRecords:
 
 def _require_shared(records: RunRecords) -> None:
     if not records.evaluated and any(len(seed.steps) for seed in records.seeds):
-        raise RunError(f"{records.path} has seeds without one evaluation at the same env step: restore its files.")
+        remedy = "give runs with the same --eval-every" if records.separate else "restore its files"
+        raise RunError(f"{records.title} has seeds without one evaluation at the same env step: {remedy}.")

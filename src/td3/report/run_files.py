@@ -115,7 +115,12 @@ DIAGNOSTICS_COLUMNS: Columns = dict.fromkeys(DIAGNOSTICS, _SIZE) | {
     **dict.fromkeys(("saturation", "stuck", "actor_dead", "critic_dead"), _SHARE),
     **dict.fromkeys(("policy_actions", "played_actions"), _histogram),
 }
-EVALUATIONS_COLUMNS: Columns = {"env_steps": _COUNT, "success_rate": _SHARE}
+EVALUATIONS_COLUMNS: Columns = {
+    "env_steps": _COUNT,
+    "mean_return": _MEASURED,
+    **dict.fromkeys(("std_return", "mean_length"), _SIZE),
+    "success_rate": _SHARE,
+}
 TIMES_COLUMNS: Columns = {"env_steps": _COUNT, **dict.fromkeys(PARTS, _SECONDS), "device": _text}
 
 

@@ -1,5 +1,6 @@
 """Videos of trained agents: episodes, a grid of seeds, or one seed over the course of training."""
 
+import base64
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,6 +30,13 @@ class Video(NamedTuple):
     returns: list[float]
     shown: str = ""
     """Whose agent it shows, of a run."""
+
+    def _repr_html_(self) -> str:
+        """The video itself, for notebooks."""
+        content = base64.b64encode(self.path.read_bytes()).decode()
+        if self.path.suffix == ".gif":
+            return f'<img src="data:image/gif;base64,{content}">'
+        return f'<video controls loop muted src="data:video/mp4;base64,{content}"></video>'
 
 
 def record(

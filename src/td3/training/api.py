@@ -24,9 +24,9 @@ from td3.environments.vector import VectorSource
 from td3.errors import ConfigError, RunError
 from td3.keywords import Settings
 from td3.libraries import library_variables
+from td3.report.analysis import Run
 from td3.resources import room_for_files
 from td3.run.directory import (
-    Run,
     absolute_out,
     new_directory,
     require_new,
