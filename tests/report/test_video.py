@@ -13,6 +13,7 @@ from safetensors.numpy import load_file
 from scripted import HIGH, LOW, SMALL, Scripted, linear_policy
 
 import td3
+from td3 import policy
 from td3.algorithm.agent import Agent, Task
 from td3.backends.backend import NORM_EPSILON
 from td3.environments import TaskSpaces
