@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from td3_lab.worlds.play import Policy
+from td3_lab.worlds.policy import Policy
 from td3_lab.worlds.task import State
 from td3_lab.worlds.tasks import TASKS
 from td3_lab.worlds.worlds import Worlds

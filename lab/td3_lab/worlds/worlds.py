@@ -60,6 +60,9 @@ class Worlds:
         self.blown_up, self.overflowed = (torch.zeros((), dtype=torch.long, device=self.device) for _ in range(2))
         self._everywhere = torch.ones(count, dtype=torch.bool, device=self.device)
         self._graphs = {name: self._captured(launch) for name, launch in self._launches().items()}
+        self._run("kinematics")
+        self.observation = task.observation(self.state).clone()
+        self._position = task.position(self.state).clone()
         self.reset()
 
     def _load(self, solver_iterations: int | None) -> None:
@@ -92,8 +95,8 @@ class Worlds:
         self._restart(self._everywhere)
         self._run("kinematics")
         self._derived_of_new(self._everywhere)
-        self.observation = self.task.observation(self.state).clone()
-        self._position = self.task.position(self.state).clone()
+        self.observation.copy_(self.task.observation(self.state))
+        self._position.copy_(self.task.position(self.state))
         return self.observation
 
     def step(self, action: Tensor) -> Step:
@@ -123,10 +126,14 @@ class Worlds:
     def finish(self) -> Step:
         """Return what the step gave, and restart the worlds whose episode ended."""
         step = self.outcome()
-        if self.task.derived_at_reset:
-            self._run("kinematics")
+        self.refresh()
         self.restarted(step)
         return step
+
+    def refresh(self) -> None:
+        """Compute what first observations need beyond positions and velocities, where a task says so."""
+        if self.task.derived_at_reset:
+            self._run("kinematics")
 
     def outcome(self) -> Step:
         """Return observations, rewards and ends, and write first states into the worlds that ended."""
