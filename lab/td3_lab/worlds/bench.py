@@ -87,6 +87,7 @@ def update(settings: Settings, seconds: float, observations: int = 17, actions: 
         "layer_norm": settings.layer_norm,
         "bf16": settings.bf16,
         "compiled": settings.compiled,
+        "fused": settings.fused,
         "made_in_seconds": round(made, 1),
         "updates_per_second": round(2 * pairs),
     }
@@ -110,8 +111,8 @@ def main() -> None:
                     print(json.dumps(physics(task, worlds, iterations or None, options.seconds)), flush=True)
         return
     for batch in options.batches:
-        for layer_norm in (True, False):
-            settings = replace(Settings(), batch=batch, layer_norm=layer_norm)
+        for layer_norm, fused in ((True, True), (True, False), (False, True), (False, False)):
+            settings = replace(Settings(), batch=batch, layer_norm=layer_norm, fused=fused)
             print(json.dumps(update(settings, options.seconds)), flush=True)
 
 

@@ -41,15 +41,15 @@ class Support:
     """The atoms, whose ends grow with the discounted returns that the worlds reach, so that no task needs its own.
 
     A high and a low percentile of the returns over the worlds are followed. An end that one of them comes close to
-    moves out by a tenth, and the last layers of the critics are rewritten so that their distributions stay in place.
+    moves out by a tenth at least, and the last layers of the critics are rewritten so that their distributions stay in place.
     """
 
-    nearness, margin = 0.85, 1.3
     first = 1.0
 
     def __init__(self, settings: Settings, device: torch.device) -> None:
         self.low = torch.full((), -self.first if settings.low is None else settings.low, device=device)
         self.high = torch.full((), self.first if settings.high is None else settings.high, device=device)
+        self.margin, self.nearness = settings.support_margin, 1.1 / settings.support_margin
         self.grid = torch.linspace(0, 1, settings.atoms, device=device)
         self.atoms = self.low + (self.high - self.low) * self.grid
         self.lowest, self.highest = torch.zeros((), device=device), torch.zeros((), device=device)
@@ -68,7 +68,7 @@ class Support:
         atoms = low + (high - low) * self.grid
         matrix, bias = resampling(self.atoms, atoms)
         for networks in critics:
-            last_weight, last_bias = networks.layers[-1]
+            last_weight, last_bias = (tensor[..., : networks.outputs] for tensor in networks.layers[-1])
             last_weight.copy_(last_weight @ matrix.T)
             last_bias.copy_(last_bias @ matrix.T + bias)
         self.low.copy_(low)
@@ -83,7 +83,9 @@ class Learner:
         self.settings, is_cuda = settings, device.type == "cuda"
         self.generator = torch.Generator(device).manual_seed(settings.seed + 2)
         precision = torch.bfloat16 if settings.bf16 and is_cuda else torch.float32
+        self.fused = settings.fused and is_cuda
         kind = {"layer_norm": settings.layer_norm, "precision": precision, "generator": self.generator}
+        kind["fused"] = self.fused
         self.actor = Networks.initialized(1, (observations, *settings.actor_layers, actions), last=0.01, **kind)
         sizes = (observations + actions, *settings.critic_layers, settings.atoms)
         self.critics = Networks.initialized(2, sizes, **kind)
@@ -114,10 +116,13 @@ class Learner:
             smoothing = (settings.target_noise * noise).clamp(-clip, clip)
             next_action = (self.actor_target(following)[0].tanh() + smoothing).clamp(-1, 1)
             logits = self.critics_target(torch.cat([following, next_action], 1))
-            values = expected(logits, atoms)
             # Clipped double Q-learning: the distribution with the smaller expected value.
-            smaller = torch.where((values[0] < values[1])[:, None], logits[0], logits[1]).softmax(-1)
-            target = projected(smaller, atoms, reward, discount)
+            if self.fused:
+                target, values = torch.ops.td3_lab.target_distribution(logits, atoms, reward, discount)
+            else:
+                values = expected(logits, atoms)
+                smaller = torch.where((values[0] < values[1])[:, None], logits[0], logits[1]).softmax(-1)
+                target = projected(smaller, atoms, reward, discount)
         logits = self.critics(torch.cat([observation, action], 1))
         return cross_entropy(logits, target), values.detach().mean()
 
@@ -141,8 +146,8 @@ class Learner:
         if move_actor:
             _descend(self._actor_loss(batch.observation), self.actor, self.actor_optimizer)
         with torch.no_grad():
-            for target, online in ((self.critics_target, self.critics), (self.actor_target, self.actor)):
-                torch._foreach_lerp_(target.parameters, online.parameters, settings.tau)
+            targets = [*self.critics_target.parameters, *self.actor_target.parameters]
+            torch._foreach_lerp_(targets, [*self.critics.parameters, *self.actor.parameters], settings.tau)
 
     @torch.no_grad()
     def grow_support(self) -> None:
@@ -176,12 +181,16 @@ class Learner:
         layers, arrays = [], iter(parameters)
         for layer in self.actor.layers:
             weight, *rest = (next(arrays)[0] for _ in layer)
-            layers.append((weight.T.copy(), *(array[0] for array in rest)))
-        return Policy(mean, scale, layers)
+            layers.append([weight.T.copy(), *(array[0] for array in rest)])
+        layers[0][0] = layers[0][0][:, : len(mean)]
+        layers[-1] = [array[: self.actor.outputs] for array in layers[-1]]
+        return Policy(mean, scale, [tuple(layer) for layer in layers])
 
 
 def _descend(loss: Tensor, networks: Networks, optimizer: torch.optim.AdamW) -> None:
     gradients = torch.autograd.grad(loss, networks.parameters)
     for parameter, gradient in zip(networks.parameters, gradients, strict=True):
-        parameter.grad = gradient
+        # The fused AdamW wants gradients laid out as the parameters, and compiled code may choose otherwise.
+        same = gradient.stride() == parameter.stride()
+        parameter.grad = gradient if same else torch.empty_like(parameter).copy_(gradient)
     optimizer.step()

@@ -7,6 +7,7 @@ from typing import Self
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 
 @dataclass
@@ -14,10 +15,14 @@ class Networks:
     """Several MLPs of one shape at once; every tensor of a layer begins with the axis `[network]`.
 
     A hidden layer is linear, LayerNorm (where asked for) and ReLU; parameters are float32, products are in `precision`.
+    Inputs and outputs are padded to a multiple of 8 inside: other widths keep a GPU's matrix units from being used.
     """
 
     layers: list[list[Tensor]]
     precision: torch.dtype
+    outputs: int
+    fused: bool = False
+    """Whether bias, LayerNorm and ReLU are one kernel (`fused.py`)."""
 
     @classmethod
     def initialized(
@@ -29,19 +34,25 @@ class Networks:
         precision: torch.dtype,
         generator: torch.Generator,
         last: float | None = None,
+        fused: bool = False,
     ) -> Self:
         """Return networks with PyTorch's uniform initialization; `last` is the width of the last layer's instead."""
         device, layers = generator.device, []
         for index, (fan_in, fan_out) in enumerate(pairwise(sizes)):
             is_last = index == len(sizes) - 2
             width = last if is_last and last is not None else 1 / math.sqrt(fan_in)
-            draws = torch.rand((count, fan_in + 1, fan_out), generator=generator, device=device)
-            weight, bias = (width * (2 * draws - 1)).split([fan_in, 1], 1)
+            padded = fan_in + (-fan_in % 8 if index == 0 else 0)
+            draws = torch.rand(
+                (count, padded + 1, fan_out + (-fan_out % 8 if is_last else 0)), generator=generator, device=device
+            )
+            weight, bias = (width * (2 * draws - 1)).split([padded, 1], 1)
             layer = [weight.contiguous(), bias.contiguous()]
             if layer_norm and not is_last:
                 layer += [torch.ones_like(bias), torch.zeros_like(bias)]
             layers.append([tensor.requires_grad_() for tensor in layer])
-        return cls(layers, precision)
+        if fused:
+            import td3_lab.worlds.fused  # noqa: F401 (registers the kernels)
+        return cls(layers, precision, sizes[-1], fused and layer_norm)
 
     @property
     def parameters(self) -> list[Tensor]:
@@ -50,24 +61,31 @@ class Networks:
 
     def frozen(self) -> "Networks":
         """Return the same networks without a gradient of their own."""
-        return Networks([[tensor.detach() for tensor in layer] for layer in self.layers], self.precision)
+        layers = [[tensor.detach() for tensor in layer] for layer in self.layers]
+        return Networks(layers, self.precision, self.outputs, self.fused)
 
     def copied(self) -> "Networks":
         """Return a copy without gradients, for target networks."""
-        return Networks([[tensor.detach().clone() for tensor in layer] for layer in self.layers], self.precision)
+        layers = [[tensor.detach().clone() for tensor in layer] for layer in self.layers]
+        return Networks(layers, self.precision, self.outputs, self.fused)
 
     def __call__(self, inputs: Tensor) -> Tensor:
         """Return the outputs `[network, batch, output]` for inputs `[batch, input]`, in float32."""
-        count, low = self.layers[0][0].shape[0], self.precision
-        hidden = inputs.to(low).expand(count, *inputs.shape)
+        (count, width, _), low = self.layers[0][0].shape, self.precision
+        padded = functional.pad(inputs, (0, width - inputs.shape[-1])).to(low)
+        hidden = padded.expand(count, *padded.shape)
         for index, (weight, bias, *norm) in enumerate(self.layers):
-            hidden = torch.bmm(hidden, weight.to(low)).float() + bias
+            product = torch.bmm(hidden, weight.to(low))
+            if norm and self.fused:
+                hidden = torch.ops.td3_lab.norm_relu(product, bias, *norm)[0]
+                continue
+            hidden = product.float() + bias
             if norm:
                 centered = hidden - hidden.mean(-1, keepdim=True)
                 hidden = centered * torch.rsqrt(centered.square().mean(-1, keepdim=True) + 1e-5) * norm[0] + norm[1]
             if index < len(self.layers) - 1:
                 hidden = hidden.relu().to(low)
-        return hidden
+        return hidden[..., : self.outputs]
 
 
 def expected(logits: Tensor, atoms: Tensor) -> Tensor:

@@ -33,6 +33,8 @@ class Settings:
     low: float | None = None
     """Lowest atom; None lets the support follow the discounted returns that are seen."""
     high: float | None = None
+    support_margin: float = 1.3
+    """An end of the support that is moved lies beyond the returns by this factor."""
     support_every: int = 10
     """Rounds between looks at whether the support must grow."""
     target_noise: float = 0.2
@@ -48,6 +50,8 @@ class Settings:
     """Whether matrix products are in bfloat16; parameters stay float32."""
     compiled: bool = True
     """Whether torch.compile fuses the losses, on a GPU."""
+    fused: bool = True
+    """Whether kernels of our own (`fused.py`) replace PyTorch's, on a GPU."""
     solver_iterations: int | None = None
     """Largest number of the contact solver's iterations; None keeps the model's."""
 

@@ -51,8 +51,9 @@ class Worlds:
         warp.config.quiet = True
         warp.init()
         self.stream = torch.cuda.Stream(priority=-1) if self.device.type == "cuda" else None
+        self._warp_stream = None if self.stream is None else warp.stream_from_torch(self.stream)
         self.generator = torch.Generator(self.device).manual_seed(seed)
-        with warp.ScopedDevice(str(warp.device_from_torch(self.device))):
+        with warp.ScopedDevice("cpu" if self.stream is None else f"cuda:{torch.cuda.current_device()}"):
             self._load(solver_iterations)
         limit = task.time_limit
         clocks = torch.randint(limit, (count,), generator=self.generator, device=self.device)
@@ -196,7 +197,7 @@ class Worlds:
         if self.stream is None:
             return None
         torch.cuda.synchronize()
-        with warp.ScopedStream(warp.stream_from_torch(self.stream)):
+        with warp.ScopedStream(self._warp_stream):
             launch()  # compiles the kernels, which a capture cannot
             with warp.ScopedCapture() as capture:
                 launch()
@@ -212,6 +213,6 @@ class Worlds:
         current = torch.cuda.current_stream()
         if current != self.stream:
             self.stream.wait_stream(current)
-        warp.capture_launch(self._graphs[name], stream=warp.stream_from_torch(self.stream))
+        warp.capture_launch(self._graphs[name], stream=self._warp_stream)
         if current != self.stream:
             current.wait_stream(self.stream)
