@@ -5,6 +5,7 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -47,9 +48,13 @@ def physics(task: str, worlds: int, iterations: int | None, seconds: float) -> d
         act()
         batch.physics()
 
+    def step() -> None:
+        simulate()
+        batch.finish()
+
     assert batch.stream is not None
     with torch.cuda.stream(batch.stream):
-        whole = rate(lambda: (act(), batch.physics(), batch.finish()), seconds)
+        whole = rate(step, seconds)
         alone = rate(simulate, seconds)
     return {
         "task": task,
@@ -73,15 +78,20 @@ def update(settings: Settings, seconds: float, observations: int = 17, actions: 
     buffer.table.normal_()
     buffer.table[..., -2:] = 0
     buffer.filled.fill_(1000)
-    stream = torch.cuda.Stream()
+    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     parts = [
-        Captured(lambda move=move: learner.update(buffer, move_actor=move), stream, (learner.generator,))  # type: ignore[misc]
+        Captured(partial(learner.update, buffer, move_actor=move), stream, (learner.generator,))
         for move in (False, True)
     ]
     for part in parts:
         part.record()
+
+    def pair() -> None:
+        for part in parts:
+            part()
+
     made = time.perf_counter() - begun
-    pairs = rate(lambda: [part() for part in parts], seconds)
+    pairs = rate(pair, seconds)
     return {
         "batch": settings.batch,
         "layer_norm": settings.layer_norm,

@@ -14,7 +14,9 @@ ROWS = 32
 
 
 @triton.jit
-def _forward(x, bias, gain, shift, y, mean, rstd, batch, width: tl.constexpr, block: tl.constexpr, epsilon: tl.constexpr):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202, E501
+def _forward(
+    x, bias, gain, shift, y, mean, rstd, batch, width: tl.constexpr, block: tl.constexpr, epsilon: tl.constexpr
+):
     row = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, block)
     mask = column < width
@@ -30,7 +32,9 @@ def _forward(x, bias, gain, shift, y, mean, rstd, batch, width: tl.constexpr, bl
 
 
 @triton.jit
-def _backward(dy, x, bias, gain, shift, mean, rstd, dx, sums, batch, width: tl.constexpr, block: tl.constexpr, rows: tl.constexpr):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202, E501
+def _backward(
+    dy, x, bias, gain, shift, mean, rstd, dx, sums, batch, width: tl.constexpr, block: tl.constexpr, rows: tl.constexpr
+):
     program = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, block)
     mask = column < width
@@ -60,7 +64,9 @@ def _backward(dy, x, bias, gain, shift, mean, rstd, dx, sums, batch, width: tl.c
 
 
 @triton.jit
-def _distribution(logits, atoms, reward, discount, target, value, batch, stride, count: tl.constexpr, block: tl.constexpr):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202, E501
+def _distribution(
+    logits, atoms, reward, discount, target, value, batch, stride, count: tl.constexpr, block: tl.constexpr
+):
     row = tl.program_id(0).to(tl.int64)
     atom = tl.arange(0, block)
     mask = atom < count

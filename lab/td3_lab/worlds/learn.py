@@ -23,8 +23,12 @@ from td3_lab.worlds.learner import Learner
 from td3_lab.worlds.policy import Policy
 from td3_lab.worlds.replay import ReplayBuffer
 from td3_lab.worlds.settings import Settings
+from td3_lab.worlds.task import Step
 from td3_lab.worlds.tasks import TASKS
-from td3_lab.worlds.worlds import Step, Worlds
+from td3_lab.worlds.worlds import Worlds
+
+
+Row = dict[str, float | int]
 
 
 class Training:
@@ -48,7 +52,7 @@ class Training:
         self.finished = torch.zeros(3, device=self.device)
         """Sums over finished episodes: return, length, number."""
         self.step: Step | None = None
-        self.learn_stream = torch.cuda.Stream() if is_cuda else None
+        self.learn_stream = torch.cuda.Stream() if is_cuda else None  # type: ignore[no-untyped-call]
         world = (self.worlds.stream, (self.acting_noise, self.worlds.generator))
         learn = (self.learn_stream, (self.learner.generator,))
         self.parts = {
@@ -143,13 +147,16 @@ class Training:
         self.round += 1
 
     def _update(self) -> None:
+        if self.updates == 0 and self.settings.automatic_support and self.settings.support_reach > 0:
+            with torch.no_grad(), torch.cuda.stream(self.learn_stream) if self.learn_stream else nullcontext():
+                self.learner.support.begin(self.buffer.rewards(self.round))
         for _ in range(self.settings.updates):
             self.updates += 1
             self.parts["update_both" if self.updates % self.settings.policy_delay == 0 else "update"]()
         if self.settings.automatic_support and self.round % self.settings.support_every == 0:
             self.parts["grow"]()
 
-    def read(self) -> dict[str, float]:
+    def read(self) -> Row:
         """Return the figures of a log row: the only read from the device, of one packed tensor."""
         support, worlds = self.learner.support.atoms, self.worlds
         counts = torch.stack([worlds.blown_up, worlds.overflowed]).float()
@@ -170,7 +177,7 @@ class Training:
         }
 
 
-def train(settings: Settings, out: Path, device: str) -> dict[str, float]:
+def train(settings: Settings, out: Path, device: str) -> Row:
     """Train for the settings' seconds, write log, policies and their moments to `out`, and return the last row."""
     out.mkdir(parents=True, exist_ok=True)
     begun = time.perf_counter()
@@ -178,14 +185,14 @@ def train(settings: Settings, out: Path, device: str) -> dict[str, float]:
     compile_seconds = round(time.perf_counter() - begun, 1)
     about = {**asdict(settings), "compile_seconds": compile_seconds, "device": device}
     (out / "settings.json").write_text(json.dumps(about, indent=1))
-    policies: list[tuple[dict[str, float], list[Tensor]]] = []
-    rows: list[dict[str, float]] = []
+    policies: list[tuple[Row, list[Tensor]]] = []
+    rows: list[Row] = []
     pending: deque[torch.cuda.Event] = deque()
     start, logged = time.perf_counter(), 0
     while True:
         training.play_round()
         if device != "cpu":  # the host stays at most four rounds ahead, so that its clock is the device's
-            pending.append(torch.cuda.Event())
+            pending.append(torch.cuda.Event())  # type: ignore[no-untyped-call]
             pending[-1].record(training.worlds.stream)
             if len(pending) > 4:
                 pending.popleft().synchronize()
@@ -211,8 +218,8 @@ def train(settings: Settings, out: Path, device: str) -> dict[str, float]:
 
 def write(
     out: Path,
-    rows: list[dict[str, float]],
-    policies: list[tuple[dict[str, float], list[Tensor]]],
+    rows: list[Row],
+    policies: list[tuple[Row, list[Tensor]]],
     policy: Callable[[list[Tensor]], Policy],
 ) -> None:
     """Write the log and the policies."""

@@ -1,5 +1,7 @@
 """The fast learner's parts that learn: normalizer, support of the atoms, actor, critics and their update."""
 
+from functools import partial
+
 import torch
 from torch import Tensor
 
@@ -41,7 +43,7 @@ class Support:
     """The atoms, whose ends grow with the discounted returns that the worlds reach, so that no task needs its own.
 
     A high and a low percentile of the returns over the worlds are followed. An end that one of them comes close to
-    moves out by a tenth at least, and the last layers of the critics are rewritten so that their distributions stay in place.
+    moves out by a tenth at least, and the critics' last layers are rewritten so that their distributions stay in place.
     """
 
     first = 1.0
@@ -53,6 +55,14 @@ class Support:
         self.grid = torch.linspace(0, 1, settings.atoms, device=device)
         self.atoms = self.low + (self.high - self.low) * self.grid
         self.lowest, self.highest = torch.zeros((), device=device), torch.zeros((), device=device)
+        self.reach, self.horizon = settings.support_reach, 1 / (1 - settings.gamma)
+
+    def begin(self, rewards: Tensor) -> None:
+        """Set the first ends from the rewards of random actions; the critics then begin in the middle of the range."""
+        mean, spread = self.horizon * rewards.mean(), self.horizon * rewards.std()
+        self.low.copy_(mean - self.reach / 8 * spread)
+        self.high.copy_(mean + self.reach * spread)
+        self.atoms.copy_(self.low + (self.high - self.low) * self.grid)
 
     def observe(self, returns: Tensor) -> None:
         """Follow the percentiles of the worlds' discounted returns."""
@@ -84,19 +94,27 @@ class Learner:
         self.generator = torch.Generator(device).manual_seed(settings.seed + 2)
         precision = torch.bfloat16 if settings.bf16 and is_cuda else torch.float32
         self.fused = settings.fused and is_cuda
-        kind = {"layer_norm": settings.layer_norm, "precision": precision, "generator": self.generator}
-        kind["fused"] = self.fused
-        self.actor = Networks.initialized(1, (observations, *settings.actor_layers, actions), last=0.01, **kind)
-        sizes = (observations + actions, *settings.critic_layers, settings.atoms)
-        self.critics = Networks.initialized(2, sizes, **kind)
+        networks = partial(
+            Networks.initialized,
+            layer_norm=settings.layer_norm,
+            precision=precision,
+            generator=self.generator,
+            fused=self.fused,
+        )
+        self.actor = networks(1, (observations, *settings.actor_layers, actions), last=0.01)
+        self.critics = networks(2, (observations + actions, *settings.critic_layers, settings.atoms))
         self.actor_target, self.critics_target = self.actor.copied(), self.critics.copied()
         self.normalizer, self.support = Normalizer(observations, device), Support(settings, device)
         self.losses = torch.zeros(2, device=device)
         """The critics' last loss and the last mean Q-value."""
-        options = {"lr": settings.learning_rate, "weight_decay": settings.weight_decay}
-        fast = {"fused": True, "capturable": True} if is_cuda else {}
-        self.actor_optimizer = torch.optim.AdamW(self.actor.parameters, **options, **fast)
-        self.critics_optimizer = torch.optim.AdamW(self.critics.parameters, **options, **fast)
+        adamw = partial(
+            torch.optim.AdamW,
+            lr=settings.learning_rate,
+            weight_decay=settings.weight_decay,
+            fused=is_cuda,
+            capturable=is_cuda,
+        )
+        self.actor_optimizer, self.critics_optimizer = adamw(self.actor.parameters), adamw(self.critics.parameters)
         self._critic_loss, self._actor_loss = self.critic_loss, self.actor_loss
         if settings.compiled and is_cuda:
             self._critic_loss, self._actor_loss = torch.compile(self.critic_loss), torch.compile(self.actor_loss)

@@ -3,7 +3,6 @@
 import math
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Self
 
 import torch
 from torch import Tensor
@@ -35,7 +34,7 @@ class Networks:
         generator: torch.Generator,
         last: float | None = None,
         fused: bool = False,
-    ) -> Self:
+    ) -> "Networks":
         """Return networks with PyTorch's uniform initialization; `last` is the width of the last layer's instead."""
         device, layers = generator.device, []
         for index, (fan_in, fan_out) in enumerate(pairwise(sizes)):
@@ -45,7 +44,8 @@ class Networks:
             draws = torch.rand(
                 (count, padded + 1, fan_out + (-fan_out % 8 if is_last else 0)), generator=generator, device=device
             )
-            weight, bias = (width * (2 * draws - 1)).split([padded, 1], 1)
+            values = width * (2 * draws - 1)
+            weight, bias = values[:, :padded], values[:, padded:]
             layer = [weight.contiguous(), bias.contiguous()]
             if layer_norm and not is_last:
                 layer += [torch.ones_like(bias), torch.zeros_like(bias)]

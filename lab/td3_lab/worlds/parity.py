@@ -10,7 +10,7 @@ Gymnasium simulates in float64 on the host, under random, rhythmic and trained p
 import argparse
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from td3_lab.worlds.task import State
 from td3_lab.worlds.tasks import TASKS
 from td3_lab.worlds.worlds import Worlds
 
-Array = NDArray[np.float64]
+Array = NDArray[Any]
 NAMES = [field.name for field in fields(State)]
 FUNCTION_TOLERANCE = 1e-6
 """Largest error of observation and reward terms, relative to max(1, |value|), for equal states in float64.
@@ -32,20 +32,46 @@ FUNCTION_TOLERANCE = 1e-6
 Gymnasium squares float32 actions, so the cost of actions is rounded to about 1e-7."""
 
 
+class Rhythm:
+    """Sine waves on every actuator, with a random frequency and random phases."""
+
+    def __init__(self, half: Array, rng: np.random.Generator) -> None:
+        self.half, self.frequency = half, rng.uniform(0.05, 0.6)
+        self.phase, self.clock = rng.uniform(0, 2 * np.pi, half.shape), 0
+
+    def __call__(self, observation: Array) -> Array:
+        """Return the next action."""
+        self.clock += 1
+        return self.half * np.sin(self.frequency * self.clock + self.phase)
+
+
+@dataclass
+class Noisy:
+    """A trained policy, or rest, with normal or uniform noise."""
+
+    half: Array
+    rng: np.random.Generator
+    noise: float
+    trained: Policy | None = None
+
+    def __call__(self, observation: Array) -> Array:
+        """Return an action in the range of the actuators."""
+        noise = self.noise * self.rng.standard_normal(self.half.shape)
+        base = 0.0 if self.trained is None else self.trained(observation)
+        return self.half * np.clip(base + noise, -1, 1)
+
+
 def policies(
-    space: gymnasium.spaces.Box, rng: np.random.Generator, trained: Policy | None
-) -> Iterator[Callable[[Array], Array]]:
-    """Give policies without end: random, rhythmic with random frequencies, resting, and trained ones with noise."""
-    size, half = space.shape, (space.high - space.low) / 2
+    half: Array, rng: np.random.Generator, trained: Policy | None
+) -> Iterator[Callable[[NDArray[Any]], NDArray[Any]]]:
+    """Give policies without end: random, rhythmic, nearly resting, and trained ones with noise."""
     while True:
-        scale = rng.uniform(0.1, 1)
-        yield lambda _, scale=scale: half * scale * rng.uniform(-1, 1, size)
-        frequency, phase, clock = rng.uniform(0.05, 0.6), rng.uniform(0, 2 * np.pi, size), iter(range(10**9))
-        yield lambda _, f=frequency, p=phase, c=clock: half * np.sin(f * next(c) + p)
-        yield lambda _: half * 0.05 * rng.standard_normal(size)
+        yield Noisy(half, rng, rng.uniform(0.1, 1))
+        yield Rhythm(half, rng)
+        yield Noisy(half, rng, 0.05)
         if trained is not None:
             for noise in (0.0, 0.1, 0.3):
-                yield lambda o, n=noise: half * np.clip(trained(o) + n * rng.standard_normal(size), -1, 1)
+                yield Noisy(half, rng, noise, trained)
 
 
 def record(name: str, states: int, trained: Policy | None = None, seed: int = 0) -> dict[str, Array]:
@@ -57,7 +83,7 @@ def record(name: str, states: int, trained: Policy | None = None, seed: int = 0)
     rng, task = np.random.default_rng(seed), TASKS[name]()
     task.masses = torch.tensor(model.body_mass)
     rows: list[dict[str, Any]] = []
-    for episode, policy in enumerate(policies(space, rng, trained)):
+    for episode, policy in enumerate(policies((space.high - space.low) / 2, rng, trained)):
         observation, _ = env.reset(seed=seed + episode)
         for step in range(300):
             action = np.clip(policy(observation), space.low, space.high).astype(np.float32)
@@ -119,8 +145,9 @@ def compare_step(name: str, steps: dict[str, Array], device: str = "cpu") -> dic
     """Return quantiles of the errors of one env step of Warp, relative to standard deviations over the states."""
     count = len(steps["reward"])
     worlds = Worlds(TASKS[name](), count, device, spread_clocks=False)
-    step = worlds.step_from(*(_float32(steps[f"before_{key}"], device) for key in ("qpos", "qvel", "qacc_warmstart")),
-                            _float32(steps["before_position"], device), _float32(steps["action"], device))  # fmt: skip
+    names = ("before_qpos", "before_qvel", "before_qacc_warmstart", "before_position", "action")
+    qpos, qvel, warmstart, position, action = (_float32(steps[key], device) for key in names)
+    step = worlds.step_from(qpos, qvel, warmstart, position, action)
     got = step.observation.cpu().double().numpy()
     spread = np.maximum(steps["observation"].std(0), 1e-3)
     error = (np.abs(got - steps["observation"]) / spread).max(1)

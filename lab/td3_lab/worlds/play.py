@@ -8,6 +8,7 @@ import csv
 import json
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -29,7 +30,7 @@ def play(task: str, path: Path, seed: int) -> tuple[float, int]:
     return total, length
 
 
-def curve(run: Path, episodes: int, processes: int) -> list[dict[str, float]]:
+def curve(run: Path, episodes: int, processes: int) -> list[dict[str, Any]]:
     """Play every policy of a run and write the learning curve."""
     moments = [json.loads(line) for line in (run / "moments.jsonl").read_text().splitlines()]
     task = json.loads((run / "settings.json").read_text())["task"]

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,15 +29,15 @@ class Policy:
                 hidden = (hidden - hidden.mean()) / np.sqrt(hidden.var() + 1e-5) * norm[0] + norm[1]
             if index < len(self.layers) - 1:
                 hidden = np.maximum(hidden, 0)
-        return np.tanh(hidden)
+        return np.asarray(np.tanh(hidden), dtype=np.float32)
 
     def save(self, path: Path) -> None:
         """Write the policy as an npz file."""
         arrays = {f"{i}_{j}": array for i, layer in enumerate(self.layers) for j, array in enumerate(layer)}
-        np.savez(path, mean=self.mean, scale=self.scale, **arrays)
+        np.savez(path, mean=self.mean, scale=self.scale, **arrays)  # type: ignore[arg-type]
 
     @classmethod
-    def load(cls, path: Path) -> Self:
+    def load(cls, path: Path) -> "Policy":
         """Read a policy that `save` wrote."""
         with np.load(path) as file:
             names = [name for name in file.files if name not in ("mean", "scale")]

@@ -1,13 +1,11 @@
 """The replay buffer on the device: a ring of rounds, each with one transition of every world."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from td3_lab.worlds.worlds import Step
+from td3_lab.worlds.task import Step
 
 
 @dataclass
@@ -29,13 +27,17 @@ class ReplayBuffer:
         self.table = torch.zeros(rounds, worlds, sum(self.sizes), device=device)
         self.head, self.filled = (torch.zeros(1, dtype=torch.long, device=device) for _ in range(2))
 
-    def add(self, observation: Tensor, action: Tensor, step: "Step") -> None:
+    def add(self, observation: Tensor, action: Tensor, step: Step) -> None:
         """Write the transitions of a round over the oldest ones."""
         ends = torch.stack([step.reward, step.terminated.float(), step.ended.float()], 1)
         row = torch.cat([observation, action, step.observation, ends], 1)
         self.table.index_copy_(0, self.head, row[None])
         self.head.add_(1).remainder_(self.rounds)
         self.filled.add_(1).clamp_(max=self.rounds)
+
+    def rewards(self, rounds: int) -> Tensor:
+        """Return the rewards of the first rounds, before the ring has closed."""
+        return self.table[:rounds, :, -3]
 
     def sample(self, size: int, n_step: int, gamma: float, generator: torch.Generator) -> Batch:
         """Draw transitions evenly; returns over `n_step` env steps stop where an episode ends."""
@@ -50,7 +52,7 @@ class ReplayBuffer:
             return (first + offset).remainder(self.rounds) * self.worlds + world
 
         start = last = index(0)
-        observation, action, next_observation, ends = rows[start].split(self.sizes, 1)
+        observation, action, next_observation, ends = torch.split(rows[start], self.sizes, 1)
         reward, terminated, running = ends[:, 0], ends[:, 1], 1 - ends[:, 2]
         discount = torch.full_like(reward, gamma)
         for offset in range(1, n_step):

@@ -35,6 +35,9 @@ class Settings:
     high: float | None = None
     support_margin: float = 1.3
     """An end of the support that is moved lies beyond the returns by this factor."""
+    support_reach: float = 0.0
+    """If positive, the first highest atom lies this many standard deviations of the random rounds' rewards above their
+    mean, over 1 - gamma, and the lowest an eighth of that below: room for optimism. 0 begins with the narrowest."""
     support_every: int = 10
     """Rounds between looks at whether the support must grow."""
     target_noise: float = 0.2

@@ -24,6 +24,22 @@ class State:
     qfrc_constraint: Tensor
 
 
+@dataclass
+class Step:
+    """What an env step of every world gave; each tensor is overwritten by the next step."""
+
+    observation: Tensor
+    """The last observations `[world, observation]`, before an ended episode starts anew."""
+    reward: Tensor
+    terminated: Tensor
+    truncated: Tensor
+
+    @property
+    def ended(self) -> Tensor:
+        """Return which episodes have ended."""
+        return self.terminated | self.truncated
+
+
 class Task:
     """A task on many worlds at once; a subclass states the model and four functions, `tasks.py` has nine examples."""
 

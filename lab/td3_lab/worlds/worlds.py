@@ -1,7 +1,7 @@
 """Many worlds of a task on MuJoCo Warp: tensors in, tensors out, episodes restarted on the device."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 import mujoco
 import mujoco_warp
@@ -9,26 +9,10 @@ import torch
 import warp
 from torch import Tensor
 
-from td3_lab.worlds.task import State, Task
+from td3_lab.worlds.task import State, Step, Task
 
 LARGEST_SPEED = 1e6
 """A world with a faster joint has blown up; MuJoCo's own limit is 1e10, which float32 squares cannot hold."""
-
-
-@dataclass
-class Step:
-    """What an env step of every world gave; each tensor is overwritten by the next step."""
-
-    observation: Tensor
-    """The last observations `[world, observation]`, before an ended episode starts anew."""
-    reward: Tensor
-    terminated: Tensor
-    truncated: Tensor
-
-    @property
-    def ended(self) -> Tensor:
-        """Return which episodes have ended."""
-        return self.terminated | self.truncated
 
 
 class Worlds:
@@ -50,7 +34,7 @@ class Worlds:
         self.task, self.count, self.device = task, count, torch.device(device)
         warp.config.quiet = True
         warp.init()
-        self.stream = torch.cuda.Stream(priority=-1) if self.device.type == "cuda" else None
+        self.stream = torch.cuda.Stream(priority=-1) if self.device.type == "cuda" else None  # type: ignore[no-untyped-call]
         self._warp_stream = None if self.stream is None else warp.stream_from_torch(self.stream)
         self.generator = torch.Generator(self.device).manual_seed(seed)
         with warp.ScopedDevice("cpu" if self.stream is None else f"cuda:{torch.cuda.current_device()}"):
