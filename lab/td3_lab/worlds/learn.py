@@ -18,15 +18,15 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from td3.errors import UserError
 from td3_lab.worlds.captured import Captured
 from td3_lab.worlds.learner import Learner
 from td3_lab.worlds.policy import Policy
 from td3_lab.worlds.replay import ReplayBuffer
 from td3_lab.worlds.settings import Settings
 from td3_lab.worlds.task import Step
-from td3_lab.worlds.tasks import TASKS
+from td3_lab.worlds.tasks import task_named
 from td3_lab.worlds.worlds import Worlds
-
 
 Row = dict[str, float | int]
 
@@ -38,7 +38,7 @@ class Training:
         self.settings, self.device = settings, torch.device(device)
         is_cuda = self.device.type == "cuda"
         count = settings.worlds
-        self.worlds = Worlds(TASKS[settings.task](), count, device, settings.seed, settings.solver_iterations)
+        self.worlds = Worlds(task_named(settings.task), count, device, settings.seed, settings.solver_iterations)
         observations, actions = self.worlds.observation.shape[1], self.worlds.actions
         self.learner = Learner(settings, observations, actions, self.device)
         rounds = max(settings.buffer_size // count, settings.n_step + 1)
@@ -245,9 +245,14 @@ def main() -> None:
     given = vars(parser.parse_args())
     out, device = given.pop("out"), given.pop("device")
     settings = Settings(**{name: value for name, value in given.items() if value is not None})
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise UserError("--device cuda needs a GPU, and PyTorch sees none here; --device cpu runs a few worlds.")
     torch.set_float32_matmul_precision("high")
     print(json.dumps({"run": out.name, **train(settings, out, device)}), flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except UserError as error:
+        raise SystemExit(f"error: {error}") from None

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from td3.errors import UserError
 from td3_lab.worlds.task import State, Task
 
 
@@ -224,3 +225,10 @@ TASKS: dict[str, type[Task]] = {
         InvertedDoublePendulum,
     )
 }
+
+
+def task_named(name: str) -> Task:
+    """Return the task of that name."""
+    if name not in TASKS:
+        raise UserError(f"There is no GPU model of the task {name!r}; there is one of {', '.join(TASKS)}.")
+    return TASKS[name]()

@@ -4,12 +4,26 @@ from collections.abc import Callable
 from dataclasses import fields
 
 import mujoco
-import mujoco_warp
 import torch
-import warp
 from torch import Tensor
 
+from td3.errors import UserError
 from td3_lab.worlds.task import State, Step, Task
+
+ENGINE = "3.11.0"
+"""The version of mujoco and mujoco-warp that the tasks are compared with Gymnasium on."""
+
+try:
+    import mujoco_warp
+    import warp
+except ImportError as error:
+    needed = f"pip install mujoco=={ENGINE} mujoco-warp=={ENGINE} warp-lang"
+    raise UserError(f"Worlds need MuJoCo Warp, in an environment of its own: {needed}") from error
+if mujoco.__version__ != ENGINE:
+    raise UserError(
+        f"The worlds are compared with Gymnasium on mujoco {ENGINE}, and {mujoco.__version__} is installed: "
+        f"pip install mujoco=={ENGINE} mujoco-warp=={ENGINE}"
+    )
 
 LARGEST_SPEED = 1e6
 """A world with a faster joint has blown up; MuJoCo's own limit is 1e10, which float32 squares cannot hold."""

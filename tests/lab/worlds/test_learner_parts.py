@@ -1,3 +1,6 @@
+import importlib
+import importlib.util
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +10,9 @@ from td3_lab.worlds.policy import Policy
 from td3_lab.worlds.replay import ReplayBuffer
 from td3_lab.worlds.settings import Settings
 from td3_lab.worlds.task import Step
+from td3_lab.worlds.tasks import task_named
+
+from td3.errors import UserError
 
 CPU = torch.device("cpu")
 
@@ -32,6 +38,18 @@ def by_time(batch):
 
 def sampled(buffer, n_step):
     return by_time(buffer.sample(400, n_step, 0.5, torch.Generator().manual_seed(0)))
+
+
+def test_an_unknown_task_is_named_beside_the_known_ones():
+    with pytest.raises(UserError, match=r"no GPU model of the task 'Ant-v4'; there is one of .*Ant-v5"):
+        task_named("Ant-v4")
+
+
+def test_worlds_without_warp_say_what_to_install():
+    if importlib.util.find_spec("mujoco_warp"):
+        pytest.skip("MuJoCo Warp is installed")
+    with pytest.raises(UserError, match=r"pip install mujoco==3\.11\.0 mujoco-warp==3\.11\.0"):
+        importlib.import_module("td3_lab.worlds.worlds")
 
 
 def test_a_one_step_sample_is_the_stored_transition():

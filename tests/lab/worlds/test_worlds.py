@@ -7,7 +7,7 @@ import torch
 
 pytest.importorskip("mujoco_warp", reason="MuJoCo Warp is not installed: see lab/td3_lab/worlds/README.md")
 
-from td3_lab.worlds.learn import train
+from td3_lab.worlds.learn import Training, train
 from td3_lab.worlds.parity import FUNCTION_TOLERANCE, compare_functions, compare_step, record
 from td3_lab.worlds.settings import Settings
 from td3_lab.worlds.tasks import TASKS, HalfCheetah, Hopper
@@ -93,6 +93,32 @@ def test_contacts_beyond_the_limits_are_counted():
 def test_clocks_are_spread_at_the_start():
     worlds = Worlds(HalfCheetah(), 64)
     assert worlds.clock.float().std() > 100
+
+
+@pytest.fixture
+def host_reads(monkeypatch):
+    """The names of the ways by which the host reads a tensor, as they are used."""
+    used = []
+    for name in ("item", "tolist", "cpu", "numpy", "nonzero", "__bool__", "__int__", "__float__", "__index__"):
+        original = getattr(torch.Tensor, name)
+
+        def counted(*args, _name=name, _original=original, **options):
+            used.append(_name)
+            return _original(*args, **options)
+
+        monkeypatch.setattr(torch.Tensor, name, counted)
+    return used
+
+
+def test_a_round_reads_nothing_from_the_device_and_a_log_row_one_tensor(host_reads):
+    # Without updates: on a CPU the optimizer reads its own counter, on a GPU a capture forbids every read.
+    training = Training(Settings(worlds=4, buffer_size=200, random_rounds=1000), "cpu")
+    host_reads.clear()
+    for _ in range(3):
+        training.play_round()
+    assert host_reads == []
+    training.read()
+    assert host_reads == ["tolist"]
 
 
 def test_training_on_a_cpu_writes_log_and_policies(tmp_path):
