@@ -32,8 +32,8 @@ LARGEST_SPEED = 1e6
 class Worlds:
     """A batch of worlds; `observation` holds what the agent acts on, `step` advances every world by one env step.
 
-    On a GPU the physics is one CUDA graph on `stream`, in order with PyTorch's current stream; the parts before and after
-    it use no host values, so a caller may capture them. An episode restarts in the step that ended it.
+    On a GPU the physics is one CUDA graph on `stream`, in order with PyTorch's current stream; the parts before and
+    after it use no host values, so a caller may capture them. An episode restarts in the step that ended it.
     """
 
     def __init__(
