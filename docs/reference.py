@@ -29,7 +29,6 @@ API = {
         "td3.export.folder.export_run": (),
         "td3.export.hub.push_run": (),
         "td3.tune.search.tune": (),
-        "td3.tune.search.TuneOptions": (),
     },
     "Stable-Baselines3's interface": {
         "td3_sb3.TD3": ("learn", "predict", "save", "load", "load_replay_buffer", "export"),

@@ -292,7 +292,7 @@ def test_evaluate_does_not_play_the_episodes_on_which_best_was_selected(capsys, 
 
 def test_evaluate_plays_held_out_episodes_and_can_repeat_them(capsys, trained):
     first, again, other = (evaluated(capsys, trained, *words) for words in ([], [], ["--episode-seed", "1"]))
-    assert (first["env"], first["which"], first["episode_seed"], other["episode_seed"]) == ("Scripted-v0", "last", 0, 1)
+    assert (first["env"], first["which"], first["episode_seed"], other["episode_seed"]) == ("Scripted-v0", "best", 0, 1)
     assert first == again
     for seed in trained.seeds:
         name = str(seed)
@@ -306,10 +306,12 @@ def test_an_episode_seed_below_0_is_refused(capsys, trained):
 
 
 def test_evaluate_in_words(capsys, trained):
-    assert main(["evaluate", str(trained.path), "--which", "best", "--episodes", "1"]) == 0
+    assert main(["evaluate", str(trained.path), "--episodes", "1"]) == 0
     first, second, both = capsys.readouterr().out.splitlines()
-    assert re.fullmatch(r"seed 0: return [\d.]+ \+- 0.0 over 1 episode \(held-out, --episode-seed 0\)", first)
-    assert second.startswith("seed 1: return ")
+    assert re.fullmatch(
+        r"seed 0, best agent, env step \d+: return [\d.]+ \+- 0.0 over 1 episode \(held-out, --episode-seed 0\)", first
+    )
+    assert second.startswith("seed 1, best agent, env step ")
     assert both.startswith("all 2 seeds: mean return ")
 
 
@@ -330,16 +332,6 @@ def test_the_environments_as_json(capsys):
     assert listed["MuJoCo"]["available"] is True
     assert "HalfCheetah-v5" in listed["MuJoCo"]["environments"]
     assert {family["extra"] for family in listed.values()} >= {"mujoco", "classic", "pybullet", "box2d"}
-
-
-@pytest.mark.parametrize("command", ["train", "evaluate", "watch", "envs"])
-def test_the_help_of_each_command_has_an_example(capsys, command):
-    with pytest.raises(SystemExit) as ended:
-        main([command, "--help"])
-    assert ended.value.code == 0
-    output, errors = capsys.readouterr()
-    assert f"`td3 {command}" in output
-    assert errors == ""
 
 
 def test_the_overview_names_every_command_and_an_example(capsys):
@@ -427,8 +419,7 @@ def test_the_paper_preset_sees_the_steps(tmp_path):
 
 
 def test_the_help_shows_the_numbers_of_the_preset(capsys):
-    with pytest.raises(SystemExit):
-        main(["train", "Ant-v5", "--preset", "bullet", "--help"])
+    assert main(["train", "Ant-v5", "--preset", "bullet", "--help"]) == 0
     assert "(default: 0.98)" in capsys.readouterr().out
 
 
@@ -473,7 +464,8 @@ def test_a_task_of_ones_own_is_trained_evaluated_and_filmed(tmp_path):
         check=False,
         cwd=tmp_path,
     )
-    assert (again.returncode, again.stderr) == (0, "")
+    assert again.returncode == 0
+    assert again.stderr.startswith("Warning: the best agent of seed 0 is untrained")  # all returns are equal
     assert json.loads(again.stdout)["frames"] == 3
 
 

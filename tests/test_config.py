@@ -1,13 +1,12 @@
 import json
 import math
 import pickle
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import td3
-from td3.callbacks.notes import warm_up_note
+from td3.callbacks.notes import updates_note, warm_up_note
 from td3.config import TrainConfig, preset_config, resolve
 from td3.errors import ConfigError
 from td3.settings import TD3Config
@@ -102,6 +101,7 @@ BAD_TRAIN = [
     ("image_size", 15),
     ("action_repeat", 0),
     ("eval_every", -1),
+    ("log_every", 0),
     ("eval_episodes", 0),
     ("save_every", -1),
     ("save_every", 0.5),
@@ -247,18 +247,45 @@ def test_the_warm_up_of_a_preset_is_at_most_a_tenth_of_the_run(preset, steps):
     assert usual == {"author": 25_000}.get(preset, 10_000)
 
 
-def test_a_run_of_250_000_steps_has_the_presets_warm_up_without_a_word():
-    config = resolve("Ant-v5", steps=250_000)
-    assert (config.td3.learning_starts, warm_up_note(config)) == (25_000, "")
+def said_of_warm_up(env_steps: int = 0, **given) -> str:
+    config = resolve("Ant-v5", given.pop("preset", "author"), **given)
+    return warm_up_note(config, config.td3.learning_starts, env_steps)
 
 
-def test_a_shorter_warm_up_is_told_in_one_sentence():
-    sentence = "Warm-up: 1,000 random steps (a tenth of this short run; the preset has 25,000)."
-    assert warm_up_note(resolve("Ant-v5", steps=10_000)) == sentence
-    assert warm_up_note(resolve("Ant-v5", steps=10_000, learning_starts=2_000)) == ""
-    assert warm_up_note(replace(resolve("Ant-v5", steps=10_000), steps=20_000)) == "", "extended"
-    started = warm_up_note(resolve("Ant-v5", steps=10_000, init_from="runs/x"))
-    assert started == "Until env step 1,000 the policy that was loaded acts, and nothing is learned yet."
+def test_the_warm_up_is_named_in_one_sentence():
+    assert said_of_warm_up(steps=250_000) == "Warm-up: 25,000 random steps first; nothing is learned until then."
+    short = "Warm-up: 1,000 random steps first; nothing is learned until then (10 % of this run; 25,000 by default)."
+    assert said_of_warm_up(steps=10_000) == short
+    assert "2,000 random steps first; nothing is learned until then." in said_of_warm_up(
+        steps=9_000, learning_starts=2_000
+    )
+    assert said_of_warm_up(steps=10**6, preset="paper") == "Warm-up: 10,000 random steps first."
+    assert said_of_warm_up(steps=10_000, learning_starts=0) == ""
+    started = "Until env step 1,000 the policy that was loaded acts, and nothing is learned yet."
+    assert said_of_warm_up(steps=10_000, init_from="runs/x") == started
+
+
+def test_a_resumed_run_says_what_is_left_of_its_warm_up():
+    left = "Warm-up: random steps until env step 1,000; nothing is learned until then."
+    assert said_of_warm_up(steps=10_000, env_steps=600) == left
+    assert said_of_warm_up(steps=10_000, env_steps=1_000) == ""
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"envs": 1_024}, "1,024 environments: 1,024 updates per round (--td3.utd-ratio 1)."),
+        (
+            {"envs": 4_096, "utd_ratio": 2 / 4_096},
+            "4,096 environments: 2 updates per round (--td3.utd-ratio 0.000488281).",
+        ),
+        ({"envs": 3, "utd_ratio": 0.1}, "3 environments: 0.3 updates per round (--td3.utd-ratio 0.1)."),
+        ({"envs": 1, "utd_ratio": 4}, ""),
+        ({"envs": 8, "preset": "paper"}, ""),
+    ],
+)
+def test_the_updates_of_a_round_are_said(given, said):
+    assert updates_note(resolve("Ant-v5", **given)) == said
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
@@ -75,3 +76,31 @@ def scripted_vector(num_envs: int, seed: int) -> VectorEnv:
 def endless_vector(num_envs: int) -> VectorEnv:
     """Long episodes: what is unfinished at a checkpoint is lost."""
     return ScriptedVector(num_envs, lengths=(500,))
+
+
+class ManyVector(VectorEnv):
+    """Thousands of environments in a few array operations: episodes of 50 steps that end at different times."""
+
+    single_observation_space = gym.spaces.Box(-9, 9, (4,))
+    single_action_space = gym.spaces.Box(-1, 1, (2,))
+
+    def __init__(self, num_envs: int):
+        self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
+        self.num_envs, self.ages = num_envs, np.random.default_rng(0).integers(0, 50, num_envs)
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros((self.num_envs, 4), np.float32), {}
+
+    def step(self, actions):
+        self.ages += 1
+        truncated = self.ages >= 50
+        self.ages[truncated] = 0
+        state = np.zeros((self.num_envs, 4), np.float32)
+        return state, np.zeros(self.num_envs), np.zeros(self.num_envs, bool), truncated, {"final_obs": state + 1}
+
+
+def many_vector(num_envs: int) -> VectorEnv:
+    """As `td3 train vectors:many_vector` makes it."""
+    return ManyVector(num_envs)

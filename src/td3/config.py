@@ -4,16 +4,17 @@ Sources: "author" is the current code of the paper's first author, "paper" is ar
 published with it, "course" the fifteen-step lesson, "bullet" RL Zoo's tuned values for PyBullet.
 """
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from td3.errors import ConfigError
+from td3.intervals import default_eval_every, default_log_every
 from td3.presets import WARM_UP_PART, preset_fields
 from td3.rules import Rule, are_kwargs, check_fields, is_a, one_of, optional, up_to, whole
 from td3.settings import TD3Config
+from td3.spellings import nearest, own_settings
 from td3.variant_settings import VARIANTS, are_names, check_variants, function_names, variant_names, with_variant
 
 Preset = Literal["author", "paper", "course", "bullet"]
@@ -26,7 +27,7 @@ EngineName = Literal["auto", "eager", "recorded", "graph"]
 ADDED_LATER = (
     *("save_every", "env_timeout", "buffer_device", "workers", "ray_address", "max_staleness"),
     *("env_kwargs", "normalize_observations", "pixels", "frames", "image_size", "action_repeat"),
-    *("engine", "variant", "replace_steps", "dataset", "init_from"),
+    *("engine", "variant", "replace_steps", "dataset", "init_from", "log_every"),
 )
 """Fields that the first version did not have: its runs are read with the default."""
 MOST_ENVIRONMENTS = 10_000
@@ -66,10 +67,13 @@ class TrainConfig:
     """With --pixels: side of the grayscale image in pixels."""
     action_repeat: int = 1
     """Repeat each action for this many steps of the environment; together they count as one env step."""
-    eval_every: int = 5_000
-    """Env steps between evaluations; 0 evaluates at the start and the end only (paper: 5,000)."""
+    eval_every: int | None = None
+    """Env steps between evaluations; by default a round number that gives 20 to 30; 0: at the start and the end only
+    (paper: 5,000)."""
     eval_episodes: int = 10
     """Noise-free episodes of an evaluation (paper: 10)."""
+    log_every: int | None = None
+    """Env steps between rows of metrics.csv; by default 1,000, more in long runs, for at most 1,000 rows."""
     save_every: int | None = None
     """Env steps between checkpoints; 0 makes none; by default as often as costs 2 % of the time at most."""
     env_timeout: float = 120.0
@@ -110,6 +114,11 @@ class TrainConfig:
         object.__setattr__(self, "variant", variant_names(self.variant))
         object.__setattr__(self, "replace_steps", function_names(self.replace_steps))
         check_fields(self, _TRAIN_RULES)
+        # Numbers from here on: a run that is extended keeps its schedule.
+        if self.eval_every is None:
+            object.__setattr__(self, "eval_every", default_eval_every(self.steps))
+        if self.log_every is None:
+            object.__setattr__(self, "log_every", default_log_every(self.steps, self.envs))
         check_variants(self.variant, self.td3)
         if self.workers == "ray" and self.td3.train_freq == "episode":
             raise ConfigError(
@@ -230,10 +239,11 @@ def resolve(env: str, preset: str = "author", **given: Any) -> TrainConfig:
             raise ConfigError(f"must be a name, but {text!r} was given.", name)
     own = {f.name for f in fields(TrainConfig)} - {"env", "preset", "td3"}
     known = own | {f.name for f in fields(TD3Config)}
+    given = own_settings(given)
     for name in given:
         if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"the fields are {', '.join(sorted(known))}."
+            near = nearest(name, known)
+            hint = f"did you mean {near!r}?" if near else f"the fields are {', '.join(sorted(known))}."
             raise ConfigError(f"there is no setting {name!r}: {hint}")
     run_fields = {name: value for name, value in given.items() if name in own}
     default_steps = next(f.default for f in fields(TrainConfig) if f.name == "steps")
@@ -259,8 +269,9 @@ _TRAIN_RULES: tuple[Rule, ...] = (
     ("frames", "a whole number from 1 to 16", whole(1, 16)),
     ("image_size", "a whole number from 16 to 256", whole(16, 256)),
     ("action_repeat", "a whole number of at least 1", whole(1)),
-    ("eval_every", "a whole number of at least 0", whole(0)),
+    ("eval_every", "a whole number of at least 0", optional(whole(0))),
     ("eval_episodes", "a whole number of at least 1", whole(1)),
+    ("log_every", "a whole number of at least 1", optional(whole(1))),
     ("save_every", "a whole number of at least 0", optional(whole(0))),
     ("env_timeout", "a positive number of seconds, at most 1,000,000", up_to(1e6)),
     ("workers", f"one of {', '.join(get_args(Workers))}", one_of(Workers)),

@@ -18,13 +18,18 @@ OTHER_FILES, MOST_OTHER_FILES = 32, 256
 
 
 def available_threads() -> int:
-    """CPU cores that this process may use: its affinity, capped by the container's quota and OMP_NUM_THREADS."""
+    """Threads that this process may use: the available cores, capped by OMP_NUM_THREADS."""
+    asked = os.environ.get("OMP_NUM_THREADS", "")
+    return min(available_cores(), int(asked)) if asked.isdigit() and int(asked) > 0 else available_cores()
+
+
+def available_cores() -> int:
+    """CPU cores that this process may use: its affinity, capped by the container's quota."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
     quota, _, period = _read(CGROUP / "cpu.max").partition(" ")
     if quota.isdigit() and period.isdigit():
         cores = min(cores, max(1, int(quota) // int(period)))
-    asked = os.environ.get("OMP_NUM_THREADS", "")
-    return min(cores, int(asked)) if asked.isdigit() and int(asked) > 0 else cores
+    return cores
 
 
 @contextlib.contextmanager

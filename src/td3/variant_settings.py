@@ -1,11 +1,11 @@
 """Variants of TD3 as a configuration sees them: the settings that each changes, and which cannot be used together."""
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
 from td3.errors import ConfigError
+from td3.spellings import nearest
 
 Settings = TypeVar("Settings")
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -27,6 +27,12 @@ OWN_SETTINGS: Mapping[str, str] = {
     "hindsight_goals": "hindsight",
 }
 """Settings of TD3 that only one variant reads, and that variant."""
+OTHER_NAMES = {
+    **dict.fromkeys(("lap", "per"), "prioritized"),
+    **dict.fromkeys(("bc", "td3+bc"), "behavior-cloning"),
+    "her": "hindsight",
+}
+"""What papers call some of them."""
 EXCLUDED: tuple[tuple[str, str, str], ...] = (
     ("n-step", "hindsight", "a relabelled transition is not followed by the next one of its episode"),
 )
@@ -93,11 +99,9 @@ def variant_names(given: Any) -> Any:
     if not are_names(names):
         return names
     for name in names:
-        if name not in VARIANTS and (near := difflib.get_close_matches(name, VARIANTS, 1)):
+        if name not in VARIANTS and (near := OTHER_NAMES.get(name.lower()) or nearest(name, VARIANTS)):
             among = ", ".join(VARIANTS)
-            raise ConfigError(
-                f"must be names among {among}, but {name!r} was given: did you mean {near[0]}?", "variant"
-            )
+            raise ConfigError(f"must be names among {among}, but {name!r} was given: did you mean {near}?", "variant")
     return tuple(dict.fromkeys(names))
 
 

@@ -43,7 +43,7 @@ class ExplainCommand:
     run: Path | None = None
     """Use the networks of this run directory, and its replaced steps, instead of the lesson's cart on a rail."""
     seed: int | None = None
-    """With --run: which seed's networks; by default the one whose last evaluation was highest."""
+    """With --run: which seed's networks; by default the best one."""
     at: str = ""
     """View to open, as in the page's address after the #, such as "step=9&row=2"."""
     open: bool = True

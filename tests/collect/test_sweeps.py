@@ -7,7 +7,7 @@ from td3.cli.parsing import parse_arguments
 from td3.cli.search import SweepCommand, sweep_runs
 from td3.errors import ConfigError
 from td3.run.directory import write_facts
-from td3.sweep import SweepRun, _require_same, train_or_resume
+from td3.sweep import SweepRun, _require_same, train_on_machine
 
 from .conftest import SMALL_SETTINGS
 
@@ -24,6 +24,7 @@ from .conftest import SMALL_SETTINGS
         (["--set", "td3.tau=high"], "'high' is not a number"),
         (["--set", "pixels=yes"], "--set pixels takes true or false, but 'yes' was given"),
         (["--seeds", "0"], "--seeds must be at least 1"),
+        (["--gpus", "-1"], "--gpus must be 0 or more, but -1.0 was given"),
         (["--ray-address", "nowhere"], "--ray-address must be HOST:PORT"),
     ],
 )
@@ -62,9 +63,11 @@ def test_longer_runs_of_a_preset_are_the_same_sweep(tmp_path, preset):
     _require_same(SweepRun("Rail-v0", "", config(300)))
     with pytest.raises(ConfigError, match=r"another td3\.learning_starts than"):
         _require_same(SweepRun("Rail-v0", "", config(300, learning_starts=25)))
+    with pytest.raises(ConfigError, match="another eval_every than"):
+        _require_same(SweepRun("Rail-v0", "", config(300, learning_starts=20, eval_every=100)))
 
 
 def test_a_machine_that_does_not_see_the_folder_says_so(tmp_path):
     config = td3.config.resolve("Rail-v0", steps=30, out=tmp_path / "Rail-v0" / "seed_0", **SMALL)
-    assert "does not see" in train_or_resume(config, tmp_path, "a token that is not there")
+    assert "does not see" in train_on_machine(config, tmp_path, "a token that is not there", [])
     assert not (tmp_path / "Rail-v0").exists()

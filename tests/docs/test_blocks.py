@@ -103,8 +103,8 @@ FROM_PYTHON = {"observation": np.zeros(17), "__name__": "__main__"}
 """Names that a block takes from its reader."""
 SAVED = r"# (\w+\.py)\n"
 """First line of a Python block that its reader saves as a file, which the commands after it import."""
-OBJECTS = ("callbacks", "replace_steps")
-"""Arguments of td3.train that are no plain values."""
+OBJECTS = ("progress", "callbacks", "replace_steps")
+"""Arguments of td3.train that are no settings."""
 QUOTED = "@step("
 """How a Python block begins that quotes the algorithm: not a program, but every line of it must be in the source."""
 ANSWERS = {"td3 doctor": (0, 1)}

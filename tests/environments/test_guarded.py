@@ -15,9 +15,9 @@ from td3.errors import EnvironmentFault
 
 ACTIONS = np.tile(np.float32([0.5, 0.3]), (2, 1))
 ENDS = [np.bool_(True), 1, np.int64(1), np.array(True), np.array([True]), torch.tensor(True), torch.tensor([1])]
-NO_ENDS = ["False", "", float("nan"), np.nan, 0.0, 1.0, 2, -1, None, [], [True], np.array([True, True]), object()]
+NO_ENDS = ["False", "", float("nan"), np.nan, 0.0, 1.0, 2, -1, None, [], [True], np.array([True, True]), int]
 REWARDS = [2, 2.0, np.float32(2), np.int8(2), np.array(2.0), np.array([2.0]), torch.tensor(2.0), torch.tensor([2])]
-NO_REWARDS = ["-1.5", 2j, np.complex64(2), np.array("2"), np.array([2.0, 2.0]), None, [2.0], object()]
+NO_REWARDS = ["-1.5", 2j, np.complex64(2), np.array("2"), np.array([2.0, 2.0]), None, [2.0], int]
 
 
 class Giving(Scripted):

@@ -19,6 +19,7 @@ from td3.cli import main
 from td3.collect.collector import Collector
 from td3.collect.tensor_collector import TensorCollector
 from td3.engine import Engine
+from td3.engine.exchange import StagedExchange
 from td3.environments import InProcessVectorEnv
 from td3.environments.vector import RESTARTS, VectorSource, check_vector, vector_source_named
 from td3.errors import ConfigError, EnvironmentFault, RunError
@@ -521,8 +522,8 @@ def test_the_graph_engine_learns_the_same_from_tensors_as_from_arrays(mode, tmp_
 @pytest.mark.parametrize("mode", [AutoresetMode.SAME_STEP, AutoresetMode.DISABLED])
 def test_tensors_on_a_gpu_train_with_cuda_graphs_without_a_copy_through_the_host(mode, tmp_path, monkeypatch):
     stored = []
-    store = Engine.store
-    monkeypatch.setattr(Engine, "store", lambda self, rows: (stored.append(rows), store(self, rows))[1])
+    store = StagedExchange.store
+    monkeypatch.setattr(StagedExchange, "store", lambda self, rows: (stored.append(rows), store(self, rows))[1])
     make = partial(TensorVector, mode=mode, device="cuda")
     run = td3.train(make, out=tmp_path / "run", seeds=2, **{**SHORT, "device": "cuda", "steps": 400})
     assert stored

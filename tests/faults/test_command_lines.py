@@ -82,7 +82,7 @@ def here(tmp_path, monkeypatch, trained):
 
     monkeypatch.setattr("td3.training.api._trainer", begin)
     for module, name in {
-        "td3.tune.search": "_open_study",
+        "td3.tune.search": "_opened",
         "td3.sweep": "run_sweep",
         "td3_lessons.ladder.report": "climb_one",
         "td3_lab.bench": "run",

@@ -67,7 +67,6 @@ def test_a_huge_policy_delay_does_not_delay_the_start(tmp_path):
 
 def test_critics_that_promise_more_than_rewards_allow_raise_an_alarm_once(tmp_path, monkeypatch):
     monkeypatch.setattr("td3.callbacks.notes.ALARM_AFTER", 100)
-    monkeypatch.setattr("td3.callbacks.logs.LOG_EVERY", 50)
     real = Agent.create
 
     def exaggerating(*arguments, **keywords):

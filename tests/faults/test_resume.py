@@ -36,6 +36,7 @@ SMALL = {
     "buffer_size": 250,
     "eval_every": 200,
     "eval_episodes": 1,
+    "log_every": 100,
     "save_every": 100,
     "threads": 1,
     "device": "cpu",
@@ -234,14 +235,6 @@ def test_the_seconds_of_saving_are_those_of_the_whole_run(tmp_path, monkeypatch)
     status = json.loads((cut / "status.json").read_text())
     assert status["saving_seconds"] >= 0.06, "three slow saves before the last one of the first part"
     assert status["seconds"] >= status["saving_seconds"]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _rows_often():
-    """Rows of metrics.csv that short runs reach."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("td3.callbacks.logs.LOG_EVERY", 100)
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -251,19 +251,17 @@ def test_a_folder_that_is_no_run_is_not_searched(outside, tmp_path):
 @pytest.mark.parametrize("name", ["study.db", "trial_0000", "best.toml", "tuning.png"])
 def test_a_study_with_links_out_is_refused(name, outside, tmp_path):
     pytest.importorskip("optuna", reason="comes with an extra")
-    from td3.tune import TuneOptions, tune
+    from td3.tune import tune
 
     before = state_of(outside)
     (tmp_path / "study").mkdir()
     (tmp_path / "study" / name).symlink_to(outside / "docs" if name == "trial_0000" else outside / "letter.txt")
-    options = TuneOptions("Scripted-v0", 50, "author", 0, 1, 25, 1, ("gamma",))
     with pytest.raises(RunError, match="is a link that leads out of its study: remove it"):
-        tune(options, tmp_path / "study", 1)
+        tune("Scripted-v0", tmp_path / "study", 1, ["gamma"], steps=50)
     assert state_of(outside) == before
 
 
 def test_a_sweep_does_not_follow_links_out_of_its_folder(outside, tmp_path):
-    pytest.importorskip("ray", reason="comes with an extra")
     from td3.sweep import SweepRun, run_sweep
 
     before = state_of(outside)

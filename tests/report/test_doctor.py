@@ -77,6 +77,14 @@ def test_one_ill_seed_of_three_is_named(tmp_path):
     assert finding.said.endswith("(in 1 of 3 seeds: seed 1).")
 
 
+def test_what_one_environment_should_do_is_asked_of_each(tmp_path):
+    never = {"episodes": 0, "timeouts": 0, "episode_return": float("nan")}
+    many = {"envs": 1_024, "utd_ratio": 2 / 1_024}
+    assert examine_run(read_run(make_run(tmp_path / "many", **many, **never))) == []
+    few = examine_run(read_run(make_run(tmp_path / "few", envs=2, **never)))
+    assert few[0].said.startswith("No episode has ended in 50,000 env steps of an environment")
+
+
 NOTHING_COLLECTED = {
     "no_ends": {"episodes": 0, "timeouts": 0, "episode_return": float("nan")},
     "little_variation": {"exploration": 0.001},

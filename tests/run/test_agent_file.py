@@ -242,7 +242,7 @@ def test_loading_and_acting_needs_no_torch(trained, tmp_path):
     shutil.copytree(trained.path, tmp_path / "run")
     script = (
         "import sys, td3\n"
-        f"agent = td3.load({str(tmp_path / 'run')!r})\n"
+        f"agent = td3.load({str(tmp_path / 'run')!r}, which='last')\n"
         "assert agent.act([1.0, 2.0, 3.0]).shape == (2,)\n"
         "print('torch' in sys.modules)\n"
     )
@@ -254,11 +254,11 @@ def test_loading_executes_nothing(trained, tmp_path):
     # numpy compiles the header of an array, but only to read it as a literal: nothing is executed.
     script = (
         "import sys, td3, td3.run.directory\n"
-        f"td3.load({str(trained.path)!r})\n"  # once, so that everything is imported
+        f"td3.load({str(trained.path)!r}, which='last')\n"  # once, so that everything is imported
         "seen = []\n"
         "watched = ('exec', 'import', 'pickle.find_class', 'subprocess.Popen', 'os.system', 'socket.connect')\n"
         "sys.addaudithook(lambda event, arguments: seen.append((event, arguments)) if event in watched else None)\n"
-        f"td3.load({str(trained.path)!r})\n"
+        f"td3.load({str(trained.path)!r}, which='last')\n"
         "print(seen)\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)

@@ -36,10 +36,40 @@ def test_the_learning_curve_has_a_row_per_seed(trained):
     np.testing.assert_allclose(returns[1], trained.evaluations(1)[1].mean(1))
 
 
-def test_the_best_seed_is_the_one_whose_last_evaluation_was_highest(trained):
-    last = [trained.evaluations(seed)[1][-1].mean() for seed in (0, 1)]
-    assert trained.best_seed() == int(np.argmax(last))
-    assert td3.load(trained.path).facts["seed"] == trained.best_seed()
+@pytest.mark.parametrize(
+    ("curves", "seed", "env_steps"),
+    [
+        (((1, 9, 2, 3), (4, 5, 6, 8)), 0, 25),
+        (((1, 2, 3, 4), (9, 9, 0, 0)), 1, 0),
+        (((5, 5, 7, 7), (7, 0, 0, 9)), 1, 60),
+    ],
+)
+def test_the_best_agent_has_the_highest_evaluation_of_all(copied, curves, seed, env_steps):
+    steps = np.array([0, 25, 50, 60])
+    for own, curve in enumerate(curves):
+        folder = copied / f"seed_{own}"
+        np.savez(folder / "evaluations.npz", timesteps=steps, results=np.array(curve, float)[:, None])
+    assert td3.Run(copied).best_seed() == seed
+    assert td3.load(copied).facts["seed"] == td3.load(copied, which="last").facts["seed"] == seed
+    assert steps[np.argmax(curves[seed])] == env_steps
+
+
+def test_the_best_agent_is_that_of_its_seeds_highest_evaluation(trained):
+    for seed in trained.seeds:
+        steps, returns = trained.evaluations(seed)
+        assert trained.agent(seed).facts["env_steps"] == steps[returns.mean(1).argmax()]
+
+
+@pytest.mark.parametrize(("updates", "warned"), [(0, 1), (7, 0)])
+def test_a_best_agent_that_never_learned_is_said(copied, caplog, updates, warned):
+    path = copied / "seed_1" / "best" / "agent.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"updates": updates, "env_steps": 0}))
+    agent = td3.load(copied, seed=1)
+    assert repr(agent) == "SavedAgent(Scripted-v0: seed 1 at step 0)"
+    said = "the best agent of seed 1 is untrained: no evaluation was higher than that at env step 0"
+    assert [said in message for message in caplog.messages] == [True] * warned
+    td3.load(copied, seed=1, which="last")
+    assert len(caplog.messages) == warned
 
 
 @pytest.mark.parametrize("which", ["best", "last"])

@@ -12,15 +12,22 @@ from td3 import config
 from td3.cli import main
 from td3.cli.search import TuneCommand
 from td3.config_file import read_config
-from td3.errors import ConfigError, Diverged, MissingExtra, RunError
+from td3.errors import ConfigError, Diverged, EnvironmentFault, MissingExtra, RunError
 from td3.evaluate import Evaluation
-from td3.tune import SEARCH, TuneOptions, search, tune
+from td3.run.directory import locked
+from td3.tune import SEARCH, search
 
-OPTIONS = TuneOptions("Scripted-v0", 1000, "author", 0, 1, 200, 1, ("learning_rate", "gamma"))
+FIELDS = ("learning_rate", "gamma")
 
 
-def silence(line):
-    """Nothing."""
+def tune(out, trials, fields=FIELDS, say=lambda line: None, **changed):
+    """A search whose runs have five evaluations."""
+    settings = {"steps": 1000, "eval_every": 200, "eval_episodes": 1, **changed}
+    return search.tune("Scripted-v0", out, trials, fields, say=say, **settings)
+
+
+def pruned(study):
+    return [trial for trial in search.ended(study) if trial.state.name == "PRUNED"]
 
 
 class FakeTraining:
@@ -28,10 +35,10 @@ class FakeTraining:
 
     def __init__(self, interrupt_at=None, infinite_at=None):
         self.configs, self.stopped_at = [], {}
-        self.interrupt_at, self.infinite_at = interrupt_at, infinite_at
+        self.interrupt_at, self.infinite_at, self.reason = interrupt_at, infinite_at, ""
 
     def __call__(self, given, callbacks):
-        number = len(self.configs)
+        number, self.reason = len(self.configs), ""
         self.configs.append(given)
         height = -abs(np.log10(given.td3.actor_learning_rate / 1e-3))
         for env_steps in range(0, given.steps + 1, given.eval_every):
@@ -41,41 +48,39 @@ class FakeTraining:
             value = np.inf if number == self.infinite_at else 100 * height * env_steps / given.steps
             returns, lengths = np.full((given.seeds, 2), value), np.ones((given.seeds, 2))
             callbacks[0].on_evaluation(self, Evaluation(returns, lengths, env_steps=env_steps))
-            if callbacks[0].pruned:
+            if self.reason:
                 return
 
     def stop(self, reason):
         """What a trainer does with it is tested there."""
+        self.reason = reason
 
 
 @pytest.fixture
 def training(monkeypatch):
     """No training, and no picture, which takes a second: two other tests make one."""
-    monkeypatch.setattr("td3.tune.plot.draw", lambda options, trials, best, path: path.touch())
+    monkeypatch.setattr("td3.tune.plot.draw", lambda title, space, trials, best, path: path.touch())
     fake = FakeTraining()
     monkeypatch.setattr(search, "train_run", fake)
     return fake
 
 
-class Asked:
-    """A trial that tells what it was asked."""
-
-    def suggest_float(self, name, low, high, log=False):
-        return f"{low:g} to {high:g}"
-
-    def suggest_categorical(self, name, choices):
-        return ", ".join(str(choice).replace(" ", "-") for choice in choices)
+def described(space):
+    """A search space as the page has it."""
+    if isinstance(space, dict):
+        return f"{space['low']:g} to {space['high']:g}"
+    return ", ".join(str(choice).replace(" ", "-") for choice in space)
 
 
 def test_the_command_and_its_page_name_what_is_searched():
     assert TuneCommand.__dataclass_fields__["fields"].default == tuple(SEARCH)
     page = (Path(__file__).parents[2] / "docs" / "tune.md").read_text()
-    for name, suggest in SEARCH.items():
-        assert f"| `{name}` | {suggest(Asked())} |" in page
+    for name, space in SEARCH.items():
+        assert f"| `{name}` | {described(space)} |" in page
 
 
 def test_the_first_trial_is_the_preset_itself(training, tmp_path):
-    tune(OPTIONS._replace(fields=tuple(SEARCH)), tmp_path, 1, say=silence)
+    tune(tmp_path, 1, tuple(SEARCH))
     (first,) = training.configs
     usual = config.TD3Config()
     assert first.td3 == config.replace(usual, learning_starts=100)  # as in any run: a tenth of the steps at most
@@ -84,76 +89,108 @@ def test_the_first_trial_is_the_preset_itself(training, tmp_path):
 
 @pytest.mark.parametrize("preset", ["author", "paper", "course", "bullet"])
 def test_the_numbers_of_every_preset_are_within_the_search(preset):
-    options = OPTIONS._replace(preset=preset, fields=tuple(SEARCH))
-    usual = search._usual(options)
-    trial = optuna.trial.FixedTrial(usual)
-    assert {name: suggest(trial) for name, suggest in SEARCH.items()} == usual
+    for name, value in search.baseline("Scripted-v0", preset, 1000, tuple(SEARCH)).items():
+        space = SEARCH[name]
+        assert value in space if isinstance(space, list) else space["low"] <= value <= space["high"]
+
+
+def test_parameters_follow_from_seed_number_and_results_before(training, tmp_path):
+    """Not from how often the study was continued, nor from how many trials are asked for."""
+    whole = tune(tmp_path / "whole", 13)
+    for trials in (1, 2, 11, 13):
+        parts = tune(tmp_path / "parts", trials)
+    parameters = [[trial.params for trial in study.trials] for study in (whole, parts)]
+    assert parameters[0] == parameters[1]
+    assert len({json.dumps(each) for each in parameters[0]}) == 13
+    assert tune(tmp_path / "other", 2, seed=1).trials[1].params != parameters[0][1]
 
 
 def test_hopeless_trials_are_stopped_and_the_best_is_found(training, tmp_path):
     said = []
-    tuning = tune(OPTIONS, tmp_path, 12, say=said.append)
-    assert (tuning.finished, len(training.configs), len(said)) == (12, 12, 12)
-    assert tuning.pruned > 1
+    study = tune(tmp_path, 12, say=said.append, seed=5)
+    assert (len(study.trials), len(training.configs), len(said)) == (12, 12, 12)
+    assert len(pruned(study)) > 1
     stopped = [number for number, steps in training.stopped_at.items() if steps < 1000]
-    assert len(stopped) == tuning.pruned
+    assert stopped == [trial.number for trial in pruned(study)]
     assert min(stopped) >= search.UNPRUNED_TRIALS
     assert min(training.stopped_at[number] for number in stopped) >= 300
     rates = [given.td3.actor_learning_rate for given in training.configs]
     best = min((number for number in range(12) if number not in stopped), key=lambda n: abs(np.log10(rates[n] / 1e-3)))
-    assert tuning.best_trial == best
-    assert f"trial {best}: return {tuning.best_value:,.1f}" in said[best]
-    assert "stopped at " in said[stopped[0]]
-    assert tuning.best_value == pytest.approx(-80 * abs(np.log10(rates[best] / 1e-3)))  # of the last three evaluations
+    assert search.best_of(study).number == best
+    assert f"trial {best}: return {study.best_value:,.1f}" in said[best]
+    assert "env steps, pruned: below the median, return " in said[stopped[0]]
+    assert study.best_value == pytest.approx(-80 * abs(np.log10(rates[best] / 1e-3)))  # of the last three evaluations
 
 
 def test_the_result_is_a_config_file_that_train_reads(training, tmp_path):
-    tuning = tune(OPTIONS._replace(fields=tuple(SEARCH)), tmp_path, 3, say=silence)
-    found = read_config(tuning.best_config)
-    best = training.configs[tuning.best_trial]
+    study = tune(tmp_path, 3, tuple(SEARCH), env_kwargs={"lengths": [3, 5], "fault": "none"})
+    found = read_config(tmp_path / "best.toml")
+    best = training.configs[search.best_of(study).number]
     assert found.td3 == best.td3
     assert (found.env, found.steps, found.preset) == (best.env, best.steps, best.preset)
+    assert found.env_kwargs == {"lengths": [3, 5], "fault": "none"}
 
 
-def test_a_study_goes_on_with_other_settings_than_it_began_with(training, tmp_path):
-    tune(OPTIONS, tmp_path, 2, say=silence)
+def test_a_study_continues_with_other_settings_than_it_began_with(training, tmp_path):
+    tune(tmp_path, 2)
     said = []
-    tuning = tune(OPTIONS, tmp_path, 4, say=said.append)
+    study = tune(tmp_path, 4, say=said.append)
     assert said[0] == f"Going on with {tmp_path / 'study.db'}: 2 of 4 trials are finished."
-    assert (tuning.finished, len(training.configs)) == (4, 4)
+    assert (len(study.trials), len(training.configs)) == (4, 4)
     rates = [given.td3.actor_learning_rate for given in training.configs]
     assert len(set(rates)) == 4
-    again = tune(OPTIONS, tmp_path, 4, say=silence)
-    assert (again.finished, len(training.configs)) == (4, 4)
+    assert len(tune(tmp_path, 4).trials) == len(training.configs) == 4
 
 
-def test_ctrl_c_leaves_a_study_that_goes_on(monkeypatch, tmp_path):
+def test_ctrl_c_leaves_a_study_that_resumes_its_trial(monkeypatch, tmp_path):
     monkeypatch.setattr(search, "train_run", FakeTraining(interrupt_at=2))
-    tuning = tune(OPTIONS, tmp_path, 3, say=silence)
-    assert (tuning.interrupted, tuning.finished) == (True, 2)
-    assert tuning.best_config.exists()
-    assert tuning.plot.exists()
-    monkeypatch.setattr(search, "train_run", FakeTraining())
-    tuning = tune(OPTIONS, tmp_path, 3, say=silence)
-    assert (tuning.interrupted, tuning.finished) == (False, 3)
+    with pytest.raises(KeyboardInterrupt):
+        tune(tmp_path, 3)
+    assert (tmp_path / "best.toml").exists()
+    assert (tmp_path / "tuning.png").exists()
+    fake, said = FakeTraining(), []
+    monkeypatch.setattr(search, "train_run", fake)
+    study = tune(tmp_path, 3, say=said.append)
+    assert said[0].endswith("2 of 3 trials are finished; trial 2 is resumed.")
+    assert [trial.state.name for trial in study.trials] == ["COMPLETE"] * 3
+    assert fake.configs[0].td3.actor_learning_rate == study.trials[2].params["learning_rate"]
 
 
-def test_a_diverged_trial_is_stopped_and_the_study_goes_on(monkeypatch, tmp_path):
+@pytest.mark.parametrize(
+    ("error", "state", "outcome"),
+    [
+        (Diverged("Learning broke down at env step 0."), "PRUNED", "diverged: Learning broke down at env step 0."),
+        (EnvironmentFault("It fell apart."), "FAIL", "failed: It fell apart."),
+        (ConfigError("the GPU has no memory left."), "FAIL", "failed: the GPU has no memory left."),
+    ],
+)
+def test_a_trial_that_fails_is_recorded_and_the_study_continues(monkeypatch, tmp_path, error, state, outcome):
     usual, calls = FakeTraining(), []
 
-    def diverging(config, observer):
+    def failing(config, observer):
         calls.append(config)
         if len(calls) == 1:
-            raise Diverged("Learning broke down at env step 0.")
+            raise error
         return usual(config, observer)
 
-    monkeypatch.setattr(search, "train_run", diverging)
+    monkeypatch.setattr(search, "train_run", failing)
     said = []
-    tuning = tune(OPTIONS, tmp_path, 3, say=said.append)
-    assert (tuning.finished, tuning.pruned, tuning.interrupted) == (3, 1, False)
-    assert tuning.best_trial in (1, 2)
-    assert said[0].startswith("trial 0: stopped at 0 env steps, ")
-    assert tuning.plot.exists()
+    study = tune(tmp_path, 3, say=said.append)
+    assert [trial.state.name for trial in study.trials] == [state, "COMPLETE", "COMPLETE"]
+    assert study.trials[0].user_attrs["outcome"] == outcome
+    assert said[0].startswith(f"trial 0: ended at 0 env steps, {outcome}")
+    assert (tmp_path / "tuning.png").exists()
+
+
+def test_what_is_no_fault_of_a_trial_ends_the_search_which_can_be_continued(monkeypatch, tmp_path):
+    def full(config, observer):
+        raise RunError("the disk is full")
+
+    monkeypatch.setattr(search, "train_run", full)
+    with pytest.raises(RunError, match="the disk is full"):
+        tune(tmp_path, 2)
+    monkeypatch.setattr(search, "train_run", FakeTraining())
+    assert [trial.state.name for trial in tune(tmp_path, 2).trials] == ["COMPLETE"] * 2
 
 
 def test_a_study_of_diverged_trials_alone_has_no_best(monkeypatch, tmp_path):
@@ -161,32 +198,56 @@ def test_a_study_of_diverged_trials_alone_has_no_best(monkeypatch, tmp_path):
         raise Diverged("Learning broke down at env step 0.")
 
     monkeypatch.setattr(search, "train_run", diverging)
-    tuning = tune(OPTIONS, tmp_path, 2, say=silence)
-    assert (tuning.finished, tuning.pruned, tuning.best_config) == (2, 2, None)
+    study = tune(tmp_path, 2)
+    assert (len(pruned(study)), search.best_of(study), (tmp_path / "best.toml").exists()) == (2, None, False)
 
 
 def test_a_return_that_is_no_number_ends_the_trial_and_not_the_study(monkeypatch, tmp_path):
     monkeypatch.setattr(search, "train_run", FakeTraining(infinite_at=1))
-    tuning = tune(OPTIONS, tmp_path, 3, say=silence)
-    assert (tuning.finished, tuning.pruned) == (3, 1)
-    assert tuning.best_trial != 1
-    assert tuning.plot.exists()
+    study = tune(tmp_path, 3)
+    (ended,) = pruned(study)
+    assert (ended.number, ended.user_attrs["outcome"]) == (1, "diverged: a return is not a number")
+    assert search.best_of(study).number != 1
 
 
 def test_several_seeds_count_with_their_mean():
     trial = optuna.create_study(direction="maximize").ask()
-    callback = search.PruningCallback(trial)
+    callback = search.TrialCallback(trial)
     for steps, returns in ((0, [[9.0], [9.0]]), (10, [[1.0], [2.0]]), (20, [[3.0], [4.0]])):
         callback.on_evaluation(None, Evaluation(np.array(returns), np.ones((2, 1)), env_steps=steps))
-    assert callback.value == 2.5  # the evaluation before training does not count
+    assert callback.values == {10: 1.5, 20: 3.5}  # the evaluation before training does not count
+
+
+def test_an_evaluation_that_the_study_could_not_take_is_reported_when_the_run_is_resumed(monkeypatch):
+    study = optuna.create_study(direction="maximize")
+    first = study.ask()
+    callback = search.TrialCallback(first)
+    callback.on_evaluation(None, Evaluation(np.array([[1.0]]), np.ones((1, 1)), env_steps=10))
+    monkeypatch.setattr(first, "report", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        callback.on_evaluation(None, Evaluation(np.array([[2.0]]), np.ones((1, 1)), env_steps=20))
+    again = search.TrialCallback(optuna.trial.Trial(study, first._trial_id))
+    again.load_state(json.loads(json.dumps(callback.state())))
+    assert study.trials[0].intermediate_values == {10: 1.0, 20: 2.0}
 
 
 def test_the_same_study_is_not_used_for_another_question(training, tmp_path):
-    tune(OPTIONS, tmp_path, 1, say=silence)
+    tune(tmp_path, 1)
     with pytest.raises(ConfigError, match="was begun with steps = 1000, and 2000 was given now: say the same again"):
-        tune(OPTIONS._replace(steps=2000), tmp_path, 2)
+        tune(tmp_path, 2, steps=2000)
     with pytest.raises(ConfigError, match="was begun with fields"):
-        tune(OPTIONS._replace(fields=("tau",)), tmp_path, 2)
+        tune(tmp_path, 2, ("tau",))
+
+
+def test_a_study_that_another_process_searches_is_left_alone(training, tmp_path):
+    with locked(tmp_path), pytest.raises(RunError, match="is being trained by another process"):
+        tune(tmp_path, 2)
+
+
+def test_trials_without_their_study_are_left_alone(training, tmp_path):
+    (tmp_path / "trial_0000").mkdir()
+    with pytest.raises(RunError, match=r"trial_0000 is a trial of a study that .* no longer has: give another --out"):
+        tune(tmp_path, 2)
 
 
 @pytest.mark.parametrize(
@@ -200,22 +261,22 @@ def test_the_same_study_is_not_used_for_another_question(training, tmp_path):
 )
 def test_what_cannot_be_searched_is_refused_before_a_study_is_made(tmp_path, change, said):
     with pytest.raises(ConfigError, match=said):
-        tune(OPTIONS._replace(**change), tmp_path / "study", 2)
+        tune(tmp_path / "study", 2, **change)
     with pytest.raises(ConfigError, match="trials must be"):
-        tune(OPTIONS, tmp_path / "study", 0)
+        tune(tmp_path / "study", 0)
     assert not (tmp_path / "study").exists()
 
 
 def test_a_file_that_is_no_study_is_refused(training, tmp_path):
     (tmp_path / "study.db").write_text("something else, and long enough to be seen as no database at all")
     with pytest.raises(RunError, match=r"study\.db cannot be used \(.*\): give another --out"):
-        tune(OPTIONS, tmp_path, 2)
+        tune(tmp_path, 2)
 
 
 def test_the_missing_extra_is_named(monkeypatch, tmp_path):
     monkeypatch.setattr(search.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match=r"pip install 'td3\[tune\]'"):
-        tune(OPTIONS, tmp_path, 2)
+        tune(tmp_path, 2)
 
 
 def test_the_command_searches_and_train_reads_what_it_found(tmp_path, capsys):
@@ -224,11 +285,11 @@ def test_the_command_searches_and_train_reads_what_it_found(tmp_path, capsys):
     words += ["--eval-episodes", "1", "--threads", str(SMALL["threads"]), "--device", "cpu"]
     assert main([*words, "--trials", "1"]) == 0
     said = capsys.readouterr().out
-    assert "1 trials in" in said or "1 trial in" in said
+    assert f"1 trials in {out}: 0 pruned, 0 failed" in said
     assert f"Next: td3 train --config {out}/best.toml --seed 100" in said
     assert main([*words, "--trials", "2", "--json"]) == 0
     figures = json.loads(capsys.readouterr().out)
-    assert (figures["finished"], figures["interrupted"]) == (2, False)
+    assert (figures["finished"], figures["pruned"], figures["failed"]) == (2, 0, 0)
     with sqlite3.connect(Path(out) / "study.db") as database:
         assert database.execute("select count(*) from trials").fetchone() == (2,)
     assert (Path(out) / "trial_0001" / "seed_0" / "evaluations.npz").exists()

@@ -14,7 +14,7 @@ import td3
 from td3.callbacks.base import Callback
 from td3.config import TrainConfig
 from td3.errors import RunError
-from td3.files import read_regular_file, write_atomically
+from td3.files import read_regular_file, remove_folder, write_atomically
 from td3.run.directory import Run, named_seeds, read_facts
 from td3.run.lock import locked
 from td3_lab.reproduce.figures import LARGEST
@@ -72,6 +72,7 @@ def store(run: Run, row: Row, results: Path, hardware: str, interrupted: bool = 
     folder, wanted = results / row.name, row.config()
     results.mkdir(parents=True, exist_ok=True)
     with locked(results, wait=True):  # other seeds of the row may be stored now
+        _recover(folder)
         require_storable(row, run.seeds, folder, versions)
         before = _lines(folder / "evaluations.csv") if (folder / "evaluations.csv").exists() else []
         longer = max((int(line["env_steps"]) for line in before if int(line["seed"]) in run.seeds), default=0)
@@ -91,13 +92,34 @@ def store(run: Run, row: Row, results: Path, hardware: str, interrupted: bool = 
             )
         rated = any(line.get("success_rate", "nan") != "nan" for line in evaluations)  # the environment tells success
         config = {**run.config.to_json(), "out": None, "seed": wanted.seed, "seeds": wanted.seeds}
-        folder.mkdir(exist_ok=True)
-        _write_csv(folder / "evaluations.csv", EVALUATIONS if rated else EVALUATIONS[:-1], evaluations)
-        _write_csv(folder / "values.csv", VALUES, values)
+        part, earlier = _beside(folder)
+        part.mkdir()
+        _write_csv(part / "evaluations.csv", EVALUATIONS if rated else EVALUATIONS[:-1], evaluations)
+        _write_csv(part / "values.csv", VALUES, values)
         facts = {"config.json": config, "versions.json": versions, "run.json": {"command": row.command, **made}}
         for name, content in facts.items():
-            write_atomically(folder / name, (json.dumps(content, indent=2) + "\n").encode())
+            write_atomically(part / name, (json.dumps(content, indent=2) + "\n").encode())
+        # All files in one move: what ends in between leaves the row as it was, or where `_recover` finds it.
+        if folder.exists():
+            folder.replace(earlier)
+        part.replace(folder)
+        remove_folder(earlier)
     return folder
+
+
+def _beside(folder: Path) -> tuple[Path, Path]:
+    """Where a row is written, and where what was stored before is kept meanwhile."""
+    return folder.with_name(f".{folder.name}.part"), folder.with_name(f".{folder.name}.earlier")
+
+
+def _recover(folder: Path) -> None:
+    """Put back what a store that was killed had moved away, and remove what it had begun."""
+    part, earlier = _beside(folder)
+    if earlier.is_dir() and not folder.exists():
+        earlier.replace(folder)
+    for left in (part, earlier):
+        if left.is_dir():
+            remove_folder(left)
 
 
 def differing_settings(config: TrainConfig, row: Row) -> list[str]:
@@ -111,7 +133,9 @@ def differing_settings(config: TrainConfig, row: Row) -> list[str]:
 def require_same_settings(run: Run, row: Row) -> None:
     """Refuse a run that is not one of a row's settings."""
     if differing := differing_settings(run.config, row):
-        raise RunError(f"{run.path} differs from {row.name} in {', '.join(differing)}: `{row.command}` trains it.")
+        raise RunError(
+            f"{run.path} differs from {row.name} in {', '.join(differing)}: `td3 reproduce {row.name}` trains it."
+        )
 
 
 def require_storable(row: Row, seeds: Sequence[int], folder: Path, versions: Mapping[str, Any]) -> None:

@@ -76,7 +76,7 @@ class ReplayBuffer:
 
     def __len__(self) -> int:
         """The number of transitions that can be drawn now."""
-        return min(self.added, self.capacity)
+        return min(int(self._added[0]), self.rows.shape[1])
 
     @property
     def oldest(self) -> int:
@@ -97,12 +97,13 @@ class ReplayBuffer:
 
     def add_(self, rows: Float[Tensor, "member count row"]) -> None:
         """Store new transitions of every member; the oldest make room."""
-        if rows.shape[1] > self.capacity:
-            rows = rows[:, -self.capacity :]
+        capacity = self.rows.shape[1]
+        if rows.shape[1] > capacity:
+            rows = rows[:, -capacity:]
         if self.frozen:
             rows = self._without_frozen(rows)
-        start = self.added % self.capacity
-        before_wrap = min(rows.shape[1], self.capacity - start)
+        start = int(self._added[0]) % capacity
+        before_wrap = min(rows.shape[1], capacity - start)
         kept: Any = self.rows
         news: Any = rows
         if not kept.is_cuda:  # numpy is there sooner than PyTorch with so few numbers
@@ -146,7 +147,7 @@ class ReplayBuffer:
             self.filled.fill_(len(self))
             self.total.fill_(self.added)
         else:  # sooner, as above
-            self.counts.numpy()[:] = len(self), self.added
+            self.counts.numpy()[:] = len(self), self._added[0]
 
     def chunk(self, first: int, end: int) -> dict[str, Tensor]:
         """Transitions by their numbers since the beginning; they must not lie across the end of the ring."""

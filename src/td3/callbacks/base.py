@@ -5,6 +5,7 @@ import json
 import logging
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partialmethod
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from td3.errors import CallbackError
@@ -208,16 +209,8 @@ def _failed(callback: Callback, event: str, error: Exception) -> CallbackError:
     return failure
 
 
-def _passes_on(event: str) -> Any:
-    def call(self: CallbackList, *arguments: Any) -> None:
-        self._call(event, *arguments)
-
-    call.__name__, call.__doc__ = event, getattr(Callback, event).__doc__
-    return call
-
-
 for _event in EVENTS:
-    setattr(CallbackList, _event, _passes_on(_event))
+    setattr(CallbackList, _event, partialmethod(CallbackList._call, _event))
 
 
 def _plain(name: str, state: Mapping[str, Any]) -> Any:

@@ -42,7 +42,8 @@ class EvaluationCallback(RunCallback):
 
     def on_env_step(self, trainer: "Trainer") -> None:
         """Report evaluations that are done, and begin the next where it is due."""
-        self._report(trainer)
+        if self._examined:
+            self._report(trainer)
         steps = trainer.config.steps
         if trainer.env_steps >= steps or trainer.is_due(trainer.config.eval_every or steps):
             self._evaluate(trainer)

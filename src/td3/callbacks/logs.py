@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from td3.run.checkpoints import Checkpoint
     from td3.training import Trainer
 
-LOG_EVERY = 1_000
-"""Env steps between rows of metrics.csv."""
 MOST_WRITING = 8
 """Seeds whose files are written at a time."""
 
@@ -55,7 +53,9 @@ class LogCallback(RunCallback):
 
     def on_env_step(self, trainer: "Trainer") -> None:
         """A row of metrics.csv, where one is due."""
-        if trainer.env_steps >= trainer.config.steps or trainer.is_due(LOG_EVERY):
+        if trainer.env_steps >= trainer.config.steps or trainer.is_due(
+            trainer.config.log_every or trainer.config.steps
+        ):
             self._log(trainer)
 
     def _log(self, trainer: "Trainer") -> None:

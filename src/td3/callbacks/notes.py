@@ -22,14 +22,28 @@ ALARM_AFTER = 5_000
 """Updates before critics are expected to know anything of the size of returns."""
 
 
-def warm_up_note(config: TrainConfig) -> str:
-    """One sentence where the preset's random steps were reduced for a short run; a loaded policy acts in them."""
-    usual, steps = preset_config(config.preset, config.env, LARGEST).learning_starts, config.td3.learning_starts
-    if steps != config.steps // WARM_UP_PART or steps >= usual:
+def warm_up_note(config: TrainConfig, learning_starts: int, env_steps: int = 0) -> str:
+    """One sentence on the steps before learning that are still to come; a loaded policy acts in them."""
+    if env_steps >= learning_starts:
         return ""
     if config.init_from is not None:
-        return f"Until env step {steps:,} the policy that was loaded acts, and nothing is learned yet."
-    return f"Warm-up: {steps:,} random steps (a tenth of this short run; the preset has {usual:,})."
+        return f"Until env step {learning_starts:,} the policy that was loaded acts, and nothing is learned yet."
+    usual = preset_config(config.preset, config.env, LARGEST).learning_starts
+    shortened = config.td3.learning_starts == config.steps // WARM_UP_PART < usual
+    why = f" (10 % of this run; {usual:,} by default)" if shortened and not env_steps else ""
+    steps = (
+        f"random steps until env step {learning_starts:,}" if env_steps else f"{learning_starts:,} random steps first"
+    )
+    waits = "" if config.td3.train_freq == "episode" else "; nothing is learned until then"
+    return f"Warm-up: {steps}{waits}{why}."
+
+
+def updates_note(config: TrainConfig) -> str:
+    """How many updates a round of several environments makes, which a ratio alone hides."""
+    if config.envs == 1 or config.td3.train_freq == "episode":
+        return ""
+    updates = f"{config.envs * config.td3.utd_ratio:,.12g}"
+    return f"{config.envs:,} environments: {updates} updates per round (--td3.utd-ratio {config.td3.utd_ratio:g})."
 
 
 class NotesCallback(Callback):
@@ -41,7 +55,6 @@ class NotesCallback(Callback):
     def on_loop_start(self, trainer: "Trainer") -> None:
         """Say it once, below the first line of a display."""
         config, spaces = trainer.config, trainer.spaces
-        trainer.info(trainer.engine.description)
         if why := trainer.agent.backend.slower_because:
             trainer.info(f"Updates are slower than they could be, because {why}.")
         for member, facts in trainer.frozen.items():
@@ -53,8 +66,9 @@ class NotesCallback(Callback):
                 trainer.info(f"Step {step} is {function.__name__} ({file}).")
         for note in trainer.beginning:
             trainer.info(note)
-        if not trainer.resumed and (note := warm_up_note(config)):
-            trainer.info(note)
+        for note in (warm_up_note(config, trainer.learning_starts, trainer.env_steps), updates_note(config)):
+            if note:
+                trainer.info(note)
         if config.env_kwargs:
             trainer.info(f"Made with {json.dumps(config.env_kwargs)}.")
         if config.normalize_observations:

@@ -1,4 +1,4 @@
-"""The live display of a run in a terminal; plain lines where there is none."""
+"""The live display of a run: a bar in a terminal, one output in a notebook, plain lines elsewhere."""
 
 import contextlib
 import math
@@ -14,7 +14,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 from rich.table import Column
 
-from td3.callbacks.base import Callback
+from td3.callbacks.base import Callback, WarningsCallback
+from td3.callbacks.notebook import NotebookOutput
 from td3.evaluate import Evaluation
 
 if TYPE_CHECKING:
@@ -43,17 +44,20 @@ class RetryingConsole(Console):
 class ProgressDisplay(Callback):
     """Env steps, steps per second, time left, last evaluation and losses, refreshed a few times a second.
 
-    The command line has it; from Python, `td3.train(..., callbacks=[td3.ProgressDisplay()])` prints the same.
+    The command line and `td3.train` have it. `verbose` also says how updates are executed.
     """
 
-    def __init__(self, console: Console | None = None) -> None:
+    def __init__(self, console: Console | None = None, verbose: bool = False) -> None:
         self.console = console or RetryingConsole(highlight=False)
+        self.verbose = verbose
         self.last: Evaluation | None = None
         self.path: Path | None = None
         self.env_steps = 0
         self._bar: Progress | None = None
+        self._cell = NotebookOutput() if self.console.is_jupyter else None
         self._refreshed = 0.0
         self._marks: list[tuple[float, int]] = []
+        self._learning_since: tuple[float, int] | None = None
         self._losses = ""
         self._unit, self._pace = "env steps", "steps/s"
 
@@ -67,9 +71,10 @@ class ProgressDisplay(Callback):
         variant = f", variant {', '.join(config.variant)}" if config.variant else ""
         task = f"Training {config.env} for {length}, {seeds}, preset {config.preset}{variant}"
         self.say(f"{task}, on {trainer.placement}.", style="bold")
+        self.say(f"Results: {self.path}. Ctrl-C saves and stops.")
         for warning in config.warnings():
-            self.say(f"Warning: {warning}", style="yellow")
-        if self.console.is_terminal:
+            self.on_warning(trainer, warning)
+        if self.console.is_terminal and not self._cell:
             self._bar = Progress(
                 TextColumn("{task.fields[steps]}"),
                 BarColumn(bar_width=14),
@@ -83,16 +88,26 @@ class ProgressDisplay(Callback):
             self._task = self._bar.add_task("train", total=config.steps, steps="", facts="")
             self._bar.start()
 
+    def on_loop_start(self, trainer: "Trainer") -> None:
+        """Where it is asked for, how updates are executed."""
+        if self.verbose:
+            self.say(trainer.engine.description)
+
     def on_env_step(self, trainer: "Trainer") -> None:
         """Move the bar, at most four times a second."""
         self.env_steps = env_steps = trainer.env_steps
         now = time.monotonic()
+        if self._learning_since is None and trainer.agent.updates.any():
+            # Random steps are many times as fast: the time left comes from steps with updates.
+            self._learning_since, self._marks = (now, env_steps), []
         if now - self._refreshed < 0.25 and env_steps < self._steps:
             return
         self._refreshed = now
         self._marks = [*self._marks[-40:], (now, env_steps)]
+        done = f"{env_steps:,} {self._pace.partition('/')[0]}"
+        if self._cell:
+            self._cell.show(env_steps / self._steps, f"{done}  {self._facts()}")
         if self._bar:
-            done = f"{env_steps:,} {self._pace.partition('/')[0]}"
             self._bar.update(self._task, completed=env_steps, steps=done, facts=self._facts())
             self._bar.refresh()
 
@@ -103,15 +118,18 @@ class ProgressDisplay(Callback):
 
     def on_evaluation(self, trainer: "Trainer", evaluation: Evaluation) -> None:
         """Print the evaluation on a line of its own."""
-        self.last = evaluation
+        self.last, self.env_steps = evaluation, trainer.env_steps
         text = f"{evaluation.env_steps:>9,} {self._unit}: return {describe(evaluation)}"
-        if not self._bar and self._losses:
-            text += f"   {self._facts(with_evaluation=False)}"
+        if evaluation.env_steps and evaluation.agent and not evaluation.agent.updates.any():
+            text += " (nothing learned yet)"
+        if not self._bar and (facts := self._facts(with_evaluation=False)):
+            text += f"   {facts}"
         self.say(text)
 
     def on_warning(self, trainer: "Trainer", text: str) -> None:
-        """Print it, and stay."""
-        self.say(f"Warning: {text}", style="yellow")
+        """Print it, and stay; from Python, it is a warning of Python's."""
+        if not trainer.callbacks.all_of(WarningsCallback):
+            self.say(f"Warning: {text}", style="yellow")
 
     def on_hint(self, trainer: "Trainer", text: str) -> None:
         """Print the hint on a line of its own."""
@@ -123,6 +141,9 @@ class ProgressDisplay(Callback):
 
     def say(self, text: str, style: str | None = None) -> None:
         """One line, as it is: a log file is not wrapped, and brackets in a path are no markup."""
+        if self._cell:
+            self._cell.say(text)
+            return
         self.console.print(text, style=style, markup=False, highlight=False, emoji=False, soft_wrap=True)
 
     def on_training_end(self, trainer: "Trainer") -> None:
@@ -131,6 +152,8 @@ class ProgressDisplay(Callback):
 
     def close(self) -> None:
         """Take the bar away, also where training never began."""
+        if self._cell:
+            self._cell.end()
         if self._bar:
             self._bar.stop()
             self._bar = None
@@ -139,10 +162,12 @@ class ProgressDisplay(Callback):
         parts = []
         if len(self._marks) > 1 and self._marks[-1][0] > self._marks[0][0]:
             (start, first), (now, last) = self._marks[0], self._marks[-1]
-            rate = (last - first) / (now - start)
-            parts.append(f"{rate:,.0f} {self._pace}")
-            if rate > 0 and last < self._steps:
-                parts.append(f"ETA {_clock((self._steps - last) / rate)}")
+            parts.append(f"{(last - first) / (now - start):,.0f} {self._pace}")
+            if self._learning_since is None:
+                parts.append("warm-up")
+            elif last > self._learning_since[1] and self.env_steps < self._steps:
+                since, begun = self._learning_since
+                parts.append(f"ETA {_clock((self._steps - self.env_steps) * (now - since) / (last - begun))}")
         if with_evaluation and self.last:
             parts.append(f"last evaluation {np.nanmean(self.last.returns):,.1f}")
             if not np.isnan(self.last.success_rate).all():

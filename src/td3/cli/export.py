@@ -17,9 +17,9 @@ class ExportCommand:
     out: Path | None = None
     """The folder to write; by default export in the run directory."""
     seed: int | None = None
-    """Which seed's agent; by default the one whose last evaluation was highest."""
+    """Which seed's agent; by default the one with the highest evaluation."""
     which: Literal["best", "last"] = "best"
-    """The agent at its best evaluation, or at the end of training."""
+    """The agent with the highest evaluation of its seed, or the one at the end of training."""
     sb3: bool = False
     """Also write sb3.zip for Stable-Baselines3."""
     trust: Trust = False
@@ -38,9 +38,9 @@ class PushCommand:
     private: bool = False
     """Create the repository as private."""
     seed: int | None = None
-    """Which seed's agent; by default the one whose last evaluation was highest."""
+    """Which seed's agent; by default the one with the highest evaluation."""
     which: Literal["best", "last"] = "best"
-    """The agent at its best evaluation, or at the end of training."""
+    """The agent with the highest evaluation of its seed, or the one at the end of training."""
     sb3: bool = False
     """Also write sb3.zip for Stable-Baselines3."""
     trust: Trust = False
@@ -57,6 +57,7 @@ def export_command(command: ExportCommand) -> int:
     if command.json:
         print(json.dumps({"export": str(export.path), "difference": export.files}))
         return 0
+    print(f"The {command.which} agent: {export.agent}")
     for name, difference in export.files.items():
         print(f"{export.path / name}: differs from the agent by {difference:.1e} of half the action range at most")
     if "sb3.zip" in export.files and export.normalized:

@@ -1,7 +1,6 @@
 """`td3 COMMAND ...`: subcommands, exit codes and errors. Imports nothing heavy, so that `td3 --help` is fast."""
 
 import contextlib
-import difflib
 import os
 import signal
 import sys
@@ -12,12 +11,14 @@ from typing import Annotated, Any, TextIO, Union
 import tyro
 
 from td3.cli import environments, export, offline, play, reports, search, steps, train
+from td3.cli.help import HELP, HELP_ALL, help_text
 from td3.cli.options import Commands, own_names
 from td3.cli.packages import ABSENT, commands_of_packages
 from td3.cli.parsing import option_names, option_of, parse_arguments
 from td3.errors import ConfigError, UserError
 from td3.libraries import library_variables
 from td3.signals import stop_signals_as_interrupt
+from td3.spellings import SPELLINGS, nearest
 
 OWN: Commands = {
     **train.COMMANDS,
@@ -88,9 +89,15 @@ def _run(words: Sequence[str]) -> int:
         return _version()
     if words[0] in COMPLETION and len(words) > 1:
         tyro.cli(_subcommands(), prog="td3", args=words)  # exits
+    if words[0] == "help":
+        return _run([*words[1:], "--help"])
     if words[0] == "bench" and words[1:2] in (["-h"], ["--help"]) and "bench update" in COMMANDS:
         return _overview(sys.stdout)
-    kind, run = COMMANDS[_command_name(words)]
+    name = _command_name(words)
+    kind, run = COMMANDS[name]
+    if {*HELP, HELP_ALL} & {*words}:
+        print(help_text(name, kind, _defaults(name, _without_help(words)), everything=HELP_ALL in words))
+        return 0
     try:
         return run(parse(words))
     except ConfigError as error:  # the user knows a setting by its option
@@ -103,11 +110,22 @@ def _run(words: Sequence[str]) -> int:
 def parse(words: Sequence[str]) -> Any:
     """The dataclass of the command that these arguments select."""
     name = _command_name(words)
-    path, words = name.split(), own_names(words[len(name.split()) :], name)
-    known = {"train": train.train_defaults, "offline": offline.offline_defaults}
-    defaults = {name: known[name](words)} if name in known else {}
-    options = ["--help", TRACEBACK, *option_names(COMMANDS[name][0])]
-    return parse_arguments(_subcommands(defaults), "td3", [*path, *words], name, options)
+    path, defaults = name.split(), _defaults(name, words)
+    others = [f"--{other.replace('_', '-')}" for other in SPELLINGS] if name in ("train", "offline") else []
+    options = ["--help", TRACEBACK, *option_names(COMMANDS[name][0]), *others]
+    words = own_names(words[len(path) :], name)
+    subcommands = _subcommands({name: defaults} if defaults is not None else {})
+    return parse_arguments(subcommands, "td3", [*path, *words], name, options)
+
+
+def _defaults(name: str, words: Sequence[str]) -> Any:
+    """The defaults that what was typed leaves, such as those of its preset; None where they are always the same."""
+    known: dict[str, Any] = {"train": train.train_defaults, "offline": offline.offline_defaults}
+    return known[name](own_names(words[len(name.split()) :], name)) if name in known else None
+
+
+def _without_help(words: Sequence[str]) -> list[str]:
+    return [word for word in words if word not in (*HELP, HELP_ALL)]
 
 
 def _subcommands(defaults: dict[str, Any] | None = None) -> Any:
@@ -135,8 +153,8 @@ def _command_name(words: Sequence[str]) -> str:
         raise ConfigError(f"`td3 bench` measures one thing at a time: say {', '.join(others)} or {last}.")
     if name in ABSENT:
         raise ConfigError(f"`td3 {name}` {ABSENT[name]}")
-    near = difflib.get_close_matches(name, COMMANDS, 1)
-    hint = f"did you mean `td3 {near[0]}`?" if near else f"the commands are {', '.join(COMMANDS)}."
+    near = nearest(name, COMMANDS)
+    hint = f"did you mean `td3 {near}`?" if near else f"the commands are {', '.join(COMMANDS)}."
     raise ConfigError(f"there is no command {name!r}: {hint}")
 
 
@@ -160,7 +178,7 @@ def _version() -> int:
 def _overview(stream: TextIO) -> int:
     print("td3: Twin Delayed DDPG, from one command to a trained agent\n", file=stream)
     for name, (kind, _) in COMMANDS.items():
-        print(f"  td3 {name:<13} {(kind.__doc__ or '').split(':')[0]}", file=stream)
+        print(f"  td3 {name:<17} {(kind.__doc__ or '').split(':')[0].rstrip('.')}", file=stream)
     print("\ntd3 COMMAND --help says more.  Example: td3 train HalfCheetah-v5 --steps 50000", file=stream)
     print(f"td3 COMMAND ... {TRACEBACK} prints the Python traceback of an error.", file=stream)
     return 0 if stream is sys.stdout else 2

@@ -46,8 +46,10 @@ class OfflineCommand(TrainCommand):
     """Arguments of the environment, as KEY=VALUE (continuous=true gravity=-5.0) or one JSON object."""
     steps: int = 1_000_000
     """Updates of each seed."""
-    eval_every: int = 5_000
-    """Updates between evaluations; 0 evaluates at the start and the end only."""
+    eval_every: int | None = None
+    """Updates between evaluations; by default a round number that gives 20 to 30; 0: at the start and the end only."""
+    log_every: int | None = None
+    """Updates between rows of metrics.csv; by default 1,000, more in long runs, for at most 1,000 rows."""
     save_every: int | None = None
     """Updates between checkpoints; 0 makes none; by default as often as costs 2 % of the time at most."""
     normalize_observations: bool = True

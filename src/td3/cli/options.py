@@ -2,46 +2,68 @@
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
 
+from td3.config import TrainConfig
+from td3.settings import TD3Config
+from td3.spellings import SPELLINGS
+
 Commands = dict[str, tuple[type, Callable[[Any], int]]]
 """Commands by name: the dataclass of the arguments, and the function that runs it and returns the exit code."""
-SPELLINGS = {
-    **dict.fromkeys(("-n", "--total-timesteps", "--n-timesteps", "--max-timesteps"), "--steps"),
-    **dict.fromkeys(("--num-envs", "--n-envs"), "--envs"),
-    "--eval-freq": "--eval-every",
-}
-"""Option names of the author's code, CleanRL, Stable-Baselines3 and RL Zoo, and ours with the same meaning."""
-TRAIN_SPELLINGS = SPELLINGS | {
-    **dict.fromkeys(("--start-timesteps", "--random-steps", "--learning-starts"), "--td3.learning-starts"),
-    **dict.fromkeys(("--expl-noise", "--exploration-noise"), "--td3.exploration-noise"),
-    **dict.fromkeys(("--policy-noise", "--target-policy-noise"), "--td3.target-policy-noise"),
-    **dict.fromkeys(("--noise-clip", "--target-noise-clip"), "--td3.target-noise-clip"),
-    **dict.fromkeys(("--policy-freq", "--policy-frequency", "--policy-delay"), "--td3.policy-delay"),
-    **dict.fromkeys(("--discount", "--gamma"), "--td3.gamma"),
-    **{f"--{name}": f"--td3.{name}" for name in ("batch-size", "buffer-size", "tau")},
-    "--from": "--init-from",
-}
+RUN_FIELDS = {f.name for f in fields(TrainConfig)}
 ENV_SPELLINGS = ("--env", "--env-id")
 
 
+def aliases_of(option: str) -> list[str]:
+    """Names that other libraries have for an option of `td3 train`; td3. may be left out besides."""
+    field = option.removeprefix("--").removeprefix("td3.").replace("-", "_")
+    found = []
+    for name, own in SPELLINGS.items():
+        if field in own:
+            both = " (actor and critics)" if len(own) > 1 else ""
+            found.append(f"{'-' if len(name) == 1 else '--'}{name.replace('_', '-')}{both}")
+    return found
+
+
 def own_names(words: Sequence[str], command: str = "train") -> list[str]:
-    """The same arguments with our option names; where the environment is positional, --env is left out."""
+    """The same arguments with our option names; where the environment is positional, --env is left out.
+
+    A setting of TD3 needs no td3. before its name; one word may stand for two settings, as --lr does.
+    """
     renamed: list[str] = []
     env_is_option = command in ("ladder", "offline")
-    spellings = TRAIN_SPELLINGS if command in ("train", "offline") else SPELLINGS
-    for word in words:
+    waiting = list(reversed(words))
+    while waiting:
+        word = waiting.pop()
         name, equals, value = word.partition("=")
         if name in ENV_SPELLINGS and env_is_option:
             renamed.append("--env" + equals + value)
-        elif name in ENV_SPELLINGS:
+            continue
+        if name in ENV_SPELLINGS:
             renamed += [value] if equals else []
-        else:
-            renamed.append(spellings.get(name.replace("_", "-"), name) + equals + value)
+            continue
+        first, *others = _own_options(name, command)
+        if others and not equals and waiting and not waiting[-1].startswith("--"):
+            equals, value = "=", waiting.pop()
+        renamed += [option + equals + value for option in (first, *others)]
     return renamed
+
+
+def _own_options(name: str, command: str) -> tuple[str, ...]:
+    """Our options with the meaning of this one, or the word itself."""
+    if not name.startswith("-"):
+        return (name,)
+    field = name.lstrip("-").removeprefix("td3.").replace("-", "_")
+    own = SPELLINGS.get(field, (field,)) if field != "n" or name == "-n" else (field,)
+    if command in ("train", "offline") and all(each in TD3Config.__dataclass_fields__ for each in own):
+        return tuple(f"--td3.{each.replace('_', '-')}" for each in own)
+    if own != (field,) and own[0] in RUN_FIELDS:
+        return (f"--{own[0].replace('_', '-')}",)
+    return (name,)
 
 
 def read_kwargs(words: Sequence[str]) -> dict[str, Any]:

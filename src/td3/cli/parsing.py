@@ -1,15 +1,15 @@
 """From arguments to a command's dataclass by tyro; an argument that cannot be used becomes one sentence."""
 
 import contextlib
-import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_args
 
 import tyro
 
 from td3.errors import ConfigError
+from td3.spellings import nearest
 
 NUMBERS = tyro.constructors.ConstructorRegistry()
 """How tyro reads numbers: as it does by itself, with errors in plain words."""
@@ -18,8 +18,8 @@ NUMBERS = tyro.constructors.ConstructorRegistry()
 def _number(kind: type, metavar: str, description: str) -> None:
     def read(words: list[str]) -> Any:
         try:
-            return kind(words[0])
-        except ValueError:
+            return _read(kind, words[0])
+        except (ValueError, OverflowError):
             raise ValueError(f"{words[0]!r} is not {description}") from None
 
     @NUMBERS.primitive_rule
@@ -33,6 +33,35 @@ def _number(kind: type, metavar: str, description: str) -> None:
             is_instance=lambda given: isinstance(given, int | kind),
             str_from_instance=lambda given: [str(given)],
         )
+
+
+def _read(kind: type, word: str) -> Any:
+    """The number that a word says; 1e4 is a whole number too."""
+    if kind is int and "e" in word.lower() and (number := float(word)) == int(number):
+        return int(number)
+    return kind(word)
+
+
+@NUMBERS.primitive_rule
+def _sizes(info: tyro.constructors.PrimitiveTypeInfo) -> Any:
+    """Several whole numbers, as 64 64 or 64,64."""
+    if get_args(info.type) != (int, Ellipsis):
+        return None
+
+    def read(words: list[str]) -> Any:
+        numbers = [number for word in words for number in word.split(",")]
+        for number in numbers:
+            if not number.strip().isdecimal():
+                raise ValueError(f"{number!r} is not a whole number")
+        return tuple(map(int, numbers))
+
+    return tyro.constructors.PrimitiveConstructorSpec(
+        nargs="*",
+        metavar="INT ...",
+        instance_from_str=read,
+        is_instance=lambda given: isinstance(given, tuple) and all(isinstance(number, int) for number in given),
+        str_from_instance=lambda given: [str(number) for number in given],
+    )
 
 
 _number(int, "INT", "a whole number")
@@ -107,8 +136,8 @@ def _refuse_unknown(command: str, options: list[str], tokens: Sequence[str]) -> 
     token = next((token for token in tokens if token.startswith("--")), tokens[0]).partition("=")[0]
     if not token.startswith("-"):
         raise ConfigError(f"`td3 {command}` takes no argument {token!r} here (`td3 {command} --help` says more)")
-    near = difflib.get_close_matches(token.replace("_", "-"), options, 1)
-    hint = f"did you mean {near[0]}?" if near else f"`td3 {command} --help` lists them all."
+    near = nearest(token, options)
+    hint = f"did you mean {near}?" if near else f"`td3 {command} --help-all` lists them all."
     raise ConfigError(f"`td3 {command}` has no option {token}: {hint}")
 
 

@@ -23,8 +23,8 @@ class EvaluateCommand:
     """Episodes for each seed."""
     episode_seed: int = 0
     """Seed of the held-out evaluation episodes."""
-    which: Literal["best", "last"] = "last"
-    """The agent at its best evaluation, or at the end of training."""
+    which: Literal["best", "last"] = "best"
+    """The agent with the highest evaluation of its seed, or the one at the end of training."""
     trust: Trust = False
     json: bool = False
     """Print the results as one JSON object instead of text."""
@@ -51,9 +51,9 @@ class WatchCommand:
     max_steps: int = 2_000
     """Maximum env steps to show per episode."""
     seed: int | None = None
-    """Which seed's agent; by default the one whose last evaluation was highest."""
+    """Which seed's agent; by default the one with the highest evaluation."""
     which: Literal["best", "last"] = "best"
-    """The agent at its best evaluation, or at the end of training."""
+    """The agent with the highest evaluation of its seed, or the one at the end of training."""
     trust: Trust = False
     json: bool = False
     """Print the results as one JSON object instead of text."""
@@ -71,9 +71,10 @@ def evaluate_command(command: EvaluateCommand) -> int:
 
     run, purpose = Run(command.run), held_out(command.episode_seed)
     env_arguments = run.env_arguments(command.trust, f"td3 evaluate {command.run}")
-    means, episodes, rates = {}, {}, {}
+    means, episodes, rates, env_steps = {}, {}, {}, {}
     for seed in run.seeds:
         agent = run.agent(seed, command.which)
+        env_steps[seed] = agent.facts["env_steps"]
         with environment_maker(env_arguments) as make:
             batch = None if isinstance(make, VectorSource) else in_batch(make, available_threads())
             evaluator = Evaluator(make, [seed], command.episodes, worker_backend=batch, purpose=purpose)
@@ -86,11 +87,14 @@ def evaluate_command(command: EvaluateCommand) -> int:
         if not command.json:
             frozen = f" (frozen at env step {run.frozen[seed]['env_steps']:,})" if seed in run.frozen else ""
             held_out_seed = f"(held-out, --episode-seed {command.episode_seed})"
-            print(f"seed {seed}{frozen}: return {describe(evaluation)} {held_out_seed}")
+            at = f"{command.which} agent, {run.config.unit[:-1]} {env_steps[seed]:,}"
+            print(f"seed {seed}{frozen}, {at}: return {describe(evaluation)} {held_out_seed}")
     if command.json:
         facts = {"env": run.config.env, "which": command.which, "episode_seed": command.episode_seed}
         successes = {"success_rate": rates} if rates else {}
-        print(json.dumps({**facts, "mean_return": means, "returns": episodes, **successes}))
+        print(
+            json.dumps({**facts, "agent_env_steps": env_steps, "mean_return": means, "returns": episodes, **successes})
+        )
     elif len(means) > 1:
         counted = [means[seed] for seed in run.active_seeds]
         some = f"{len(counted)} of {len(means)}" if len(counted) < len(means) else f"all {len(means)}"
@@ -105,7 +109,7 @@ def watch_command(command: WatchCommand) -> int:
         print(json.dumps({"video": str(video.path), "frames": video.frames, "returns": video.returns}))
     else:
         returns = ", ".join(f"{value:,.1f}" for value in video.returns)
-        print(f"{video.path}: {video.frames} frames, return {returns}")
+        print(f"{video.path}: {video.frames} frames, return {returns} ({video.shown})")
         if command.gif and video.path.suffix == ".mp4":
             print(video.path.with_suffix(".gif"))
     return 0

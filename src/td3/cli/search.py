@@ -1,7 +1,7 @@
 """`td3 tune` and `td3 sweep`: many runs, for settings and for statistics."""
 
-import difflib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from td3.cli.options import Commands, EnvKwargs, EnvName
+from td3.cli.options import Commands, EnvKwargs, EnvName, own_names
 from td3.cli.parsing import option_names
 from td3.cli.train import parse_train, train_config
 from td3.config import Device, Preset, TrainConfig
 from td3.errors import ConfigError
+from td3.spellings import nearest
 
 if TYPE_CHECKING:
     from td3.sweep import SweepRun
@@ -27,7 +28,7 @@ class TuneCommand:
     env: EnvName
     """Gymnasium's name of the environment."""
     trials: int = 30
-    """Total number of trials; an interrupted study continues with the missing ones."""
+    """Total number of trials; the same command resumes a study that was interrupted."""
     steps: int = 100_000
     """Env steps of each trial."""
     seeds: int = 1
@@ -91,28 +92,31 @@ class SweepCommand:
 
 def tune_command(command: TuneCommand) -> int:
     """Search and print every trial; after Ctrl-C the same command continues the study."""
-    from td3.tune import TuneOptions, tune
+    from td3.tune.search import best_of, ended, tune
 
-    out = command.out or Path("runs") / "tune" / command.env.replace("/", "_").replace(":", "_")
-    every = max(1, command.steps // 10) if command.eval_every is None else command.eval_every
-    given = {name: getattr(command, name) for name in TuneOptions._fields if name != "eval_every"}
-    options = TuneOptions(**given, eval_every=every)
-    say = (lambda line: None) if command.json else print
-    tuning = tune(options, out, command.trials, command.device, command.threads, say)
-    figures = {name: str(v) if isinstance(v, Path) else v for name, v in tuning._asdict().items()}
+    given = vars(command) | {"out": command.out or Path("runs/tune") / command.env.replace("/", "_").replace(":", "_")}
+    if command.eval_every is None:
+        given["eval_every"] = max(1, command.steps // 10)
+    say: Callable[[str], None] = (lambda line: None) if given.pop("json") else partial(print, flush=True)
+    try:
+        study = tune(**given, say=say)
+    except KeyboardInterrupt:
+        say("Stopped; the same command continues the study.")
+        raise
+    states, best = [trial.state.name for trial in ended(study)], best_of(study)
+    figures = {"path": str(given["out"]), "finished": len(states), "plot": str(given["out"] / "tuning.png")}
+    figures |= {"pruned": states.count("PRUNED"), "failed": states.count("FAIL")}
+    figures |= {"best_trial": best and best.number, "best_value": best and best.value}
+    figures["best_config"] = str(given["out"] / "best.toml") if best else None
     if command.json:
         print(json.dumps(figures))
-        return 130 if tuning.interrupted else 0
-    if tuning.interrupted:
-        print("Stopped; the same command continues the study.")
-    print(f"{tuning.finished} trials in {tuning.path}, {tuning.pruned} of them stopped early")
-    if tuning.plot:
-        print(f"Plot: {tuning.plot}")
-    if tuning.best_config:
-        print(f"Best: trial {tuning.best_trial}, return {tuning.best_value:,.1f}")
+        return 0
+    print("{finished} trials in {path}: {pruned} pruned, {failed} failed\nPlot: {plot}".format(**figures))
+    if best:
+        print(f"Best: trial {best.number}, return {best.value:,.1f}")
         named = f"{command.env} " * (":" in command.env)  # a module that is typed may be imported
-        print(f"Next: td3 train {named}--config {tuning.best_config} --seed 100")
-    return 130 if tuning.interrupted else 0
+        print(f"Next: td3 train {named}--config {figures['best_config']} --seed 100")
+    return 0
 
 
 def sweep_command(command: SweepCommand) -> int:
@@ -144,6 +148,8 @@ def sweep_runs(command: SweepCommand) -> "list[SweepRun]":
     for name in ("seeds", "cpus"):
         if getattr(command, name) < 1:
             raise ConfigError(f"must be at least 1, but {getattr(command, name)} was given.", name)
+    if not command.gpus >= 0:
+        raise ConfigError(f"must be 0 or more, but {command.gpus} was given.", "gpus")
     if not command.envs:
         raise ConfigError("`td3 sweep` needs a task: td3 sweep HalfCheetah-v5 --seeds 5")
     choices = [_choices(text) for text in command.set]
@@ -177,7 +183,8 @@ def _words(option: str, value: str) -> list[str]:
 def _choices(text: str) -> tuple[str, list[str]]:
     """The setting and the values of one --set."""
     name, equals, values = text.partition("=")
-    option = name.removeprefix("--").replace("_", "-")
+    (option, *_) = own_names([f"--{name.removeprefix('--').replace('_', '-')}"])
+    option = option.removeprefix("--")
     found = [value.strip() for value in values.split(",")]
     if not equals or not all(found):
         raise ConfigError(f"--set must be a setting and its values, as in td3.tau=0.005,0.01, but {text!r} was given.")
@@ -186,8 +193,8 @@ def _choices(text: str) -> tuple[str, list[str]]:
     fixed = {"env", "seed", "seeds", "steps", "out", "preset"}  # options of the sweep itself
     known = {o.removeprefix("--") for o in option_names(TrainConfig)} - fixed
     if option not in known:
-        near = difflib.get_close_matches(option, known, 1)
-        hint = f"did you mean {near[0]}?" if near else "`td3 train --help` lists what there is."
+        near = nearest(option, known)
+        hint = f"did you mean {near}?" if near else "`td3 train --help-all` lists what there is."
         raise ConfigError(f"--set cannot vary {name!r}: {hint}")
     return option, found
 

@@ -36,6 +36,8 @@ class TrainCommand(TrainConfig):
     """Also log to Weights & Biases, one run per seed; offline in wandb/ without a key or by WANDB_MODE=offline."""
     wandb_project: str = "td3"
     """Project on Weights & Biases."""
+    verbose: bool = False
+    """Also print how updates are executed."""
     json: bool = False
     """Print the results as one JSON object instead of text."""
 
@@ -56,6 +58,8 @@ class ResumeCommand:
     """Also log to Weights & Biases, one run per seed; offline in wandb/ without a key or by WANDB_MODE=offline."""
     wandb_project: str = "td3"
     """Project on Weights & Biases."""
+    verbose: bool = False
+    """Also print how updates are executed."""
     json: bool = False
     """Print the results as one JSON object instead of text."""
 
@@ -181,7 +185,7 @@ def _trained(
     from td3.run.checkpoints import Checkpoints
     from td3.run.directory import Run, resume_command
 
-    display = ProgressDisplay(RetryingConsole(stderr=command.json, highlight=False))
+    display = ProgressDisplay(RetryingConsole(stderr=command.json, highlight=False), command.verbose)
     trackers = [WeightsAndBiases(command.wandb_project)] if command.track else []
     interrupted = False
     try:

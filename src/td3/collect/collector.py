@@ -57,9 +57,9 @@ class Collector(RecoverableEnvironments):
         engine, lap, warms_up = trainer.engine, trainer.time.lap, trainer.warms_up
         if not warms_up:
             engine.act_async(self.member_states)
-        lap("act")
         if engine.asynchronous:
             # A GPU's update begins when the actions are on their way, and runs on while the environments step.
+            lap("act")
             trainer.update(self.envs_per_member)
         actions = self.act(None) if warms_up else self.explore(engine.act_wait())
         lap("act")
@@ -68,7 +68,8 @@ class Collector(RecoverableEnvironments):
         if not engine.asynchronous:
             # Environments in threads or processes step meanwhile.
             trainer.update(self.envs_per_member)
-        engine.prepare()
+        else:
+            engine.prepare()
         return self.finish()
 
     def act(self, policy: Callable[[Values], Values] | None) -> Values:

@@ -57,7 +57,10 @@ class Engine:
         self.asynchronous = execution == "graph"
         """Whether `update` returns at once and the updates run beside this thread, as a GPU's do."""
         together = execution == "graph" or self.device.type != "cpu"
-        self._exchange = StagedExchange(agent, buffer, envs) if self.asynchronous else HostExchange(agent, buffer)
+        exchange = StagedExchange(agent, buffer, envs) if self.asynchronous else HostExchange(agent, buffer)
+        self._exchange = exchange
+        self.act_async, self.act_wait, self.store = exchange.act_async, exchange.act_wait, exchange.store
+        """Choose actions for states, get them, and put rows into the replay buffer (exchange.py)."""
         self._pool: ThreadPoolExecutor | None = None
         self._tuner: ThreadTuner | None = None
         self._threads_before = torch.get_num_threads(), agent.backend.get_threads()
@@ -94,7 +97,8 @@ class Engine:
         """
         if not any(counts):
             return
-        self._exchange.flush()
+        if self._exchange.waiting:
+            self._exchange.flush()
         if self._together:
             self._update_together({member: counts[member] for member in self.active})
         elif self._pool is None:
@@ -110,7 +114,7 @@ class Engine:
                 one.result()
         if self._differing:
             self._execute_eagerly()
-        if not self._together:
+        if self.frozen and not self._together:
             self.require_active()
 
     def _update_member(self, member: int, count: int) -> None:
@@ -212,18 +216,6 @@ class Engine:
         """The actors' actions `[member, count, action]` for states `[member, count, state]`; tensors for tensors."""
         self.act_async(states)
         return self.act_wait()
-
-    def act_async(self, states: Array | Tensor) -> None:
-        """Have the actors, as they are now, choose actions; on a GPU this does not wait for them."""
-        self._exchange.act_async(states)
-
-    def act_wait(self) -> Array | Tensor:
-        """The actions asked for."""
-        return self._exchange.act_wait()
-
-    def store(self, rows: Array | Tensor) -> None:
-        """Put new rows into the replay buffer; updates begun before do not see them."""
-        self._exchange.store(rows)
 
     def flush(self) -> None:
         """Have every stored row really in the buffer."""

@@ -89,7 +89,7 @@ def step(environment: gym.Env[Any, Any], action: Array, shapes: Shapes) -> Step:
         )
         result = (
             as_vector(observation, shapes, environment),
-            reward if type(reward) is float else as_reward(reward),
+            reward if isinstance(reward, float) else as_reward(reward),
             *ended,
             numbers_of(info) if any(ended) else {},
         )

@@ -98,10 +98,10 @@ class InProcessVectorEnv(VectorEnv[Array, Array, Array]):
 
     def begin_step(self, actions: Array, indices: Sequence[int] | None = None) -> None:
         """Send the actions; threads start immediately."""
-        self._begun = [
-            (index, self._call(index, partial(guarded.step, self.environments[index], actions[index], self._shapes)))
-            for index in (range(self.num_envs) if indices is None else indices)
-        ]
+        self._begun = []
+        for index in range(self.num_envs) if indices is None else indices:
+            step = partial(guarded.step, self.environments[index], actions[index], self._shapes)
+            self._begun.append((index, self._call(index, step)))
 
     def finish_step(self) -> StepResult:
         """Step, or wait for the threads that do."""

@@ -54,6 +54,8 @@ class Export(NamedTuple):
     """File -> largest difference of an action, as a share of half the action range."""
     normalized: bool = False
     """Whether the agent normalizes its observations."""
+    agent: str = ""
+    """Which agent it is: its seed and env step."""
 
 
 def export_run(
@@ -112,7 +114,7 @@ def export_run(
     if (run.path / "video.mp4").is_file():
         shutil.copyfile(run.path / "video.mp4", folder / "replay.mp4")
     write_atomically(folder / "README.md", model_card(run, agent, chosen, which, folder).encode())
-    return Export(folder, files, agent.policy.normalizer is not None)
+    return Export(folder, files, agent.policy.normalizer is not None, agent.origin)
 
 
 def export_agent(agent: SavedAgent, env: str, sb3_zip: bytes, out: Path) -> Export:

@@ -216,7 +216,7 @@ RULES = (
         measures.collected(measures.no_ends),
         20_000.0,
         True,
-        "No episode has ended in {number:,.0f} env steps (limit {threshold:,.0f}).",
+        "No episode has ended in {number:,.0f} env steps of an environment (limit {threshold:,.0f}).",
         "Give the environment a time limit: gymnasium.wrappers.TimeLimit, or max_episode_steps when registering.",
     ),
     Rule(
@@ -230,11 +230,11 @@ RULES = (
     ),
     Rule(
         "few_updates",
-        measures.update_ratio,
+        measures.updates_per_round,
         0.25,
         False,
-        "There are few updates: {number:.2f} per env step (limit {threshold:g}).",
-        "Set --td3.utd-ratio to 1; with fewer the run is quicker but learns less from each step.",
+        "There are few updates: {number:.2f} per round of the environments (limit {threshold:g}).",
+        "Raise --td3.utd-ratio; with fewer the run is quicker but learns less from each step.",
     ),
     Rule(
         "many_updates",

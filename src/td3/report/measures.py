@@ -105,6 +105,11 @@ def update_ratio(records: RunRecords, seed: SeedRecords) -> float:
     return updates(seed) / learning if learning >= 2_000 and updates(seed) > 0 else UNKNOWN
 
 
+def updates_per_round(records: RunRecords, seed: SeedRecords) -> float:
+    """Updates per round: few per env step are usual with many environments."""
+    return update_ratio(records, seed) * records.config.envs
+
+
 def _value_gaps(records: RunRecords, seed: SeedRecords, after: int = SETTLED) -> Array:
     """Predicted Q less observed return, as shares of the observed return, once so many updates are done."""
     table, gamma = seed.diagnostics, records.config.td3.gamma
@@ -142,11 +147,11 @@ def exploration_setting(records: RunRecords, seed: SeedRecords) -> float:
 
 
 def no_ends(records: RunRecords, seed: SeedRecords) -> float:
-    """Env steps of a run in which no episode has ended."""
+    """Env steps of each environment in a run in which no episode has ended."""
     table = seed.metrics
     if len(table["episodes"]) == 0 or table["episodes"].sum() > 0:
         return UNKNOWN
-    return float(table["env_steps"][-1])
+    return float(table["env_steps"][-1]) / records.config.envs
 
 
 def cut_short(records: RunRecords, seed: SeedRecords) -> float:

@@ -12,7 +12,7 @@ from td3.report.stage import Player, saved_critic
 from td3.report.strip import dimmed, grid_columns, narrowed, tiled, with_curve
 from td3.report.video_file import VideoWriter
 from td3.run.agent_file import load_agent
-from td3.run.directory import Run
+from td3.run.directory import Run, named_seeds
 
 LONGEST_EPISODE = 2_000
 """Maximum env steps shown of an episode, by default."""
@@ -28,6 +28,8 @@ class Video(NamedTuple):
     path: Path
     frames: int
     returns: list[float]
+    shown: str = ""
+    """Whose agent it shows, of a run."""
 
 
 def record(
@@ -140,19 +142,26 @@ def record_run(
     path, env = out or found.path / name, found.env_arguments(trust, f"td3 watch {run}")
     if grid:
         seeds = found.seeds[:MOST_TILES] if seed is None else (seed,)
-        return record_grid([_player(found, one, which) for one in seeds], env, path, max_steps=max_steps)
+        players = [_player(found, one, which) for one in seeds]
+        video = record_grid(players, env, path, max_steps=max_steps)
+        return video._replace(shown=f"{which} agents of {named_seeds(seeds)}")
     if learning:
         chosen = found.best_seed() if seed is None else seed
         players = _along_the_way(found, chosen)
         env_steps, returns = found.evaluations(chosen)
-        return record_learning(players, env, path, curve=(env_steps.astype(float).tolist(), returns.mean(1).tolist()))
-    player = _player(found, found.best_seed() if seed is None else seed, which)
-    return record(player.policy, env, path, episodes, max_steps=max_steps, player=None if plain else player)
+        curve = env_steps.astype(float).tolist(), returns.mean(1).tolist()
+        return record_learning(players, env, path, curve=curve)._replace(shown=f"seed {chosen}")
+    chosen = found.best_seed() if seed is None else seed
+    player = _player(found, chosen, which)
+    video = record(player.policy, env, path, episodes, max_steps=max_steps, player=None if plain else player)
+    step = f"{found.config.unit[:-1]} {player.env_steps:,}"
+    return video._replace(shown=f"{which} agent of seed {chosen}, {step}")
 
 
 def _player(run: Run, seed: int, which: str) -> Player:
-    agent = run.agent(seed, which)
-    return Player(agent.policy, saved_critic(run.folder(seed) / which), f"seed {seed}", run.config.td3.gamma)
+    agent, gamma = run.agent(seed, which), run.config.td3.gamma
+    critic = saved_critic(run.folder(seed) / which)
+    return Player(agent.policy, critic, f"seed {seed}", gamma, env_steps=agent.facts["env_steps"])
 
 
 def _along_the_way(run: Run, seed: int) -> list[Player]:

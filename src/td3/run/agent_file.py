@@ -42,6 +42,15 @@ class SavedAgent(NamedTuple):
     policy: Policy
     facts: dict[str, Any]
 
+    @property
+    def origin(self) -> str:
+        """Which agent this is, in words."""
+        return f"seed {self.facts.get('seed', 0)} at step {self.facts.get('env_steps', 0):,}"
+
+    def __repr__(self) -> str:
+        """Environment, seed and step."""
+        return f"SavedAgent({self.facts.get('env')}: {self.origin})"
+
     def act(self, observation: Any) -> Array:
         """The action for one observation, or the actions for a batch of them; numpy in, numpy out."""
         return self.policy.act(observation)

@@ -7,8 +7,10 @@ seed_1/  ...
 """
 
 import contextlib
+import difflib
 import io
 import json
+import logging
 import math
 import os
 import platform
@@ -35,6 +37,8 @@ MOST_ROWS = 1_000_000
 """Tables with more rows are not read; a run of 1e9 env steps has so many."""
 LARGEST_STEP, LARGEST_RETURN = 2**53, 1e100
 """No run has more env steps; returns up to this can be squared and added up."""
+MOST_NAMED = 4
+"""Runs that an error suggests."""
 PARTS = ("env", "act", "update", "store", "evaluate", "save", "other")
 """Parts of the training loop whose time is recorded: columns of times.csv."""
 
@@ -139,7 +143,12 @@ class Run:
         try:
             values = read_json(self.path / "config.json", LARGEST_JSON)
         except (FileNotFoundError, NotADirectoryError):
-            raise RunError(f"{self.path} is not a run: it has no config.json. `td3 train` makes one.") from None
+            near = runs_near(self.path)
+            hint = f"did you mean {near[0]}?" if near else "`td3 train` makes one."
+            others = f" Others are {', '.join(map(str, near[1:]))}." if near[1:] else ""
+            raise RunError(
+                f"{self.path} is not a run: it has no config.json. {hint[0].upper()}{hint[1:]}{others}"
+            ) from None
         except OSError as error:
             raise RunError(f"{self.path / 'config.json'} cannot be read ({error.strerror}).") from None
         except ValueError as error:
@@ -228,13 +237,17 @@ class Run:
         return curves[0][0][:shortest], np.stack([returns[:shortest].mean(1) for _, returns in curves])
 
     def best_seed(self) -> int:
-        """The seed whose last evaluation was highest, of those not frozen; without evaluations the first one."""
+        """The seed with the highest evaluation, of those not frozen; without evaluations the first one."""
         if not self.evaluated:
             return self.active_seeds[0]
-        return max(self.active_seeds, key=lambda seed: float(self.evaluations(seed)[1][-1].mean()))
+        return max(self.active_seeds, key=lambda seed: float(self.evaluations(seed)[1].mean(1).max()))
 
     def agent(self, seed: int | None = None, which: str = "best") -> SavedAgent:
-        """A saved agent of one seed (by default the best one), at its best evaluation or at the end of training."""
+        """A saved agent: the best one, which had the highest evaluation of its seed, or the last one.
+
+        An evaluation counts by its mean return, and the earliest of equal ones is taken. Without `seed`, the seed is
+        the one with the highest evaluation of all.
+        """
         if which not in ("best", "last"):
             raise RunError(f"an agent is kept as it was at its best or at the last step; {which!r} is neither.")
         if which == "best" and not self.evaluated and (self.folder(self.active_seeds[0]) / "last").exists():
@@ -250,11 +263,32 @@ class Run:
                 f"{self.path} has no agent of its last step yet, because it is still training or was killed: use the "
                 f"best one (--which best), or let it finish with  td3 resume {self.path}"
             )
-        return load_agent(self.folder(chosen) / which)
+        agent = load_agent(self.folder(chosen) / which)
+        if which == "best" and agent.facts.get("updates") == 0:
+            logging.getLogger("td3").warning(
+                f"Warning: the best agent of seed {chosen} is untrained: no evaluation was higher than that at env "
+                f"step {agent.facts.get('env_steps', 0):,}, before the first update. To take the agent at the end of "
+                "training: --which last (in Python: which='last')."
+            )
+        return agent
 
     def __repr__(self) -> str:
         """Path, environment and seeds."""
         return f"Run({str(self.path)!r}, env={self.config.env!r}, seeds={list(self.seeds)})"
+
+
+def runs_near(path: Path) -> list[Path]:
+    """Runs that may have been meant: in this folder, in one of that name below runs, or beside it; newest first."""
+    for folder in (path, Path("runs") / path, path.parent):
+        try:
+            found = [entry for entry in folder.iterdir() if (entry / "config.json").is_file()]
+            found.sort(key=lambda run: (run.is_symlink(), run.stat().st_mtime), reverse=True)
+        except OSError:
+            continue
+        if found and folder != Path():
+            close = difflib.get_close_matches(path.name, [run.name for run in found], 1)
+            return sorted(found, key=lambda run: run.name not in close)[:MOST_NAMED]
+    return []
 
 
 def require_trust(config: TrainConfig, path: Path, trust: bool, command: str) -> None:

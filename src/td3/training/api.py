@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import gymnasium as gym
 import torch
@@ -22,6 +22,7 @@ from td3.environments.source import environment_maker, evaluation_maker
 from td3.environments.spec import EnvFactory, parse_env
 from td3.environments.vector import VectorSource
 from td3.errors import ConfigError, RunError
+from td3.keywords import Settings
 from td3.libraries import library_variables
 from td3.resources import room_for_files
 from td3.run.directory import (
@@ -36,6 +37,7 @@ from td3.run.directory import (
 )
 from td3.run.lock import locked
 from td3.signals import stop_signals_as_interrupt
+from td3.spellings import own_settings
 from td3.training.backend_flags import backend_flags
 from td3.training.beginning import begin, dataset_again, read_dataset, try_replaced_steps, try_start
 from td3.training.resuming import (
@@ -68,7 +70,8 @@ def train(
     callbacks: Sequence[Callback] = (),
     replace_steps: Sequence[Callable[..., Any] | str] = (),
     eval_env: Any = None,
-    **settings: Any,
+    progress: bool = True,
+    **settings: Unpack[Settings],
 ) -> Run:
     """Train and return the run: `td3.train("HalfCheetah-v5", steps=100_000, seeds=3, batch_size=128)`.
 
@@ -77,23 +80,26 @@ def train(
     vector environment is evaluated: anything that `env` may be, by default another one of the function's; an instance
     alone is not evaluated, and with False nothing is. `callbacks` are told what happens, and may stop the run
     (`td3.Callback`). `replace_steps` has functions in the place of steps of the algorithm (`td3.replace_step`).
+    `progress=False` prints nothing. All other settings are keyword arguments too (`td3.keywords.Settings`, every one
+    with its sentence): those of the run, those of the algorithm, and their names in other libraries, such as `lr`.
     """
     require_no_import("td3.train")
-    given, told = parse_env(env), [WarningsCallback(), *checked_callbacks(callbacks)]
+    chosen = own_settings(settings)
+    given, told = parse_env(env), with_display(callbacks, progress)
     if isinstance(given.factory, VectorSource) and given.factory.instance is not None:
-        seeds, count = settings.get("seeds", 1), given.factory.instance.num_envs
+        seeds, count = chosen.get("seeds", 1), given.factory.instance.num_envs
         divides = isinstance(seeds, int) and seeds > 0
-        if divides and "envs" not in settings and count % seeds:
+        if divides and "envs" not in chosen and count % seeds:
             raise ConfigError(
                 f"{given.factory.name} has {count} environments, which cannot be divided among {seeds} seeds: give as "
                 "many for each seed."
             )
-        settings.setdefault("envs", max(1, count // seeds) if divides else 1)
+        chosen.setdefault("envs", max(1, count // seeds) if divides else 1)
     functions = load_functions(replace_steps)
-    settings["replace_steps"] = names_of(replace_steps)
+    chosen["replace_steps"] = names_of(replace_steps)
     if given.env_kwargs:
-        settings["env_kwargs"] = given.env_kwargs | settings.get("env_kwargs", {})
-    config = resolve(given.env, preset, **settings)
+        chosen["env_kwargs"] = given.env_kwargs | chosen.get("env_kwargs", {})
+    config = resolve(given.env, preset, **chosen)
     config.require_updates()
     for warning in config.warnings():
         warnings.warn(warning, stacklevel=2)
@@ -160,6 +166,7 @@ def resume(
     callbacks: Sequence[Callback] = (),
     replace_steps: Sequence[Callable[..., Any] | str] = (),
     eval_env: Any = None,
+    progress: bool = True,
 ) -> Run:
     """Continue a run that was interrupted or stopped, or, with more steps, a finished one.
 
@@ -168,10 +175,11 @@ def resume(
     `env` is needed where the run was trained on a function of yours: the same one again. A run whose environment is
     named `module:Class` is resumed with that class as `env`, or with `trust`, which has the module imported. The same
     holds for functions in the place of steps: give them again as `replace_steps`, or `trust` the file they came from.
-    `eval_env` is as in `train`. A vector environment begins new episodes: its state is not in checkpoints.
+    `eval_env` and `progress` are as in `train`. A vector environment begins new episodes: its state is not in
+    checkpoints.
     """
     require_no_import("td3.resume")
-    given, told = None if env is None else parse_env(env), [WarningsCallback(), *checked_callbacks(callbacks)]
+    given, told = None if env is None else parse_env(env), with_display(callbacks, progress)
     again: dict[str, Any] = {"trust": trust, "functions": replace_steps, "eval_env": eval_env}
     if given is None or given.factory is not None:
         return resume_run(Path(path), steps, told, given and given.factory, **again)
@@ -259,6 +267,15 @@ def _code_of(
     evaluated = eval_env.rpartition(":")[0] if isinstance(eval_env, str) else eval_env
     given = (module, entry_point, made, evaluated, *(callbacks or ()))
     return [*(one.function for one in replacements), *(one for one in given if one is not None)]
+
+
+def with_display(given: Sequence[Callback], progress: bool) -> list[Callback]:
+    """Callbacks from Python, checked, with Python's own warnings and, unless there is one, a display of progress."""
+    from td3.callbacks.progress import ProgressDisplay
+
+    callbacks = checked_callbacks(given)
+    shown = any(isinstance(callback, ProgressDisplay) for callback in callbacks)
+    return [WarningsCallback(), *([ProgressDisplay()] if progress and not shown else []), *callbacks]
 
 
 def _callbacks(trainer: Trainer, given: Sequence[Callback] | None) -> CallbackList:

@@ -4,13 +4,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from td3.callbacks.base import Callback, WarningsCallback, checked_callbacks
+from td3.callbacks.base import Callback
 from td3.config import TrainConfig, resolve
 from td3.environments.spec import parse_env
 from td3.errors import ConfigError
 from td3.offline import Dataset, find_dataset
 from td3.run.directory import Run, require_trust
-from td3.training.api import train_run
+from td3.training.api import train_run, with_display
 from td3.variants import load_functions, names_of, require_no_import
 
 UNUSED = (
@@ -29,6 +29,7 @@ def train_offline(
     trust: bool = False,
     callbacks: Sequence[Callback] = (),
     replace_steps: Sequence[Callable[..., Any] | str] = (),
+    progress: bool = True,
     **settings: Any,
 ) -> Run:
     """Train on recorded transitions and return the run: `td3.train_offline("data.npz", "Hopper-v5", steps=100_000)`.
@@ -39,7 +40,7 @@ def train_offline(
     behavior-cloning and `normalize_observations` is True unless given.
     """
     require_no_import("td3.train_offline")
-    told = [WarningsCallback(), *checked_callbacks(callbacks)]
+    told = with_display(callbacks, progress)
     found = find_dataset(dataset)
     given = None if env is None else parse_env(env)
     functions = load_functions(replace_steps)

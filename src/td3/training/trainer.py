@@ -138,15 +138,16 @@ class Trainer:
             return  # no environment of a cluster has sent enough yet
         rows, episodes = found
         lap("env")
-        self._freeze_failed()
+        if self.engine.frozen or self.collector.failed:
+            self._freeze_failed()
         if rows.shape[1]:  # none where all environments only reset, before hindsight's first episodes end, and offline
             self.engine.store(rows)
         lap("store")
         self.env_steps += self.collector.stepped
         if episodes and len(self.buffer):  # with hindsight, the first episodes are not stored yet
             self.engine.update(updates_due_for_episodes(self.config.td3, episodes, self.agent.members))
-        self._freeze_failed()
-        lap("update")
+            self._freeze_failed()
+            lap("update")
         for episode in episodes:
             if episode.member not in self.frozen:
                 self.callbacks.on_episode_end(self, episode)

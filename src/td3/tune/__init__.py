@@ -1,5 +1,5 @@
 """Search for settings that suit a task: `td3 tune ENV`."""
 
-from td3.tune.search import SEARCH, TuneOptions, Tuning, tune
+from td3.tune.search import SEARCH, tune
 
-__all__ = ["SEARCH", "TuneOptions", "Tuning", "tune"]
+__all__ = ["SEARCH", "tune"]

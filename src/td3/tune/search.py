@@ -1,352 +1,315 @@
-"""Hyperparameter search: short runs with different settings, pruned early; the best one as a config file.
+"""Hyperparameter search with Optuna: short runs with different settings, pruned early; the best one as a config file.
 
-Everything is in one folder: `study.db` (Optuna's, in SQLite), a run per trial, `best.toml` and `tuning.png`. The same
-command continues an interrupted study.
+OUT/
+  study.db               parameters, evaluations and outcome of every trial (Optuna's, in SQLite)
+  trial_0000/ ...        the run of each trial; trial 0 has the preset's own settings
+  best.toml              up to date after every trial
+  tuning.png             drawn when the search ends or is interrupted
+
+A trial's parameters depend only on the seed, the trial's number and the trials before it, and a trial that was
+interrupted or killed is resumed from its run: the study ends as if nothing had happened.
 """
 
 import contextlib
 import importlib.util
 import json
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from td3.algorithm.streams import derive_seed
 from td3.callbacks.base import WarningsCallback
-from td3.config import TrainConfig, preset_config, resolve
+from td3.config import preset_config, resolve
 from td3.environments import check_environment, make_environment
-from td3.errors import ConfigError, Diverged, RunError, missing_extra
+from td3.errors import ConfigError, Diverged, EnvironmentFault, RunError, missing_extra
 from td3.evaluate import Evaluation
 from td3.files import outside, write_atomically
-from td3.training import train_run
+from td3.run.directory import read_facts
+from td3.run.lock import locked
+from td3.training import resume_run, train_run
 
 if TYPE_CHECKING:
-    import optuna
+    from optuna import Study, Trial
+    from optuna.trial import FrozenTrial
 
-SEARCH: dict[str, Callable[["optuna.Trial"], Any]] = {
-    "learning_rate": lambda trial: trial.suggest_float("learning_rate", 1e-4, 3e-3, log=True),
-    "gamma": lambda trial: trial.suggest_categorical("gamma", [0.9, 0.95, 0.98, 0.99, 0.995]),
-    "hidden_sizes": lambda trial: trial.suggest_categorical("hidden_sizes", ["64 64", "128 128", "256 256", "400 300"]),
-    "batch_size": lambda trial: trial.suggest_categorical("batch_size", [64, 100, 256, 512]),
-    "exploration_noise": lambda trial: trial.suggest_float("exploration_noise", 0.02, 0.3),
-    "tau": lambda trial: trial.suggest_float("tau", 1e-3, 5e-2, log=True),
-    "learning_starts_share": lambda trial: trial.suggest_float("learning_starts_share", 0.01, 0.2),
+SEARCH: dict[str, Any] = {
+    "learning_rate": {"low": 1e-4, "high": 3e-3, "log": True},
+    "gamma": [0.9, 0.95, 0.98, 0.99, 0.995],
+    "hidden_sizes": ["64 64", "128 128", "256 256", "400 300"],
+    "batch_size": [64, 100, 256, 512],
+    "exploration_noise": {"low": 0.02, "high": 0.3},
+    "tau": {"low": 1e-3, "high": 5e-2, "log": True},
+    "learning_starts_share": {"low": 0.01, "high": 0.2},
 }
-"""The search space; `learning_starts_share` is the share of a run's env steps whose actions are random."""
+"""The search space, ranges and choices; `learning_starts_share` is the share of env steps whose actions are random."""
 LAST = 3
 """Evaluations at the end of a run whose mean is the trial's value: a single one is noisy."""
 UNPRUNED_TRIALS, UNPRUNED_SHARE = 5, 0.3
 """No pruning in the first trials, and in the first part of each trial's steps."""
+OF_TRIALS = ("fields", "seed", "seeds", "eval_every", "eval_episodes")
+"""Options of the search alone, which best.toml does not have."""
 
 
-class TuneOptions(NamedTuple):
-    """Options of a study; they are saved with it and cannot change."""
+class TrialCallback(WarningsCallback):
+    """Reports every evaluation to a trial, and stops its run where the study prunes it."""
 
-    env: str
-    steps: int
-    preset: str
-    seed: int
-    seeds: int
-    eval_every: int
-    eval_episodes: int
-    fields: tuple[str, ...]
-    env_kwargs: dict[str, Any] = {}  # noqa: RUF012  # never changed
-    normalize_observations: bool = False
-
-
-class Tuning(NamedTuple):
-    """The state of a study."""
-
-    path: Path
-    finished: int
-    pruned: int
-    best_trial: int | None
-    best_value: float | None
-    best_config: Path | None
-    plot: Path | None
-    interrupted: bool
-
-
-class PruningCallback(WarningsCallback):
-    """Reports every evaluation to a trial, and stops the run when the study prunes it; `pruned` says why."""
-
-    def __init__(self, trial: "optuna.Trial") -> None:
-        self.trial, self.pruned = trial, ""
-        self.values: list[float] = []
+    def __init__(self, trial: "Trial") -> None:
+        self.trial = trial
+        self.values: dict[int, float] = dict(trial.study.trials[trial.number].intermediate_values)
+        """Mean return by env step; an interrupted trial has reported some already."""
 
     def on_evaluation(self, trainer: Any, evaluation: Evaluation) -> None:
-        """Report the mean over seeds and episodes."""
-        env_steps = evaluation.env_steps
-        if env_steps == 0 or self.pruned:
-            return  # before training all trials are alike
+        """Report the mean over seeds and episodes; before training all trials are alike."""
         value = float(evaluation.returns.mean())
-        self.values.append(value)
-        if not math.isfinite(value):
-            self.pruned = f"the return was {value}"
-        else:
-            self.trial.report(value, env_steps)
-            if self.trial.should_prune():
-                self.pruned = f"below the median at {env_steps:,} env steps"
-        if self.pruned:
-            trainer.stop(self.pruned)
+        if evaluation.env_steps and not self.outcome():
+            self._report(evaluation.env_steps, value if math.isfinite(value) else math.nan)
+            if outcome := self.outcome():
+                trainer.stop(outcome)
 
-    @property
-    def value(self) -> float:
-        """The trial's value."""
-        return float(np.mean(self.values[-LAST:]))
+    def _report(self, env_steps: int, value: float) -> None:
+        if env_steps not in self.values:
+            self.values[env_steps] = value
+            self.trial.report(value, env_steps)
+
+    def state(self) -> dict[str, Any]:
+        """What was reported, also where the study could not be written: a resumed run does not evaluate it again."""
+        return {"values": list(self.values.items())}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Report what the study does not have."""
+        for env_steps, value in state["values"]:
+            self._report(env_steps, value)
+
+    def outcome(self) -> str:
+        """Why training ends early, by what was reported; empty if it does not."""
+        if any(map(math.isnan, self.values.values())):
+            return "diverged: a return is not a number"
+        return "pruned: below the median" if self.values and self.trial.should_prune() else ""
 
 
 def tune(
-    options: TuneOptions,
+    env: str,
     out: Path,
-    trials: int,
+    trials: int = 30,
+    fields: Sequence[str] = tuple(SEARCH),
+    preset: str = "author",
+    steps: int = 100_000,
     device: str = "auto",
     threads: int = 0,
     say: Callable[[str], None] = print,
-) -> Tuning:
-    """Search until the study has so many finished trials, counting those it already had; Ctrl-C loses one at most."""
+    **settings: Any,
+) -> "Study":
+    """Search until so many trials have ended, counting those of earlier calls; `settings` are those of `td3.train`.
+
+    After Ctrl-C, raised as KeyboardInterrupt, or a kill the same call resumes the trial that was interrupted.
+    """
     if importlib.util.find_spec("optuna") is None or importlib.util.find_spec("matplotlib") is None:
         raise missing_extra("tuning", "tune")
-    _check(options, trials)
-    with _quiet_optuna():
-        study = _open_study(options, out)
-        done = _finished(study)
-        if done:
-            say(f"Going on with {out / 'study.db'}: {len(done)} of {trials} trials are finished.")
-        interrupted = False
-        with contextlib.suppress(KeyboardInterrupt):
-            interrupted = True
-            if len(done) < trials:
-                study.optimize(
-                    lambda trial: _run_trial(trial, options, out, device, threads),
-                    n_trials=None,
-                    callbacks=[
-                        lambda study, trial: _tell(study, trial, options, out, say),
-                        lambda study, _: study.stop() if len(_finished(study)) >= trials else None,
-                    ],
-                )
-            interrupted = False
-        return _result(study, out, interrupted)
-
-
-def config_of(options: TuneOptions, parameters: dict[str, Any]) -> TrainConfig:
-    """The full configuration of one trial."""
-    return resolve(
-        options.env,
-        options.preset,
-        steps=options.steps,
-        seed=options.seed,
-        seeds=options.seeds,
-        eval_every=options.eval_every,
-        eval_episodes=options.eval_episodes,
-        env_kwargs=options.env_kwargs,
-        normalize_observations=options.normalize_observations,
-        **_settings(options, parameters),
-    )
-
-
-def _settings(options: TuneOptions, parameters: dict[str, Any]) -> dict[str, Any]:
-    """A trial's parameters as fields of the configuration."""
-    settings: dict[str, Any] = {}
-    for name, value in parameters.items():
-        if name == "learning_rate":
-            settings |= {"actor_learning_rate": value, "critic_learning_rate": value}
-        elif name == "hidden_sizes":
-            settings[name] = tuple(int(size) for size in value.split())
-        elif name == "learning_starts_share":
-            settings["learning_starts"] = max(1, round(value * options.steps))
-        else:
-            settings[name] = value
-    return settings
-
-
-def _usual(options: TuneOptions) -> dict[str, Any]:
-    """The preset's values, as the first trial and baseline."""
-    preset = preset_config(options.preset, options.env, options.steps)
-    usual: dict[str, Any] = {
-        "learning_rate": preset.actor_learning_rate,
-        "hidden_sizes": " ".join(map(str, preset.hidden_sizes)),
-        "learning_starts_share": min(max(preset.learning_starts / options.steps, 0.01), 0.2),
-    }
-    return {name: usual.get(name, getattr(preset, name, None)) for name in options.fields}
-
-
-def _check(options: TuneOptions, trials: int) -> None:
     if trials < 1:
         raise ConfigError(f"must be a whole number of at least 1, but {trials} was given.", "trials")
-    for name in options.fields:
-        if name not in SEARCH:
-            raise ConfigError(f"--fields names what to search, of {', '.join(SEARCH)}; {name!r} is none of them.")
-    if not options.fields:
-        raise ConfigError(f"--fields names what to search, of {', '.join(SEARCH)}; nothing was given.")
-    config = config_of(options, {})  # refuses what cannot work
+    unknown = [repr(name) for name in fields if name not in SEARCH]
+    if unknown or not fields:
+        problem = f"{unknown[0]} is none of them" if unknown else "nothing was given"
+        raise ConfigError(f"--fields names what to search, of {', '.join(SEARCH)}; {problem}.")
+    config = resolve(env, preset, steps=steps, **settings)  # refuses what cannot work
     with contextlib.closing(make_environment(**config.env_arguments)) as probe:
-        check_environment(probe, options.env)
+        check_environment(probe, env)
+    options = json.loads(json.dumps({"env": env, "steps": steps, "preset": preset, "fields": fields, **settings}))
+    out = out.absolute()  # an environment may change the current folder
+    _require_folder(out)
+    with locked(out), _quiet_optuna():
+        study = _opened(options, out)
+        if begun := len(study.trials):
+            resumed = f"; trial {begun - 1} is resumed" * (begun > len(ended(study)))
+            say(f"Going on with {out / 'study.db'}: {len(ended(study))} of {trials} trials are finished{resumed}.")
+        try:
+            while len(ended(study)) < trials:
+                trial = _resumed_or_next(study, options)
+                _run_trial(trial, options, out / f"trial_{trial.number:04}", device, threads)
+                _write_best(study, options, out)
+                say(_described(study.trials[trial.number], best_of(study)))
+        finally:
+            _write_best(study, options, out)  # it may have been killed just before the same line above
+            _draw(study, options, out)
+        return study
 
 
-def _open_study(options: TuneOptions, out: Path) -> "optuna.Study":
-    import optuna
+def ended(study: "Study") -> list["FrozenTrial"]:
+    """All trials but one that is under way or was interrupted."""
+    return [trial for trial in study.trials if trial.state.is_finished()]
 
+
+def best_of(study: "Study") -> "FrozenTrial | None":
+    """The first of the trials with the highest value; None where none has finished."""
+    finished = [trial for trial in study.trials if trial.state.name == "COMPLETE"]
+    return max(finished, key=value_of, default=None)
+
+
+def value_of(trial: "FrozenTrial") -> float:
+    """The value of a finished trial, or the last return of one that ended early."""
+    return math.nan if trial.value is None else trial.value
+
+
+def _require_folder(out: Path) -> None:
     try:
         out.mkdir(parents=True, exist_ok=True)
         if links := [entry for entry in out.iterdir() if outside(entry, out)]:
             raise RunError(f"{links[0]} is a link that leads out of its study: remove it, or give another --out.")
-        storage = optuna.storages.RDBStorage(f"sqlite:///{(out / 'study.db').resolve()}")
-        study = optuna.create_study(
-            storage=storage,
-            study_name="td3",
-            direction="maximize",
-            load_if_exists=True,
-            pruner=optuna.pruners.MedianPruner(UNPRUNED_TRIALS, round(UNPRUNED_SHARE * options.steps)),
-        )
     except OSError as error:
         raise RunError(f"{out} cannot be written ({error.strerror}): give another --out.") from None
-    except RunError:
-        raise
+
+
+@contextlib.contextmanager
+def _quiet_optuna() -> Iterator[None]:
+    import optuna
+
+    verbosity = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    try:
+        yield
+    finally:
+        optuna.logging.set_verbosity(verbosity)
+
+
+def _opened(options: dict[str, Any], out: Path) -> "Study":
+    """The study of this folder; a new one if there is none, and only if it has the same options."""
+    import optuna
+
+    pruner = optuna.pruners.MedianPruner(UNPRUNED_TRIALS, round(UNPRUNED_SHARE * options["steps"]))
+    try:
+        storage = optuna.storages.RDBStorage(f"sqlite:///{(out / 'study.db').resolve()}")
+        given: dict[str, Any] = {"storage": storage, "pruner": pruner, "direction": "maximize"}
+        study = optuna.create_study(study_name="td3", load_if_exists=True, **given)
     except Exception as error:  # Optuna's and SQLAlchemy's own kinds: a foreign, damaged or locked file
         first = (str(error).splitlines() or [type(error).__name__])[0]
         raise RunError(f"{out / 'study.db'} cannot be used ({first}): give another --out.") from None
-    _same_study(study, options, out)
-    # The samples depend on the number of trials: a continued study does not repeat the first settings.
-    study.sampler = optuna.samplers.TPESampler(seed=derive_seed(options.seed, "tune", len(study.trials)) % 2**31)
+    if not study.trials:
+        if folders := sorted(out.glob("trial_*")):
+            raise RunError(f"{folders[0]} is a trial of a study that {out} no longer has: give another --out.")
+        study.set_user_attr("options", options)
+    before = study.user_attrs["options"]
+    for name in {**before, **options}:
+        if before.get(name) != options.get(name):
+            raise ConfigError(
+                f"the study in {out} was begun with {name} = {before.get(name)}, and {options.get(name)} was given "
+                "now: say the same again, or give another --out."
+            )
     return study
 
 
-def _same_study(study: "optuna.Study", options: TuneOptions, out: Path) -> None:
-    asked = {name: list(value) if isinstance(value, tuple) else value for name, value in options._asdict().items()}
-    kept = study.user_attrs.get("options")
-    if kept is None:
-        study.set_user_attr("options", asked)
-        study.enqueue_trial(_usual(options))
-        return
-    kept = {**TuneOptions._field_defaults, **kept}  # fields that an earlier version did not have
-    for name, value in asked.items():
-        if kept.get(name) != value:
-            raise ConfigError(
-                f"the study in {out} was begun with {name} = {kept.get(name)}, and {value} was given now: "
-                "say the same again, or give another --out."
-            )
-
-
-def _run_trial(trial: "optuna.Trial", options: TuneOptions, out: Path, device: str, threads: int) -> float:
+def _resumed_or_next(study: "Study", options: dict[str, Any]) -> "Trial":
+    """The trial that was interrupted, or else a new one."""
     import optuna
+    from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
 
-    config = config_of(options, {name: SEARCH[name](trial) for name in options.fields})
-    folder = out / f"trial_{trial.number:04}"
-    callback = PruningCallback(trial)
-    # An interrupted trial starts again, so checkpoints are not needed.
+    number = len(study.trials)
+    if number == len(ended(study)):
+        space: dict[str, BaseDistribution] = {
+            name: FloatDistribution(**SEARCH[name]) if "low" in SEARCH[name] else CategoricalDistribution(SEARCH[name])
+            for name in options["fields"]
+        }
+        sampler = optuna.samplers.TPESampler(seed=derive_seed(options.get("seed", 0), "tune", number) % 2**31)
+        copy = optuna.create_study(direction="maximize", sampler=sampler)
+        copy.add_trials(study.trials)
+        usual = baseline(options["env"], options["preset"], options["steps"], options["fields"])
+        parameters = copy.ask(space).params if number else usual
+        # Number and parameters are written in one transaction: a kill leaves all of a trial or nothing.
+        running = optuna.trial.TrialState.RUNNING
+        study.add_trial(optuna.trial.create_trial(state=running, params=parameters, distributions=space))
+    return optuna.trial.Trial(study, study.trials[-1]._trial_id)
+
+
+def _run_trial(trial: "Trial", options: dict[str, Any], folder: Path, device: str, threads: int) -> None:
+    """Train or resume the run of a trial, and record its outcome."""
+    from optuna.trial import TrialState
+
+    callback = TrialCallback(trial)
     try:
-        train_run(replace(config, out=folder, device=device, threads=threads, save_every=0), [callback])  # type: ignore[arg-type]  # checked there
+        if callback.outcome() or read_facts(folder / "status.json").get("status") == "finished":
+            pass  # it was killed when training had ended
+        elif (folder / "config.json").exists():
+            resume_run(folder, callbacks=[callback], env=options["env"])
+        else:
+            given = {name: value for name, value in options.items() if name != "fields"}
+            given |= settings_of(trial.params, options["steps"])
+            train_run(resolve(**given, out=folder, device=device, threads=threads), [callback])
+        outcome = callback.outcome()
     except Diverged as error:  # a search also tries settings that diverge
-        raise optuna.TrialPruned(str(error)) from error
-    if callback.pruned:
-        raise optuna.TrialPruned(callback.pruned)
-    return callback.value
+        outcome = f"diverged: {error}"
+    except (ConfigError, EnvironmentFault) as error:
+        outcome = f"failed: {error}"
+    if outcome:
+        trial.set_user_attr("outcome", outcome)
+        trial.study.tell(trial, state=TrialState.FAIL if outcome.startswith("failed") else TrialState.PRUNED)
+    else:
+        last = [value for _, value in sorted(callback.values.items())][-LAST:]
+        trial.study.tell(trial, sum(last) / len(last))
+    shutil.rmtree(folder / "checkpoints", ignore_errors=True)  # for resuming alone, and large: they hold the buffer
 
 
-def _finished(study: "optuna.Study") -> list["optuna.trial.FrozenTrial"]:
-    """Finished and pruned trials, without interrupted ones."""
-    from optuna.trial import TrialState
-
-    return study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
-
-
-def _best(study: "optuna.Study") -> "optuna.trial.FrozenTrial | None":
-    from optuna.trial import TrialState
-
-    complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-    return max(complete, key=lambda trial: value_of(trial), default=None)
+def settings_of(parameters: Mapping[str, Any], steps: int) -> dict[str, Any]:
+    """A trial's parameters as settings of a run."""
+    settings = dict(parameters)
+    if (rate := settings.pop("learning_rate", None)) is not None:
+        settings |= {"actor_learning_rate": rate, "critic_learning_rate": rate}
+    if (sizes := settings.pop("hidden_sizes", None)) is not None:
+        settings["hidden_sizes"] = tuple(int(size) for size in sizes.split())
+    if (share := settings.pop("learning_starts_share", None)) is not None:
+        settings["learning_starts"] = max(1, round(share * steps))
+    return settings
 
 
-def value_of(trial: "optuna.trial.FrozenTrial") -> float:
-    """The value of a finished trial, or the last return of a pruned one."""
-    if trial.value is not None and trial.state.name == "COMPLETE":
-        return trial.value
-    return max(trial.intermediate_values.items(), default=(0, math.nan))[1]
+def baseline(env: str, preset: str, steps: int, fields: Sequence[str]) -> dict[str, Any]:
+    """The preset's own values, as parameters of trial 0."""
+    usual = preset_config(preset, env, steps)
+    values: dict[str, Any] = {
+        **vars(usual),
+        "learning_rate": usual.actor_learning_rate,
+        "hidden_sizes": " ".join(map(str, usual.hidden_sizes)),
+        "learning_starts_share": min(max(usual.learning_starts / steps, 0.01), 0.2),
+    }
+    return {name: values[name] for name in fields}
 
 
-def _tell(
-    study: "optuna.Study",
-    trial: "optuna.trial.FrozenTrial",
-    options: TuneOptions,
-    out: Path,
-    say: Callable[[str], None],
-) -> None:
-    """Print a line for every finished trial; write the config file whenever there is a better one."""
-    best = _best(study)
-    told = f"return {value_of(trial):,.1f}"
-    if trial.state.name != "COMPLETE":
-        told = f"stopped at {max(trial.intermediate_values, default=0):,} env steps, {told}"
-    settings = "  ".join(f"{name} {_short(value)}" for name, value in trial.params.items())
+def _described(trial: "FrozenTrial", best: "FrozenTrial | None") -> str:
+    """A line on a trial: how it ended, and its parameters."""
+    early, value = trial.user_attrs.get("outcome"), f"return {value_of(trial):,.1f}"
+    ending = f"ended at {max(trial.intermediate_values, default=0):,} env steps, {early}, {value}" if early else value
+    settings = "  ".join(
+        f"{name} {v:.3g}" if isinstance(v, float) else f"{name} {v}" for name, v in trial.params.items()
+    )
     mark = "  <- best so far" if best is not None and best.number == trial.number else ""
-    say(f"trial {trial.number}: {told}   {settings}{mark}")
-    if mark:
-        content = config_file(options, trial.params, trial.number, value_of(trial))
-        write_atomically(out / "best.toml", content.encode())
+    return f"trial {trial.number}: {ending}   {settings}{mark}"
 
 
-def _short(value: Any) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
+def _write_best(study: "Study", options: dict[str, Any], out: Path) -> None:
+    """The best settings as a file for `td3 train --config`."""
+    if best := best_of(study):
+        of_run = {name: value for name, value in options.items() if name not in OF_TRIALS}
+        lines = [
+            f"# Trial {best.number} of `td3 tune` on {json.dumps(options['env'])}: "
+            f"return {value_of(best):,.1f} at {options['steps']:,} env steps (mean of the last {LAST} evaluations)",
+            *(f"{name} = {_toml(value)}" for name, value in of_run.items()),
+            "\n[td3]",
+            *(f"{name} = {_toml(value)}" for name, value in settings_of(best.params, options["steps"]).items()),
+        ]
+        write_atomically(out / "best.toml", ("\n".join(lines) + "\n").encode())
 
 
-def config_file(options: TuneOptions, parameters: dict[str, Any], number: int, value: float) -> str:
-    """A file for `td3 train --config` with the settings found; all others come from the preset."""
-    lines = [
-        f"# Trial {number} of `td3 tune` on {_toml(options.env)}: return {value:,.1f} at {options.steps:,} env steps",
-        f"# (the mean of the last {LAST} evaluations).",
-        f"env = {_toml(options.env)}",
-        f"steps = {options.steps}",
-        f'preset = "{options.preset}"',
-        *([f"env_kwargs = {_toml(options.env_kwargs)}"] if options.env_kwargs else []),
-        *(["normalize_observations = true"] if options.normalize_observations else []),
-        "",
-        "[td3]",
-    ]
-    for name, found in _settings(options, parameters).items():
-        lines.append(f"{name} = {list(found) if isinstance(found, tuple) else repr(found)}")
-    return "\n".join(lines) + "\n"
+def _draw(study: "Study", options: dict[str, Any], out: Path) -> None:
+    from td3.tune.plot import draw
+
+    if trials := ended(study):
+        title = f"td3 tune {options['env']}: {len(trials)} trials of {options['steps']:,} env steps"
+        draw(title, {name: SEARCH[name] for name in options["fields"]}, trials, best_of(study), out / "tuning.png")
 
 
 def _toml(value: Any) -> str:
     """A plain value on one line; JSON and TOML differ in tables alone (and in null, which TOML does not have)."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{key} = {_toml(inner)}" for key, inner in value.items()) + "}"
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return "[" + ", ".join(map(_toml, value)) + "]"
     return json.dumps(value)
-
-
-def _result(study: "optuna.Study", out: Path, interrupted: bool) -> Tuning:
-    done, best = _finished(study), _best(study)
-    config, plot = out / "best.toml", out / "tuning.png"
-    if done:
-        from td3.tune.plot import draw
-
-        draw(study.user_attrs["options"], done, best, plot)
-    return Tuning(
-        out,
-        len(done),
-        sum(trial.state.name == "PRUNED" for trial in done),
-        best.number if best else None,
-        best.value if best else None,
-        config if config.exists() else None,
-        plot if done else None,
-        interrupted,
-    )
-
-
-@contextlib.contextmanager
-def _quiet_optuna() -> Iterator[None]:
-    """Silence Optuna's log lines; ours are printed instead."""
-    import optuna
-
-    level = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    try:
-        yield
-    finally:
-        optuna.logging.set_verbosity(level)

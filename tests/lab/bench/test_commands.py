@@ -305,10 +305,8 @@ def test_what_cannot_be_measured_is_refused(capsys, words, said):
 
 @pytest.mark.parametrize("bench", ["update", "loop", "peers", "scaling", "envs"])
 def test_the_help_of_each_benchmark_has_an_example(capsys, bench):
-    with pytest.raises(SystemExit) as ended:
-        main(["bench", bench, "--help"])
-    assert ended.value.code == 0
-    assert f"`td3 bench {bench}" in capsys.readouterr().out
+    assert main(["bench", bench, "--help"]) == 0
+    assert f"\n  td3 bench {bench}" in capsys.readouterr().out
 
 
 def test_the_overview_names_the_benchmarks(capsys):

@@ -334,7 +334,7 @@ def test_an_interrupted_run_is_stored_only_if_that_is_asked_for(row, tmp_path, c
 
 def test_a_run_of_other_settings_is_not_stored(row, tmp_path):
     run = trained(replace(row.config(), eval_every=30), tmp_path / "run")
-    with pytest.raises(RunError, match="differs from pendulum in eval_every: `td3 train Pendulum-v1"):
+    with pytest.raises(RunError, match="differs from pendulum in eval_every: `td3 reproduce pendulum` trains it"):
         store(run, row, tmp_path / "results", "two cores")
     run = trained(replace(row.config(), seed=1), tmp_path / "other")
     with pytest.raises(RunError, match="pendulum has seeds 0 to 1, and seeds 1 to 2 cannot be stored among them: give"):
