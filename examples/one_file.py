@@ -121,7 +121,7 @@ class TD3(nn.Module):
         # 2 Build the actor and its target.
         self.actor = Actor(state_size, low, high, sizes)
         self.actor_target = copy.deepcopy(self.actor)
-        # 3 Build two critics, which differ in their initial weights, and their targets.
+        # 3 Build two critics and their targets; the two differ in their initial weights.
         self.critic_1, self.critic_2 = (Critic(state_size, len(low), sizes) for _ in range(2))
         self.critic_1_target, self.critic_2_target = copy.deepcopy(self.critic_1), copy.deepcopy(self.critic_2)
 
@@ -236,4 +236,5 @@ def train(settings: Settings) -> list[tuple[int, float]]:
 
 
 if __name__ == "__main__":
+    torch.set_num_threads(1)  # networks this small gain little from more threads, and lose much on a busy machine
     train(tyro.cli(Settings))
