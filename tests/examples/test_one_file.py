@@ -46,7 +46,7 @@ def networks_of(agent):
     ("preset", "action_range"),
     [("author", "asymmetric"), pytest.param("bullet", "symmetric", marks=pytest.mark.long)],
 )
-def test_100_updates_equal_the_package_s(preset, action_range, unchecked):
+def test_100_updates_equal_the_package_s(preset, action_range):
     config, (low, high) = PRESETS[preset], ACTION_RANGES[action_range]
     script, package = Script(UPDATES, config, low, high), make_agent(config, low, high, torch.float64)
     buffer, streams = script.buffer(torch.float64), ScriptedStreams(script, torch.float64)

@@ -60,7 +60,7 @@ def test_the_whole_way_from_the_class_to_the_deployed_policy(files, start, tmp_p
 
     assert main(["check", "robot:Robot", "--steps", "200", *kwargs]) in (0, 1)  # a failure is something to look at
     capsys.readouterr()
-    words = ["train", "robot:Robot", *kwargs, "--steps", "2000", *ONE_ROBOT, *LEARNING]
+    words = ["train", "robot:Robot", *kwargs, "--steps", "1200", *ONE_ROBOT, *LEARNING]
     assert main([*words, "--seed", "1", "--out", "runs/first"]) == 0
     printed = "".join(capsys.readouterr())
     assert "ConnectionError: the driver on port" in printed
@@ -71,17 +71,19 @@ def test_the_whole_way_from_the_class_to_the_deployed_policy(files, start, tmp_p
 
     changed = start(*FAST, "--failures", "0", "--mass", "2")
     words[3] = f"port={changed}"
-    words += ["--from", "runs/first", "--steps", "500", "--td3.learning-starts", "100"]
+    words += ["--from", "runs/first", "--steps", "300", "--td3.learning-starts", "100"]
     assert main([*words, "--seed", "1", "--out", "runs/tuned"]) == 0
     begun, tuned = mean_returns("runs/tuned")
     assert begun > -20  # what the first robot taught serves on the second
     assert tuned > -15
 
     assert main(["export", "runs/tuned", "--which", "last"]) == 0
+    files.robot.CONNECTIONS[changed].close()  # as the end of the training process does: the driver has one client
     deployed = deploy(tmp_path / "runs" / "tuned" / "export", changed)
     assert deployed.returncode == 0, deployed.stderr
     assert "200 control periods at" in deployed.stdout
     assert " 0 missed, 0 failures" in deployed.stdout
+    assert abs(float(deployed.stdout.split()[-2])) < 0.1  # m from the middle: it is held
 
 
 def mean_returns(run):
@@ -101,6 +103,12 @@ def deploy(export, port):
     return subprocess.run(words, capture_output=True, text=True, check=False)
 
 
+def test_a_deployment_without_a_driver_ends_with_one_sentence(files, monkeypatch):
+    monkeypatch.setattr(files.connection, "PATIENCE", 0.0)
+    with pytest.raises(ConnectionError, match=r"the driver on port 1 failed: .*refused"):
+        files.connection.Connection(1).ask(home=0.0)
+
+
 def test_both_failures_are_connection_errors_and_the_next_call_connects_again(files, start):
     line = files.connection.Connection(start(*FAST, "--failures", "1"), timeout=0.05)
     reasons = []
@@ -109,12 +117,6 @@ def test_both_failures_are_connection_errors_and_the_next_call_connects_again(fi
             line.ask(force=0.0)
         reasons.append(str(raised.value).rpartition(": ")[2])
     assert set(reasons) == {"it closed the connection", "timed out"}
-
-
-def test_a_loop_without_a_driver_ends_with_one_sentence(files, monkeypatch):
-    monkeypatch.setattr(files.connection, "PATIENCE", 0.0)
-    with pytest.raises(ConnectionError, match=r"the driver on port 1 failed: .*refused"):
-        files.connection.Connection(1).ask(home=0.0)
 
 
 def test_environments_share_the_line_and_an_episode_that_lost_the_robot_ends(files, start):
