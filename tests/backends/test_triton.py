@@ -205,9 +205,10 @@ def test_rows_and_their_transitions():
     from td3.backends.triton_kernels import gather, rows_at
 
     numbers = torch.empty(3, 4, 1_000, dtype=torch.int64, device="cuda").random_()
-    cursor, filled = torch.tensor([2], device="cuda"), torch.tensor(70, device="cuda")
-    rows = rows_at(numbers, cursor, filled)
-    assert torch.equal(rows, numbers[:, 2] % 70)
+    slots, filled = torch.tensor([2, 0, 3], device="cuda"), torch.tensor(70, device="cuda")
+    members = torch.arange(3, device="cuda")
+    rows = rows_at(numbers, members * 4 + slots, filled)
+    assert torch.equal(rows, numbers[members, slots] % 70)
     buffer = normal(3, 100, 42)
     assert torch.equal(gather(buffer, rows), torch.stack([buffer[m][rows[m]] for m in range(3)]))
 

@@ -13,7 +13,8 @@ from td3 import sweep
 from td3.cli import main
 from td3.errors import ConfigError, RunError
 from td3.run.checkpoints import Checkpoints
-from td3.run.directory import locked, read_facts
+from td3.run.directory import read_facts
+from td3.run.lock import locked
 from td3.sweep import SweepRun, run_sweep
 from td3.training import train_run
 

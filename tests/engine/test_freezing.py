@@ -150,10 +150,7 @@ def test_on_a_gpu_one_member_is_frozen_and_the_others_learn_as_they_would_have(b
     found = []
     for bad in (True, False):
         agent, buffer = learners(settings, "cuda")
-        if by == "graphs":
-            engine = Engine(agent, buffer, SEEDS, settings, "graph")
-        else:
-            engine = Engine(agent, buffer, SEEDS, settings, "recorded")
+        engine = Engine(agent, buffer, SEEDS, settings, "graph" if by == "graphs" else "eager")
         engine.update([6, 6, 6])
         engine.check()
         before = tensors_of_member(agent, frozen)

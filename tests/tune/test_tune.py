@@ -14,7 +14,7 @@ from td3.cli.search import TuneCommand
 from td3.config_file import read_config
 from td3.errors import ConfigError, Diverged, EnvironmentFault, MissingExtra, RunError
 from td3.evaluate import Evaluation
-from td3.run.directory import locked
+from td3.run.lock import locked
 from td3.tune import SEARCH, search
 
 FIELDS = ("learning_rate", "gamma")

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 
 import torch
 
+from td3.engine.recording import Recording
+
 WARM_UP = 3
 """Runs outside a graph before it is recorded, as PyTorch asks for: libraries allocate on first use."""
 
@@ -24,16 +26,20 @@ def capture(graph: torch.cuda.CUDAGraph, stream: torch.cuda.Stream | None = None
 
 
 class Captured:
-    """A piece of work as a CUDA graph; on a CPU, the work itself. To record it, a GPU does it a few times."""
+    """A piece of work as a CUDA graph; on a CPU, as a recording. To record it, it is done, on a GPU a few times."""
+
+    replay: Callable[[], None]
+    """Does the work once."""
 
     def __init__(
         self, work: Callable[[], None], device: torch.device, prepare: Callable[[], object] | None = None
     ) -> None:
-        self._graph: torch.cuda.CUDAGraph | None = None
         if device.type != "cuda":
-            self._work = work
+            if prepare:
+                prepare()
+            self.replay = Recording(work).replay
             return
-        self._graph = torch.cuda.CUDAGraph()
+        graph = torch.cuda.CUDAGraph()
         side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch leaves it untyped
         # Without this wait the first kernels of the side stream would read what is not written yet.
         side.wait_stream(torch.cuda.current_stream(device))
@@ -44,13 +50,7 @@ class Captured:
                 work()
             if prepare:
                 prepare()
-            with capture(self._graph, side):
+            with capture(graph, side):
                 work()
         torch.cuda.current_stream(device).wait_stream(side)
-
-    def replay(self) -> None:
-        """Do the work once."""
-        if self._graph is None:
-            self._work()
-        else:
-            self._graph.replay()
+        self.replay = graph.replay
