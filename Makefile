@@ -19,7 +19,7 @@ test: .venv/test .venv/system lint
 # The inner loop: steps, planted bugs, parity, engines, configuration.
 quick: .venv/test
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not long" tests/algorithm tests/guards tests/parity/test_reference.py \
-		tests/engine/test_recording.py tests/collect/test_collector.py tests/environments/test_check.py tests/test_config.py
+		tests/engine/test_recording.py tests/collect/test_collector.py tests/environments/test_requirements.py tests/test_config.py
 
 test-long: .venv/test .venv/system lint
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
@@ -47,7 +47,7 @@ docs: .venv/docs
 steps: .venv/test .venv/system
 	$(BIN)/python -m td3_lessons.explain.export
 
-# The tables and the plot of docs/results.md, from the stored curves.
+# The tables and plots of docs/results*.md, from the stored curves.
 results: .venv/test
 	PYTHONPATH=lab $(BIN)/python -m td3_lab.reproduce.page
 

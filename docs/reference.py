@@ -20,14 +20,18 @@ API = {
         "td3.train_offline": (),
         "td3.resume": (),
         "td3.load": (),
-        "td3.Run": ("learning_curve", "evaluations"),
+        "td3.Run": ("learning_curve", "evaluations", "frame", "evaluate", "plot", "report", "watch"),
         "td3.run.agent_file.SavedAgent": ("act",),
+    },
+    "Compare": {
+        "td3.compare": (),
+        "td3.report.comparison.RunComparison": ("figures", "scores", "plot", "report", "csv", "latex"),
     },
     "Callbacks": {"td3.Callback": None, "td3.ProgressDisplay": ()},
     "Replaced steps": {"td3.replace_step": ()},
     "Export and tune": {
         "td3.export.folder.export_run": (),
-        "td3.export.hub.push_run": (),
+        "td3.export.hub.push": (),
         "td3.tune.search.tune": (),
     },
     "Stable-Baselines3's interface": {
@@ -106,6 +110,9 @@ def _signature(thing: Any) -> str:
     node, name = _definition(thing), thing.__name__
     if isinstance(node, ast.ClassDef):
         own = [each for each in node.body if isinstance(each, ast.FunctionDef) and each.name == "__init__"]
+        base = next((each for each in thing.__mro__[1:] if "__init__" in vars(each)), object)
+        if not own and base is not object:
+            return _signature(base)
         if not own:
             return f"```text\nclass {name}\n```"
         node = own[0]

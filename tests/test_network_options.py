@@ -13,9 +13,9 @@ from td3.backends.torch_backend import ACTIVATIONS
 from td3.config import TrainConfig
 from td3.engine import live_policy
 from td3.errors import AgentFileError
-from td3.export.module import ACTIVATIONS as EXPORTED
-from td3.export.module import ExportedActor
-from td3.report.video import saved_critic
+from td3.export.exported_actor import ACTIVATIONS as EXPORTED
+from td3.export.exported_actor import ExportedActor
+from td3.report.video_stage import saved_critic
 from td3.run.agent_file import load_agent
 from td3.settings import Activation, TD3Config
 

@@ -21,9 +21,9 @@ from td3.config import resolve
 from td3.environments import make_environment
 from td3.errors import AgentFileError, RunError
 from td3.evaluate import Evaluator, held_out
-from td3.export.module import actions_by_onnx
-from td3.report import stage
-from td3.report.stage import saved_critic
+from td3.export.exported_actor import actions_by_onnx
+from td3.report import video_stage
+from td3.report.video_stage import saved_critic
 from td3.run.agent_file import SavedAgent, load_agent
 from td3.run.checkpoints import Checkpoints
 from td3.training import resume_run, train_run
@@ -109,7 +109,7 @@ def test_every_reader_of_a_run_normalizes(normalized, tmp_path, capsys):
     policy = normalized.agent(0, "last").policy
     score, plain = saved_critic(folder / "last"), copy(policy)
     plain.normalizer = None
-    with mock.patch.object(stage, "load_agent", return_value=SavedAgent(plain, {})):
+    with mock.patch.object(video_stage, "load_agent", return_value=SavedAgent(plain, {})):
         raw = saved_critic(folder / "last")
     state, action = np.array([0.1, 0.2, 3.0], np.float32), np.zeros(1, np.float32)
     assert score(state, action) == raw(policy.seen(state[None])[0], action)

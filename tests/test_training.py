@@ -15,7 +15,7 @@ from stable_baselines3.common.monitor import Monitor, get_monitor_files
 
 import td3
 from td3.callbacks.agents import is_milestone
-from td3.callbacks.base import WarningsCallback
+from td3.callbacks.callback import WarningsCallback
 from td3.config import preset_config, resolve
 from td3.environments import make_environment
 from td3.errors import ConfigError, EnvironmentFault

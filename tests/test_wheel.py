@@ -94,7 +94,7 @@ def test_the_wheel_says_on_a_package_index_where_everything_is(wheel):
     assert said["License-Expression"] == "MIT"
     assert "Typing :: Typed" in said.get_all("Classifier")
     readme = said.get_payload()
-    assert 'src="https://github.com/Owner/td3/raw/v9/docs/images/results.png"' in readme
+    assert 'src="https://github.com/Owner/td3/raw/v9/docs/images/results.svg"' in readme
     assert "](https://github.com/Owner/td3/blob/v9/docs/modify.md)" in readme
     assert not re.findall(r"(?:\]\(|src=\")(?!https:|#)[^)\"]*", readme)
 

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from td3.callbacks import Callback
     from td3.callbacks.progress import ProgressDisplay
     from td3.config import TrainConfig
-    from td3.run.directory import Run, load
+    from td3.report.analysis import Run
+    from td3.report.comparison import compare
+    from td3.run.directory import load
     from td3.settings import TD3Config
     from td3.training import resume, train, train_offline
 
@@ -26,6 +28,7 @@ __all__ = [
     "Run",
     "TD3Config",
     "TrainConfig",
+    "compare",
     "load",
     "replace_step",
     "resume",
@@ -38,7 +41,8 @@ _HOMES = {
     "train_offline": "td3.training",
     "resume": "td3.training",
     "load": "td3.run.directory",
-    "Run": "td3.run.directory",
+    "Run": "td3.report.analysis",
+    "compare": "td3.report.comparison",
     "Callback": "td3.callbacks",
     "ProgressDisplay": "td3.callbacks.progress",
     "replace_step": "td3.algorithm.replacing",

@@ -12,6 +12,8 @@ from td3.pixels.layout import NumpyEncoder
 Array = NDArray[Any]
 CLIP = 10.0
 """Normalized observations stay within this many standard deviations (as in `td3.algorithm.normalizer`)."""
+NORM_EPSILON = 1e-5
+"""Added to the variance in LayerNorm (as in `td3.backends.backend`, which imports PyTorch)."""
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "relu": lambda values: np.maximum(values, 0, out=values),
     "tanh": lambda values: np.tanh(values, out=values),
@@ -21,12 +23,15 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 """Between the layers of a network, by name, some of them in place; `td3.backends` has the same in PyTorch."""
 
 
-def forward(layers: Sequence[tuple[Array, Array]], inputs: Array, activation: str) -> Array:
-    """Outputs of linear layers `inputs @ weight + bias` with an activation between them."""
+def forward(layers: Sequence[tuple[Array, Array]], inputs: Array, activation: str, layer_norm: bool = False) -> Array:
+    """Outputs of linear layers `inputs @ weight + bias`; between them an activation, behind LayerNorm if there is."""
     hidden, activate = inputs, ACTIVATIONS[activation]
     for weight, bias in layers[:-1]:
         hidden = hidden @ weight
         hidden += bias
+        if layer_norm:  # without learned scale and shift
+            centered = hidden - hidden.mean(-1, keepdims=True)
+            hidden = centered / np.sqrt((centered**2).mean(-1, keepdims=True) + NORM_EPSILON)
         hidden = activate(hidden)
     weight, bias = layers[-1]
     return np.asarray(hidden @ weight + bias)

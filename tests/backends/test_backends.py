@@ -8,7 +8,7 @@ from td3.algorithm.agent import Agent, Task
 from td3.algorithm.networks import StackedMLP, parameter_count
 from td3.algorithm.optimizer import OPTIMIZERS
 from td3.backends import cpu
-from td3.backends.base import Backend, Moments, NonFinite
+from td3.backends.backend import Backend, Moments, NonFinite
 from td3.backends.choose import choose_backend
 from td3.backends.torch_backend import ACTIVATIONS, TORCH, TorchBackend
 from td3.settings import TD3Config

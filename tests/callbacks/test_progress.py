@@ -11,7 +11,7 @@ from rich.console import Console
 
 import td3
 from td3.callbacks import progress
-from td3.callbacks.base import CallbackList
+from td3.callbacks.callback import CallbackList
 from td3.callbacks.notebook import NotebookOutput
 from td3.callbacks.progress import ProgressDisplay, RetryingConsole, describe
 from td3.config import resolve

@@ -14,7 +14,7 @@ from scripted import SMALL, Scripted
 import td3
 from td3.algorithm.step_01_replay_buffer import ReplayBuffer
 from td3.callbacks import Callback, CallbackList, notes, standard
-from td3.callbacks.base import WarningsCallback
+from td3.callbacks.callback import WarningsCallback
 from td3.callbacks.standard import ReportCallback, TimesCallback
 from td3.config import resolve
 from td3.diagnostics import largest_rewards
@@ -173,7 +173,6 @@ if "Rewards-v0" not in gym.registry:
 
 
 def test_every_reward_is_looked_at_once_for_the_largest_and_it_outlives_its_row_and_a_resume(tmp_path, monkeypatch):
-    monkeypatch.setattr("td3.callbacks.logs.LOG_EVERY", 20)
     looked_at = []
 
     def counted(buffer, newest):
@@ -181,7 +180,7 @@ def test_every_reward_is_looked_at_once_for_the_largest_and_it_outlives_its_row_
         return largest_rewards(buffer, newest)
 
     monkeypatch.setattr(notes, "largest_rewards", counted)
-    fields = {**SMALL, "buffer_size": 40, "seeds": 2, "eval_every": 0}
+    fields = {**SMALL, "buffer_size": 40, "seeds": 2, "eval_every": 0, "log_every": 20}
     whole = td3.train("Rewards-v0", steps=300, out=tmp_path / "whole", **fields)
     assert looked_at == [20] * 15
     cut = td3.train("Rewards-v0", steps=230, out=tmp_path / "cut", **fields)

@@ -14,7 +14,7 @@ from scripted import SMALL
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from td3.callbacks import tracking
-from td3.callbacks.base import WarningsCallback
+from td3.callbacks.callback import WarningsCallback
 from td3.callbacks.tracking import TensorBoard, WeightsAndBiases, wandb_mode
 from td3.config import resolve
 from td3.errors import MissingExtra

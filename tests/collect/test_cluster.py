@@ -15,7 +15,7 @@ from cluster_worlds import length_of
 from scripted import SMALL
 
 import td3
-from td3.callbacks.base import WarningsCallback
+from td3.callbacks.callback import WarningsCallback
 from td3.cli import main
 from td3.collect import RayCollector, require_cluster
 from td3.collect.ray_collector import CHUNKS_WITHIN_BOUND, Collecting

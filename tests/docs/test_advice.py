@@ -7,7 +7,7 @@ from td3.report.doctor import REMARKS, RULES
 
 DOCS = Path(__file__).parents[2] / "docs"
 ADVICE = " ".join((DOCS / "hyperparameters.md").read_text().split())
-RESULTS = " ".join((DOCS / "results.md").read_text().split())
+RESULTS = " ".join(" ".join(page.read_text() for page in DOCS.glob("results*.md")).split())
 
 
 def test_every_effect_on_the_page_is_in_the_results():
@@ -30,7 +30,8 @@ def test_short_runs_are_not_sent_to_the_slower_preset():
 
 def test_delay_and_smoothing_are_credited_with_what_their_ablations_show():
     table = [
-        [cell.strip() for cell in line.split("|")[1:-1]] for line in (DOCS / "results.md").read_text().splitlines()
+        [cell.strip() for cell in line.split("|")[1:-1]]
+        for line in (DOCS / "results_ablations.md").read_text().splitlines()
     ]
     shown = {(row[1], row[0]) for row in table if len(row) == 11 and (row[8], row[10]) == ("worse", "yes")}
     assert {task for change, task in shown if change == "no delayed policy updates"} == {"Ant-v5"}

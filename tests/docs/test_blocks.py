@@ -41,7 +41,7 @@ NOT_RUN = {
     r"td3 .* --ray-address 10\.0\.0\.1:6379.*": "needs ten machines; tests/collect has two of its own",
     r"minari download .*|td3 offline D4RL/.*": "downloads; tests/offline reads a dataset that it makes",
     r"(seq 0 9 \| .*|for seed in .*)?td3 reproduce \w+.*": "trains for long; tests/lab/reproduce runs a small row",
-    r"td3 push .*": "uploads; tests/export runs it against a stand-in for the hub",
+    r"td3 export .* --push .*": "uploads; tests/export runs it against a stand-in for the hub",
 }
 """What cannot run here (a whole command, as a pattern), and why. All else is run."""
 if importlib.util.find_spec("envpool") is None:

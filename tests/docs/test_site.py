@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from dataclasses import fields
 from pathlib import Path
 
@@ -25,7 +26,7 @@ def site(tmp_path_factory):
     done = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(out)],
         cwd=ROOT,
-        env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
+        env={k: v for k, v in os.environ.items() if k != "GITHUB_REPOSITORY"} | {"NO_MKDOCS_2_WARNING": "1"},
         capture_output=True,
         text=True,
         check=False,
@@ -117,7 +118,8 @@ def test_every_image_of_the_site_loads(site):
         text = re.sub(r"<script.*?</script>", "", page.read_text(), flags=re.DOTALL)
         for source in re.findall(r"<(?:img|source|video)\b[^>]*?\b(?:src|srcset)=\"?([^\"\s>]+)", text):
             if not source.startswith("data:"):
-                assert (page.parent / html.unescape(source)).resolve().exists(), f"{page.relative_to(site)}: {source}"
+                at = site / source[1:] if source.startswith("/") else page.parent / html.unescape(source)
+                assert at.resolve().exists(), f"{page.relative_to(site)}: {source}"
                 seen += 1
     assert seen >= 20
 
@@ -147,16 +149,19 @@ def test_every_question_opens_the_interactive_page_at_its_moment(site):
         assert f'href="../fifteen_steps.html#{moment}"' in told, moment
 
 
-def test_pages_that_come_later_find_their_place(hooks, tmp_path):
+def test_pages_that_come_later_find_their_place(hooks, tmp_path, monkeypatch):
+    monkeypatch.delenv("GITHUB_REPOSITORY", raising=False)
     for name in ("index.md", "report.md", "train.md", "something_new.md"):
         (tmp_path / name).write_text("# A page\n")
     nav = hooks.on_config({"docs_dir": str(tmp_path)})["nav"]
     assert nav == [
-        {"Tutorials": ["index.md"]},
-        {"How to": ["train.md", "report.md"]},
+        {"Start": ["index.md", "train.md", "report.md"]},
+        {"Student": []},
+        {"SB3 user": []},
+        {"Roboticist": []},
+        {"Researcher": []},
         {"Reference": []},
-        {"Explanation": []},
-        {"Maintainers": []},
+        {"Contributor": []},
         {"More": ["something_new.md"]},
     ]
 
@@ -184,3 +189,57 @@ def test_a_link_to_a_file_of_the_repository_becomes_its_name(hooks):
     assert shown("[line 3](../src/td3_lessons/ladder/exact.py#L3)") == "line 3 (`src/td3_lessons/ladder/exact.py`)"
     assert shown("[gone](../src/td3/gone.py)") == "[gone](../src/td3/gone.py)"
     assert shown("[other page](train.md)") == "[other page](train.md)"
+
+
+def test_every_page_has_a_reader(hooks):
+    listed = [page for pages in hooks.ORDER.values() for page in pages]
+    assert sorted(listed) == sorted(page.name for page in (ROOT / "docs").glob("*.md"))
+
+
+def test_the_site_links_to_a_repository_only_if_it_has_an_address(hooks, tmp_path, monkeypatch):
+    monkeypatch.delenv("GITHUB_REPOSITORY", raising=False)
+    without = hooks.on_config({"docs_dir": str(tmp_path)})
+    assert "edit_uri" not in without
+    assert "Repository" not in str(without["nav"])
+    monkeypatch.setenv("GITHUB_REPOSITORY", "Owner/td3")
+    monkeypatch.delenv("GITHUB_SERVER_URL", raising=False)
+    config = hooks.on_config({"docs_dir": str(tmp_path)})
+    assert config["nav"][-1] == {"Repository": "https://github.com/Owner/td3"}
+    assert config["edit_uri"] == "https://github.com/Owner/td3/edit/main/docs/"
+    assert config["site_url"] == "https://owner.github.io/td3/"
+
+
+def test_home_shows_one_picture_and_one_command_and_the_only_quick_start_is_the_readmes(site):
+    home = (site / "index.html").read_text()
+    assert home.index("images/pendulum.webp") < home.index('<h2 id="where-to-go-next">')
+    assert (ROOT / "docs" / "index.md").read_text().count("```sh") == 1
+    shown = text_of(site / "quick_start" / "index.html")
+    readme = (ROOT / "README.md").read_text()
+    for heading in ("Install", "Sixty seconds", "An environment of your own", "Python"):
+        assert f"## {heading}\n" in readme
+        assert heading in shown
+    assert "class Reach(gym.Env):" in shown
+    assert "## " not in (ROOT / "docs" / "quick_start.md").read_text()
+
+
+def test_one_palette_and_one_mark_in_site_report_and_drawings(site):
+    sources = ("docs/style.css", "src/td3/report/templates/report.css", "src/td3_lessons/explain/data/svg.css")
+    sources += ("src/td3_lessons/ladder/templates/ladder.css", "docs/images/results.svg")
+    for name in ("ink", "paper", "soft", "faint", "wash"):
+        seen = {tuple(re.findall(rf"--{name}: ?(#\w+)", (ROOT / source).read_text())) for source in sources}
+        assert len(seen) == 1, (name, seen)
+        assert len(seen.pop()) == 2, name  # light and dark
+    mark = (ROOT / "docs" / "images" / "mark.svg").read_text()
+    assert (ROOT / "src" / "td3" / "report" / "templates" / "mark.svg").read_text() == mark
+    assert (site / "images" / "mark.svg").read_text() == mark
+    assert 'src="docs/images/mark.svg"' in (ROOT / "README.md").read_text()
+
+
+def test_badges_say_what_the_package_says():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    shown = {path.stem: path.read_text() for path in (ROOT / "docs" / "images").glob("badge_*.svg")}
+    assert f"<title>Python: {project['requires-python'].removeprefix('>=')}+</title>" in shown["badge_python"]
+    assert f"<title>license: {project['license']}</title>" in shown["badge_license"]
+    readme = (ROOT / "README.md").read_text()
+    assert all(f"docs/images/{name}.svg" in readme for name in shown)
+    assert "shields.io" not in readme

@@ -19,7 +19,7 @@ import td3
 from td3 import export
 from td3.cli import main
 from td3.errors import ConfigError, MissingExtra, RunError
-from td3.export import folder, hub, module, sb3_zip
+from td3.export import exported_actor, folder, hub, sb3_zip
 
 FILES = {
     *("actor.onnx", "actor.pt2", "agent.json", "agent.safetensors", "config.json", "export.json"),
@@ -57,7 +57,7 @@ def no_writing(monkeypatch):
         monkeypatch.setattr(
             folder,
             name,
-            lambda path, observations: module.ExportedActor(policy[-1])(torch.tensor(observations)).numpy(),
+            lambda path, observations: exported_actor.ExportedActor(policy[-1])(torch.tensor(observations)).numpy(),
         )
     policy = []
     made = folder.ExportedActor
@@ -88,8 +88,8 @@ def test_a_thousand_observations_of_many_sizes_are_checked(observations):
 
 @pytest.mark.parametrize("batch", [1, 7])
 def test_actions_come_in_the_units_of_the_environment(exported, agent, observations, batch):
-    for answer in (module.actions_by_onnx, module.actions_by_pt2):
-        name = "actor.onnx" if answer is module.actions_by_onnx else "actor.pt2"
+    for answer in (exported_actor.actions_by_onnx, exported_actor.actions_by_pt2):
+        name = "actor.onnx" if answer is exported_actor.actions_by_onnx else "actor.pt2"
         actions = answer(exported.path / name, observations[:batch])
         assert actions.shape == (batch, 2)
         np.testing.assert_allclose(actions, agent.act(observations[:batch]), atol=1e-5)
@@ -97,13 +97,13 @@ def test_actions_come_in_the_units_of_the_environment(exported, agent, observati
 
 def test_actions_never_leave_the_range(agent):
     far = torch.full((4, 3), 1e6) * torch.tensor([[1.0], [-1.0], [100.0], [-100.0]])
-    actions = module.ExportedActor(agent.policy)(far).numpy()
+    actions = exported_actor.ExportedActor(agent.policy)(far).numpy()
     assert np.all(actions >= np.float32(LOW))
     assert np.all(actions <= np.float32(HIGH))
 
 
 def test_the_place_of_a_normalizer_is_inside(agent, observations):
-    actor = module.ExportedActor(agent.policy)
+    actor = exported_actor.ExportedActor(agent.policy)
     actor.observation_mean.fill_(2.0)
     actor.observation_scale.fill_(0.5)
     np.testing.assert_allclose(
@@ -225,9 +225,9 @@ def test_a_second_export_takes_the_place_of_the_first(copied, no_writing):
     [("onnxruntime", {}, "export"), ("stable_baselines3", {"sb3": True}, "sb3")],
 )
 def test_a_missing_extra_is_named_before_anything_is_written(trained, tmp_path, monkeypatch, package, options, extra):
-    found = module.importlib.util.find_spec
+    found = exported_actor.importlib.util.find_spec
     monkeypatch.setattr(
-        module.importlib.util, "find_spec", lambda name, *rest: None if name == package else found(name, *rest)
+        exported_actor.importlib.util, "find_spec", lambda name, *rest: None if name == package else found(name, *rest)
     )
     with pytest.raises(MissingExtra, match=re.escape(f"pip install 'td3[{extra}]'")):
         export.export_run(trained, tmp_path / "out", **options)
@@ -339,36 +339,41 @@ def fake_hub(monkeypatch):
 
 
 def test_push_uploads_the_export(copied, no_writing, fake_hub, capsys):
-    assert main(["push", str(copied.path), "--repo-id", "anna/td3-scripted", "--private"]) == 0
-    assert capsys.readouterr().out == "Uploaded to https://huggingface.co/anna/td3-scripted\n"
+    assert main(["export", str(copied.path), "--push", "anna/td3-scripted", "--private"]) == 0
+    assert "Uploaded to https://huggingface.co/anna/td3-scripted\n" in capsys.readouterr().out
     assert fake_hub.calls[0] == ("create", "anna/td3-scripted", True, True)
     assert fake_hub.calls[1] == ("upload", "anna/td3-scripted", sorted(FILES - {"sb3.zip"}))
 
 
 def test_push_without_a_token_says_so_and_does_nothing(copied, fake_hub, monkeypatch, capsys):
     monkeypatch.setattr(huggingface_hub, "get_token", lambda: None)
-    assert main(["push", str(copied.path), "--repo-id", "anna/td3"]) == 2
+    assert main(["export", str(copied.path), "--push", "anna/td3"]) == 2
     said = capsys.readouterr().err
     assert said.startswith("td3: nothing was uploaded: there is no Hugging Face token here. Log in with `hf auth")
     assert fake_hub.calls == []
     assert not (copied.path / "export").exists()
 
 
-def test_push_without_the_hub_names_the_extra(copied, monkeypatch):
+def test_private_without_push_is_refused(copied, capsys):
+    assert main(["export", str(copied.path), "--private"]) == 2
+    assert "--private is of a repository on the hub: add --push OWNER/NAME" in capsys.readouterr().err
+
+
+def test_push_without_the_hub_names_the_extra(monkeypatch):
     monkeypatch.setattr(hub.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match=r"pip install 'td3\[hub\]'"):
-        export.push_run(copied, "anna/td3")
+        export.require_hub("anna/td3")
 
 
 def test_a_failed_upload_is_one_sentence_and_keeps_the_export(copied, no_writing, fake_hub, capsys):
     fake_hub.fails = OSError("no route to host")
-    assert main(["push", str(copied.path), "--repo-id", "anna/td3"]) == 2
+    assert main(["export", str(copied.path), "--push", "anna/td3"]) == 2
     said = capsys.readouterr().err
     assert said.startswith("td3: the upload to anna/td3 failed (no route to host): the export itself is in ")
     assert (copied.path / "export" / "actor.onnx").exists()
 
 
 @pytest.mark.parametrize("repo_id", ["td3", "a/b/c", "anna/", "https://huggingface.co/anna/td3"])
-def test_a_name_that_is_not_owner_and_name_is_refused(copied, repo_id):
+def test_a_name_that_is_not_owner_and_name_is_refused(repo_id):
     with pytest.raises(ConfigError, match="must be owner/name"):
-        export.push_run(copied, repo_id)
+        export.require_hub(repo_id)

@@ -25,7 +25,7 @@ BASES = [
     "report RUN --margin 0.1 --out page.html",
     "doctor RUN --json",
     "export RUN --seed 1 --which best",
-    "push RUN --repo-id anna/td3",
+    "export RUN --push anna/td3 --private",
     "tune Rail-v0 --steps 1000 --trials 2 --fields gamma tau --out OUT",
     "sweep Rail-v0 Scripted-v0 --seeds 2 --set td3.tau=0.005,0.5 --steps 100 --out OUT",
     "ladder 3 --steps 10 --seed 1 --reward-noise 0.5",

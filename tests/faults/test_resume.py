@@ -15,7 +15,7 @@ from scripted import Scripted
 import td3
 from faults.fingerprint import fingerprint
 from td3.callbacks.agents import AgentCallback, is_milestone
-from td3.callbacks.base import WarningsCallback
+from td3.callbacks.callback import WarningsCallback
 from td3.callbacks.checkpoints import StatusCallback
 from td3.cli import main
 from td3.config import resolve

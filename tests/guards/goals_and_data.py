@@ -13,7 +13,7 @@ from variants import test_hindsight as hindsight_tests
 import td3
 from td3.environments import goals
 from td3.offline import transitions
-from td3.run import agent_file, starting
+from td3.run import agent_file, initial_weights
 from td3.training import beginning
 from td3.variants import behavior_cloning, hindsight
 
@@ -260,7 +260,7 @@ def a_run_starts_from_all_saved_networks() -> None:
             tensor += 1
     with tempfile.TemporaryDirectory() as folder:
         agent_file.save_agent(Path(folder), saved, 0, spaces, {"seed": 1, "env_steps": 5, "updates": 5})
-        starting.start_from_(fresh, Path(folder), [2], spaces)
+        initial_weights.start_from_(fresh, Path(folder), [2], spaces)
     for name in ("actor", "actor_target", "critics", "critics_target"):
         assert torch.equal(fresh.tensors()[name], saved.tensors()[name]), name
 

@@ -17,7 +17,7 @@ from td3.algorithm.agent import Agent, Task
 from td3.algorithm.networks import StackedMLP, parameter_count
 from td3.algorithm.step_01_replay_buffer import make_replay_buffer
 from td3.algorithm.step_03_twin_critics import TwinCritics
-from td3.callbacks.base import WarningsCallback
+from td3.callbacks.callback import WarningsCallback
 from td3.collect.collector import Collector
 from td3.collect.tensor_collector import TensorCollector
 from td3.config import TrainConfig

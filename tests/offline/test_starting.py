@@ -11,7 +11,7 @@ from td3.cli import main
 from td3.collect.collector import Collector
 from td3.environments.rail import Rail
 from td3.errors import AgentFileError, UserError
-from td3.run import starting
+from td3.run import initial_weights
 from td3.run.checkpoints import Checkpoints
 from td3.training import beginning
 
@@ -201,4 +201,4 @@ def test_offline_then_online_on_the_command_line(first, tmp_path, capsys):
 @pytest.mark.parametrize("count", [np.ones(3), np.array(1.0), np.zeros(1)])
 def test_a_count_of_another_shape_or_below_1_gets_one_sentence(tmp_path, count):
     with pytest.raises(AgentFileError, match="a count below 1: it cannot be started from"):
-        starting._require_usable(tmp_path, {}, {"observation.count": count})
+        initial_weights._require_usable(tmp_path, {}, {"observation.count": count})

@@ -116,7 +116,7 @@ def test_commands_for_runs_take_it(run, capsys, tmp_path):
     assert main(["evaluate", str(run.path), "--episodes", "1"]) == 0
     assert main(["report", str(run.path)]) == 0
     assert main(["doctor", str(run.path)]) == 0
-    assert main(["steps", "diff", str(run.path)]) == 0
+    assert main(["steps", str(run.path)]) == 0
     assert "improve_actor_near_data_" in capsys.readouterr().out
 
 

@@ -1,5 +1,8 @@
 """After a run, the commands that are suggested fit that run."""
 
+import importlib
+import importlib.util
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,29 +24,41 @@ RUN = Path("runs/x")
     [
         ({}, True, LOW, HIGH, ["td3 report runs/x"]),
         ({}, False, HIGH, LOW, ["td3 doctor runs/x", "td3 watch runs/x"]),
-        ({"steps": 20_000}, False, LOW, HIGH, ["td3 watch runs/x", "td3 resume runs/x --steps 80000"]),
-        ({}, False, LOW, HIGH, ["td3 watch runs/x", "td3 train --config runs/x/config.json --seeds 5"]),
-        ({"seeds": 3}, False, LOW, HIGH, ["td3 watch runs/x", "td3 export runs/x"]),
+        (
+            {"steps": 20_000},
+            False,
+            LOW,
+            HIGH,
+            ["td3 evaluate runs/x", "td3 watch runs/x", "td3 resume runs/x --steps 80000"],
+        ),
+        (
+            {},
+            False,
+            LOW,
+            HIGH,
+            ["td3 evaluate runs/x", "td3 watch runs/x", "td3 train --config runs/x/config.json --seeds 5"],
+        ),
+        ({"seeds": 3}, False, LOW, HIGH, ["td3 evaluate runs/x", "td3 watch runs/x", "td3 export runs/x"]),
         (
             {"replace_steps": ("a.py:b",), "steps": 20_000},
             False,
             LOW,
             HIGH,
-            ["td3 watch runs/x", "td3 resume runs/x --trust --steps 80000"],
+            ["td3 evaluate runs/x", "td3 watch runs/x", "td3 resume runs/x --trust --steps 80000"],
         ),
         (
             {"replace_steps": ("a.py:b",)},
             False,
             LOW,
             HIGH,
-            ["td3 watch runs/x", "td3 train --config runs/x/config.json --seeds 5 --trust"],
+            ["td3 evaluate runs/x", "td3 watch runs/x", "td3 train --config runs/x/config.json --seeds 5 --trust"],
         ),
         (
             {"env": "nowhere:Class"},
             False,
             LOW,
             HIGH,
-            ["td3 train --config runs/x/config.json --seeds 5 --trust"],
+            ["td3 evaluate runs/x --trust", "td3 train --config runs/x/config.json --seeds 5 --trust"],
         ),
     ],
 )
@@ -96,6 +111,49 @@ def test_an_offline_run_is_trained_again_offline(tmp_path, monkeypatch):
     assert again.config == replace(run.config, seeds=2, out=again.path)
     assert again.config.dataset == str(data.path)
     assert of_seed(again, 0) == of_seed(run, 0)
+
+
+DRAWN = """
+import gymnasium
+from td3.environments.rail import Rail
+
+class Drawn(Rail):
+    pass
+
+class Plain(Rail):
+    def __init__(self):
+        super().__init__()
+
+class Dark(Rail):
+    metadata = {}
+"""
+
+
+def test_a_class_of_the_users_is_watched_where_it_draws_and_takes_a_render_mode(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "task_drawn.py").write_text(DRAWN)
+    assert not renders(TrainConfig(env="task_drawn:Drawn"))  # nothing is imported to find out
+    importlib.import_module("task_drawn")
+    drawn = [renders(TrainConfig(env=f"task_drawn:{name}")) for name in ("Drawn", "Plain", "Dark", "None")]
+    assert drawn == [True, False, False, False]
+    lines = next_steps(RUN, TrainConfig(env="task_drawn:Drawn"), False, LOW, HIGH)
+    assert lines[:2] == ["td3 evaluate runs/x --trust", "td3 watch runs/x --trust"]
+
+
+@pytest.mark.parametrize("package", ["imageio_ffmpeg", "PIL", "pygame"])
+def test_without_the_packages_that_a_video_needs_nothing_is_to_be_watched(monkeypatch, package):
+    find = importlib.util.find_spec
+    monkeypatch.setattr("importlib.util.find_spec", lambda name, *more: None if name == package else find(name, *more))
+    assert not any("watch" in line for line in next_steps(RUN, TrainConfig(env="Pendulum-v1"), False, LOW, HIGH))
+
+
+def test_the_suggested_lines_can_be_typed_as_they_are(tmp_path, capsys):
+    run = td3.train("Rail-v0", out=tmp_path / "my run", **{**SMALL, "steps": 40, "device": "cpu"})
+    evaluate, watch, extend = next_steps(run.path, run.config, False, LOW, HIGH)
+    assert main([*shlex.split(evaluate)[1:], "--episodes", "1"]) == 0
+    assert main([*shlex.split(watch)[1:], "--max-steps", "4"]) == 0
+    assert main([*shlex.split(extend)[1:-1], "60"]) == 0
+    assert (run.path / "video.mp4").exists()
 
 
 def test_what_cannot_be_drawn_is_not_to_be_watched():

@@ -126,6 +126,7 @@ def test_several_runs_are_compared_with_the_first_of_their_task(tmp_path):
     assert [(c["run"].rpartition("/")[2], c["verdict"]) for c in found["comparisons"]] == [
         ("same", "equivalent"),
         ("good", "better"),
+        ("good", "better"),  # than same
     ]
     assert found["comparisons"][1]["probability"] == 1
     assert found["comparisons"][0]["margin"] == pytest.approx(97.5, abs=0.5)

@@ -14,28 +14,18 @@ from scripted import HIGH, LOW, SMALL, Scripted, linear_policy
 
 import td3
 from td3.algorithm.agent import Agent, Task
-from td3.backends.base import NORM_EPSILON
+from td3.backends.backend import NORM_EPSILON
 from td3.environments import TaskSpaces
 from td3.errors import ConfigError, EnvironmentFault, MissingExtra, RunError
 from td3.policy import Policy
-from td3.report import stage
-from td3.report.stage import Player, saved_critic
-from td3.report.strip import (
-    GAP,
-    LABEL,
-    STRIP,
-    Strip,
-    dimmed,
-    discounted,
-    narrowed,
-    short_number,
-    tiled,
-    with_curve,
-)
-from td3.report.video import record, record_grid, record_learning, record_run
+from td3.report.video import record, record_learning, record_run
+from td3.report.video_drawing import GAP, LABEL, STRIP, Strip, discounted, grid_of, narrowed, short_number, with_curve
 from td3.report.video_file import to_gif
+from td3.report.video_stage import Player, saved_critic
 from td3.run.agent_file import save_agent
 from td3.settings import TD3Config
+
+ONE = [Player(linear_policy())]
 
 
 def frames_in(path: Path, width: int, height: int) -> list[np.ndarray]:
@@ -83,7 +73,7 @@ def drawn():
 
 
 def test_a_film_of_pendulum_can_be_played(pendulum, tmp_path):
-    film = record(pendulum, "Pendulum-v1", tmp_path / "deep" / "film.mp4", max_steps=8)
+    film = record([Player(pendulum)], {"env": "Pendulum-v1"}, tmp_path / "deep" / "film.mp4", max_steps=8, plain=True)
     images = frames_in(film.path, 500, 500)
     assert film.frames == len(images) == 8
     assert images[0].std() > 5
@@ -91,7 +81,7 @@ def test_a_film_of_pendulum_can_be_played(pendulum, tmp_path):
 
 
 def test_a_film_shows_real_time_at_thirty_frames_a_second(drawn, tmp_path):
-    film = record(linear_policy(), drawn, tmp_path / "film.mp4", episodes=2)
+    film = record(ONE, {"env": drawn}, tmp_path / "film.mp4", episodes=2, plain=True)
     images = frames_in(film.path, 64, 48)
     assert film.frames == len(images) == 2 * 5  # 9 steps at 60 a second: every other one
     assert len(film.returns) == 2
@@ -100,7 +90,7 @@ def test_a_film_shows_real_time_at_thirty_frames_a_second(drawn, tmp_path):
 
 
 def test_a_film_can_be_cut_short(drawn, tmp_path):
-    assert record(linear_policy(), drawn, tmp_path / "film.mp4", max_steps=3).frames == 2
+    assert record(ONE, {"env": drawn}, tmp_path / "film.mp4", max_steps=3).frames == 2
 
 
 def test_half_cheetah_is_filmed_without_a_screen(tmp_path):
@@ -110,9 +100,10 @@ def test_half_cheetah_is_filmed_without_a_screen(tmp_path):
         "from pathlib import Path\n"
         "import numpy as np\n"
         "from td3.policy import Policy\n"
+        "from td3.report.video_stage import Player\n"
         "from td3.report.video import record\n"
         "policy = Policy([(np.ones((17, 6), np.float32), np.zeros(6, np.float32))], [-1] * 6, [1] * 6, (17,), (6,))\n"
-        "film = record(policy, 'HalfCheetah-v5', Path(sys.argv[1]), max_steps=4)\n"
+        "film = record([Player(policy)], {'env': 'HalfCheetah-v5'}, Path(sys.argv[1]), max_steps=4, plain=True)\n"
         "print(film.frames)\n"
     )
     bare = {name: value for name, value in os.environ.items() if name not in ("DISPLAY", "MUJOCO_GL")}
@@ -135,13 +126,13 @@ def test_an_environment_that_takes_no_render_mode_gets_a_sentence(tmp_path):
     for name, kind in {"Blind-v0": Blind, "Bare-v0": Bare}.items():
         gym.register(name, entry_point=kind)
         with pytest.raises(EnvironmentFault, match=f"{name} has no renderer that gives images"):
-            record(linear_policy(), name, tmp_path / "film.mp4")
+            record(ONE, {"env": name}, tmp_path / "film.mp4")
         del gym.registry[name]
 
 
 def test_an_environment_without_a_renderer_gets_a_sentence(tmp_path):
     with pytest.raises(EnvironmentFault, match="Scripted-v0 has no renderer that gives images"):
-        record(linear_policy(), "Scripted-v0", tmp_path / "film.mp4")
+        record(ONE, {"env": "Scripted-v0"}, tmp_path / "film.mp4")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -150,31 +141,31 @@ def test_a_missing_drawing_library_gets_a_sentence(monkeypatch, tmp_path):
     monkeypatch.delenv("DISPLAY", raising=False)
     monkeypatch.setattr("ctypes.util.find_library", lambda name: None)
     with pytest.raises(EnvironmentFault, match="needs the EGL library: on Debian and Ubuntu, apt-get install libegl1"):
-        record(linear_policy(), "HalfCheetah-v5", tmp_path / "film.mp4")
+        record(ONE, {"env": "HalfCheetah-v5"}, tmp_path / "film.mp4")
 
 
 def test_a_missing_writer_names_its_extra(monkeypatch, tmp_path):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match=r"writing a video needs the extra 'video': .* pip install 'td3\[video\]'"):
-        record(linear_policy(), "Pendulum-v1", tmp_path / "film.mp4")
+        record(ONE, {"env": "Pendulum-v1"}, tmp_path / "film.mp4")
 
 
 @pytest.mark.parametrize("path", ["/proc/film.mp4", "/etc/passwd/film.mp4", "/proc/deep/film.mp4"])
 def test_a_film_that_cannot_be_written_gets_a_sentence(drawn, path):
     with pytest.raises(RunError, match=rf"the video {path} cannot be written \(.*\): give another --out") as caught:
-        record(linear_policy(), drawn, Path(path))
+        record(ONE, {"env": drawn}, Path(path))
     assert "\n" not in str(caught.value)
 
 
 def test_a_file_of_another_kind_gets_a_sentence(drawn, tmp_path):
     with pytest.raises(ConfigError, match=r"a video is written as .mp4 or .gif, but .*film.avi was given"):
-        record(linear_policy(), drawn, tmp_path / "film.avi")
+        record(ONE, {"env": drawn}, tmp_path / "film.avi")
 
 
 @pytest.mark.parametrize(("name", "given"), [("episodes", 0), ("max_steps", -1)])
 def test_nothing_to_show_is_refused(drawn, tmp_path, name, given):
     with pytest.raises(ConfigError, match=f"{name} must be a whole number of at least 1, but {given} was given"):
-        record(linear_policy(), drawn, tmp_path / "film.mp4", **{name: given})
+        record(ONE, {"env": drawn}, tmp_path / "film.mp4", **{name: given})
 
 
 def test_reward_and_q_run_along_below_the_picture(drawn, tmp_path):
@@ -182,7 +173,7 @@ def test_reward_and_q_run_along_below_the_picture(drawn, tmp_path):
         return float(state[2])
 
     player = Player(linear_policy(), critic, "seed 3")
-    film = record(player.policy, drawn, tmp_path / "film.mp4", player=player)
+    film = record([player], {"env": drawn}, tmp_path / "film.mp4")
     images = frames_in(film.path, 64, 48 + LABEL + STRIP)
     assert [round(float(image[LABEL : LABEL + 48].mean()) / 20) for image in images] == [0, 2, 4, 6, 8]
     assert all(image[:LABEL].max() > 150 for image in images)  # text on a dark line
@@ -194,7 +185,7 @@ def test_a_strip_draws_the_newest_steps_and_starts_afresh():
     strip, image = Strip(), np.zeros((10, 200, 3), np.uint8)
     for step in range(300):
         strip.add(1.0, float(step))
-    assert strip.total == 300
+    assert sum(strip.rewards) == 300
     full = strip.under(image)
     assert full.shape == (10 + STRIP, 200, 3)
     assert (full[10:] == (79, 176, 238)).all(-1).any()  # a line for Q
@@ -202,7 +193,7 @@ def test_a_strip_draws_the_newest_steps_and_starts_afresh():
     assert lines[8:92].mean() > 0.9
     strip.clear()
     strip.add(2.0, None)
-    assert strip.total == 2
+    assert strip.rewards == [2]
     assert not (strip.under(image)[10:] == (79, 176, 238)).all(-1).any()
 
 
@@ -215,7 +206,7 @@ def test_numbers_in_a_film_are_short(value, words):
 
 def test_a_grid_has_every_picture_in_its_place():
     images = [np.full((4, 6, 3), 10 * number, np.uint8) for number in range(1, 6)]
-    grid = tiled(images)
+    grid = grid_of(images)
     assert grid.shape == (2 * 4 + GAP, 3 * 6 + 2 * GAP, 3)
     assert grid[0, 0, 0] == 10
     assert grid[0, 6 + GAP, 0] == 20
@@ -227,12 +218,15 @@ def test_a_grid_has_every_picture_in_its_place():
 
 def test_three_seeds_stand_side_by_side_without_a_dark_quarter():
     images = [np.full((4, 6, 3), 100, np.uint8) for _ in range(3)]
-    assert tiled(images).shape == (4, 3 * 6 + 2 * GAP, 3)
+    assert grid_of(images).shape == (4, 3 * 6 + 2 * GAP, 3)
 
 
 def test_the_strips_scale_is_fixed_by_an_episode_played_before():
     strip, image = Strip(), np.zeros((10, 400, 3), np.uint8)
-    strip.expect([0.0, 1.0, 10.0], [5.0, 6.0, 7.0], 0.5)
+    for reward, value in ((0.0, 5.0), (1.0, 6.0), (10.0, 7.0)):
+        strip.add(reward, value)
+    strip.set_scales(gamma=0.5)
+    strip.clear()
     assert strip.spans["reward"] == (0.0, 10.0)
     assert discounted([0.0, 1.0, 10.0], 0.5) == [3.0, 6.0, 10.0]
     assert strip.spans["Q"] == (3.0, 10.0)
@@ -258,9 +252,8 @@ def test_pictures_are_made_narrow_with_even_sides():
 
 
 def test_a_film_of_several_seeds_runs_until_all_are_done(drawn, tmp_path):
-    film = record_grid(
-        [Player(linear_policy(seed), None, f"seed {seed}") for seed in range(3)], drawn, tmp_path / "g.mp4"
-    )
+    players = [Player(linear_policy(seed), None, f"seed {seed}") for seed in range(3)]
+    film = record(players, {"env": drawn}, tmp_path / "g.mp4")
     assert film.frames == 5
     assert len(film.returns) == 3
     height = 48 + LABEL + STRIP
@@ -275,7 +268,7 @@ def test_wide_pictures_are_made_smaller_for_a_grid(tmp_path):
 
     gym.register("Wide-v0", entry_point=Wide, kwargs={"lengths": (2,)})
     try:
-        film = record_grid([Player(linear_policy()), Player(linear_policy())], "Wide-v0", tmp_path / "g.mp4")
+        film = record(ONE * 2, {"env": "Wide-v0"}, tmp_path / "g.mp4")
     finally:
         del gym.registry["Wide-v0"]
     assert len(frames_in(film.path, 2 * 320 + GAP, 2 * round((300 + LABEL + STRIP) / 4))) == film.frames
@@ -297,25 +290,24 @@ def test_who_is_done_early_is_darkened(tmp_path):
 
     gym.register("Unequal-v0", entry_point=make)
     try:
-        film = record_grid([Player(linear_policy()), Player(linear_policy())], "Unequal-v0", tmp_path / "g.mp4")
+        film = record(ONE * 2, {"env": "Unequal-v0"}, tmp_path / "g.mp4")
     finally:
         del gym.registry["Unequal-v0"]
     assert film.frames == 6
     last = frames_in(film.path, 2 * 64 + GAP, 48 + LABEL + STRIP)[-1]
-    assert dimmed(np.full((1, 1, 3), 100, np.uint8))[0, 0, 0] == 45
     assert last[LABEL : LABEL + 48, :64].mean() == pytest.approx(0.45 * 40, abs=6)
     assert last[LABEL : LABEL + 48, 64 + GAP :].mean() == pytest.approx(200, abs=6)
 
 
 def test_learning_is_shown_in_equal_parts(drawn, tmp_path):
     players = [Player(linear_policy(seed), None, f"{seed} env steps") for seed in range(4)]
-    film = record_learning(players, drawn, tmp_path / "l.mp4", seconds=2.0)
+    film = record_learning(players, {"env": drawn}, tmp_path / "l.mp4", seconds=2.0)
     assert film.frames == 60  # thirty a second
     assert len(film.returns) == 4
 
 
 def test_a_gif_can_be_played_and_leaves_no_other_file(drawn, tmp_path):
-    film = record(linear_policy(), drawn, tmp_path / "film.gif")
+    film = record(ONE, {"env": drawn}, tmp_path / "film.gif", plain=True)
     assert film.path.read_bytes()[:6] == b"GIF89a"
     assert [path.name for path in tmp_path.iterdir()] == ["film.gif"]
     assert len(frames_in(film.path, 64, 48)) >= 2
@@ -377,7 +369,7 @@ def test_the_q_value_of_a_video_is_that_of_the_critic_in_torch(tmp_path, activat
 
 
 def test_layer_norm_has_one_epsilon():
-    assert stage.NORM_EPSILON == NORM_EPSILON
+    assert policy.NORM_EPSILON == NORM_EPSILON
 
 
 def test_a_runs_learning_is_filmed_from_its_snapshots(rail_run, tmp_path):
@@ -397,9 +389,16 @@ def test_all_seeds_of_a_run_are_filmed_at_once(rail_run):
     film.path.unlink()
 
 
-def test_a_grid_of_learning_is_refused(rail_run):
+@pytest.mark.parametrize("other", [{"learning": True}, {"seed": 1}])
+def test_a_grid_of_learning_or_of_one_seed_is_refused(rail_run, other):
     with pytest.raises(ConfigError, match="give one of the two"):
-        record_run(rail_run.path, grid=True, learning=True)
+        record_run(rail_run.path, grid=True, **other)
+
+
+def test_a_grid_shows_several_episodes_and_may_be_plain(rail_run, tmp_path):
+    film = record_run(rail_run.path, tmp_path / "film.mp4", grid=True, episodes=2, plain=True, max_steps=3)
+    assert (film.frames, len(film.returns)) == (6, 4)
+    assert frames_in(film.path, 2 * 320 + GAP, 160)[0].shape == (160, 2 * 320 + GAP, 3)
 
 
 def test_a_run_without_snapshots_gets_a_sentence(rail_run, tmp_path):
@@ -426,7 +425,7 @@ def failing_ffmpeg(request, tmp_path, monkeypatch):
     commands = {
         "at once": "exit 1",
         "at the end": "cat > /dev/null; exit 1",
-        "leaving half a file": 'cat > /dev/null; for last; do :; done; printf "half of it" > "$last"; exit 1',
+        "leaving half a file": 'cat > /dev/null; for out; do :; done; [ "$out" = - ] || printf "half" > "$out"; exit 1',
     }
     script.write_text(f"#!/bin/sh\n{commands[request.param]}\n")
     script.chmod(0o755)
@@ -447,7 +446,7 @@ def test_a_film_that_does_not_fit_on_the_disk_leaves_the_earlier_one_and_a_sente
     with pytest.raises(
         RunError, match=rf"the video .*{name} could not be written \(ffmpeg failed, or its disk is full"
     ):
-        record(linear_policy(), drawn, films / name, episodes=50)
+        record(ONE, {"env": drawn}, films / name, episodes=50)
     assert [path.name for path in films.iterdir()] == [name]
     assert (films / name).read_bytes() == b"the earlier film"
     assert capfd.readouterr().err == ""
@@ -464,7 +463,7 @@ def test_a_film_replaces_a_link_and_does_not_follow_it(drawn, tmp_path):
     (tmp_path / "elsewhere").write_bytes(b"not ours")
     for name in ("film.mp4", ".film.mp4.part.mp4"):
         (tmp_path / name).symlink_to(tmp_path / "elsewhere")
-    record(linear_policy(), drawn, tmp_path / "film.mp4", max_steps=3)
+    record(ONE, {"env": drawn}, tmp_path / "film.mp4", max_steps=3)
     assert (tmp_path / "elsewhere").read_bytes() == b"not ours"
     assert not (tmp_path / "film.mp4").is_symlink()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["elsewhere", "film.mp4"]

@@ -9,12 +9,13 @@ import td3
 from td3.algorithm.agent import Agent, Task
 from td3.algorithm.networks import StackedMLP, parameter_count
 from td3.backends import cpu
-from td3.backends.base import NORM_EPSILON
+from td3.backends.backend import NORM_EPSILON
 from td3.backends.choose import choose_backend
 from td3.backends.torch_backend import TORCH
 from td3.errors import RunError
 from td3.export.folder import export_run
 from td3.settings import TD3Config
+from td3_lessons.explain.own_run import record_run
 
 KINDS = [
     pytest.param(

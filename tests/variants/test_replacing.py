@@ -217,14 +217,14 @@ def test_a_run_keeps_the_source_and_a_resume_needs_trust_and_says_when_it_has_ch
     assert main(["train", "Rail-v0", *words, *options, "--replace-steps", name]) == 0
     assert "0.5 * gamma" in json.loads((out / "steps.json").read_text())["replaced"][0]["source"]
     capsys.readouterr()
-    assert main(["steps", "diff", str(out)]) == 0
+    assert main(["steps", str(out)]) == 0
     assert "+    return reward + 0.5 * gamma" in capsys.readouterr().out
     with pytest.raises(RunError, match="if you trust it"):
         td3.resume(out, steps=90)
     file_with(tmp_path, 0.6)
     assert main(["resume", str(out), "--steps", "90", "--trust"]) == 0
     assert "step 9 (short_sighted) has changed since the run began" in capsys.readouterr().out
-    assert main(["steps", "diff", str(out)]) == 0
+    assert main(["steps", str(out)]) == 0
     text = capsys.readouterr().out
     assert (
         text.index("+    return reward + 0.5")

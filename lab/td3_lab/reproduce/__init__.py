@@ -1,1 +1,1 @@
-"""Stored results: the rows of the tables in docs/results.md, their figures, and how to run them again."""
+"""Stored results: the rows of the tables in docs/results_*.md, their figures, and how to run them again."""

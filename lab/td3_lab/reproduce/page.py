@@ -1,16 +1,16 @@
-"""Write the tables and plots of docs/results.md and the README's table: `python -m td3_lab.reproduce.page`."""
+"""Write the tables and plots of docs/results*.md, and the README's results: `python -m td3_lab.reproduce.page`."""
 
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from td3.policy import Array
 from td3.report.paper import ABLATIONS, published
-from td3.statistics import FEWEST_SEEDS, compare, differing, mean_interval
-from td3_lab.reproduce import plots
-from td3_lab.reproduce.command import MARGIN
+from td3.statistics import mean_interval
+from td3_lab.reproduce import overview, plots
+from td3_lab.reproduce.comparisons import baseline_name, compared, papers_difference, same_signs
 from td3_lab.reproduce.figures import (
     LAST,
     VALUED_STEPS,
@@ -60,28 +60,15 @@ def tables(results: Path) -> dict[str, str]:
     tasks = [row for row in ROWS if row.table == "table1" and not row.env_kwargs]
     found |= {source: _published_table(results, [(row, source) for row in tasks]) for source in NAMES}
     long = [row for row in ROWS if row.table == "table1" and row.steps > SHORT]
-    pairs = [(row, source) for row in long for source in (*NAMES, *[_baseline(row)] * bool(row.env_kwargs))]
+    pairs = [(row, source) for row in long for source in (*NAMES, *[baseline_name(row)] * bool(row.env_kwargs))]
     pairs += [(row, "paper") for row in ROWS if row.preset == "paper"]
     pairs.sort(key=lambda pair: [row.env for row in long].index(pair[0].env))
     found["beginning"] = _published_table(results, pairs, BEGINNING)
     found["over_time"] = _over_time_table(results, [(row, source) for row, source in pairs if row in tasks])
     found["overestimation"] = _overestimation_table(results)
     found |= {"seeds": _seeds_table(results), "earlier": _earlier_table(results), "early": _early_table(results)}
-    return {**found, "commands": _commands([each for table in rows.values() for each in table])}
-
-
-def readme_table(results: Path) -> str:
-    """The paper's tasks that were run, one line each."""
-    head = ["task", "env steps", "seeds", "last ten evaluations (95 % interval)", "IQM", "highest mean +- std", "paper"]
-    lines = [head, ["---"] * len(head)]
-    for row in (row for row in ROWS if row.table == "table1" and not row.env_kwargs):
-        if (curve := read_curve(results / row.name)) is not None:
-            found = figures(curve)
-            last = with_interval(found.last, found.last_low, found.last_high)
-            highest = f"{as_text(found.highest)} +- {as_text(found.highest_std)}"
-            cells = [row.task, _steps(row, curve), _seeds(row, curve), last]
-            lines.append([*cells, as_text(found.iqm), highest, _others(row, results)[0]])
-    return _markdown(lines)
+    every = [each for table in rows.values() for each in table]
+    return {**found, "not_run": _not_run(every), "commands": _commands(every)}
 
 
 def _others(row: Row, results: Path) -> tuple[str, ...]:
@@ -141,7 +128,7 @@ def _published_table(results: Path, pairs: Sequence[tuple[Row, str]], end: int =
             ours = MEASURES[measure](compared_part(curve, source, last))
             cells = [row.task, f"`{row.preset}`", NAMES.get(source, f"`{source}`"), f"{measure}, {last:,}"]
             both = as_text(float(ours.mean())), as_text(float(theirs[measure].mean()))
-            lines.append([*cells, *both, *_compared(ours, theirs[measure])])
+            lines.append([*cells, *both, *compared(ours, theirs[measure])])
     return _markdown(lines)
 
 
@@ -158,7 +145,7 @@ def _over_time_table(results: Path, pairs: Sequence[tuple[Row, str]]) -> str:
             if theirs is None or end not in curve.steps:
                 cells.append("-")
             else:
-                cells.append(_compared(last_evaluations(ours), theirs)[0])
+                cells.append(compared(last_evaluations(ours), theirs)[0])
         lines.append(cells)
     return _markdown(lines)
 
@@ -171,55 +158,22 @@ def _settings_table(rows: list[tuple[Row, Curve | None]], results: Path) -> str:
     ablations = any(row.variant in ABLATIONS for row, _ in rows)
     lines = [[*head, *["success rate"] * rates, *["the paper's difference", "same sign"] * ablations]]
     lines.append(["---"] * len(lines[0]))
-    signs = _signs(rows, results)
+    signs = same_signs(rows, results)
     for row, curve in rows:
         cells = [row.env, row.change, _seeds(row, curve), _steps(row, curve), "not run", "", "", "", ""]
         if curve is not None:
-            baseline = read_curve(results / _baseline(row))
+            baseline = read_curve(results / baseline_name(row))
             cells[4] = as_text(float(last_evaluations(curve).mean()))
-            if baseline is not None and _baseline(row) != row.name:
+            if baseline is not None and baseline_name(row) != row.name:
                 ours, theirs = map(last_evaluations, shared(curve, baseline))
-                cells[5:] = [f"{as_text(float(theirs.mean()))} ({len(theirs)})", *_compared(ours, theirs)]
+                cells[5:] = [f"{as_text(float(theirs.mean()))} ({len(theirs)})", *compared(ours, theirs)]
         if rates:
             cells.append("" if curve is None or curve.success is None else f"{curve.success:.0%}")
         if ablations:
-            paper = _papers_difference(row)
+            paper = papers_difference(row)
             cells += ["-" if paper is None else f"{paper:+,.0f}", signs.get(row.name, "")]
         lines.append(cells)
     return _markdown(lines)
-
-
-def _papers_difference(row: Row) -> float | None:
-    """What the paper's ablation of this row changed its last ten evaluations by; None where it has none."""
-    paper = published(row.env)
-    if row.variant not in ABLATIONS or paper is None or paper.last_ten is None:
-        return None
-    return ABLATIONS[row.variant][row.family] - paper.last_ten
-
-
-def _signs(rows: list[tuple[Row, Curve | None]], results: Path) -> dict[str, str]:
-    """Whether each ablation, by its name, differs from TD3 as the paper's does, corrected for their number."""
-    found = {}
-    for row, curve in rows:
-        if curve is not None and (paper := _papers_difference(row)) and (other := read_curve(results / _baseline(row))):
-            ours, theirs = map(last_evaluations, shared(curve, other))
-            if min(len(ours), len(theirs)) >= FEWEST_SEEDS:
-                found[row.name] = ours, theirs, paper
-    differs = differing([(ours, theirs) for ours, theirs, _ in found.values()])
-    said = {}
-    for (name, (ours, theirs, paper)), differ in zip(found.items(), differs, strict=True):
-        same = (ours.mean() > theirs.mean()) == (paper > 0)
-        said[name] = ("yes" if same else "no") if differ else "not significant"
-    return said
-
-
-def _compared(ours: Array, theirs: Array) -> tuple[str, str, str]:
-    """The difference with its interval, the margin, and the verdict."""
-    found = compare(ours, theirs, MARGIN * abs(float(theirs.mean())))
-    digits = 0 if abs(theirs.mean()) >= 100 else 1
-    difference, low, high = (f"{value:+,.{digits}f}" for value in (found.difference, found.low, found.high))
-    interval = "" if np.isnan(found.low) else f" ({low} to {high})"
-    return difference + interval, f"{found.margin:,.{digits}f}", found.verdict.replace("_", " ")
 
 
 def _seeds_table(results: Path) -> str:
@@ -242,7 +196,7 @@ def _earlier_table(results: Path) -> str:
         theirs = last_evaluations(earlier)
         low, high = mean_interval(theirs)
         last = with_interval(float(theirs.mean()), float(low), float(high))
-        lines.append([name, commit, str(len(theirs)), last, *_compared(last_evaluations(stored), theirs)])
+        lines.append([name, commit, str(len(theirs)), last, *compared(last_evaluations(stored), theirs)])
     return _markdown(lines)
 
 
@@ -265,12 +219,6 @@ def _early_table(results: Path) -> str:
             cells.append(f"{at.mean():,.0f} ({low:,.0f} to {high:,.0f})" if len(at) else "-")
         lines.append(cells)
     return _markdown(lines)
-
-
-def _baseline(row: Row) -> str:
-    """The name of the row that this one is compared with."""
-    plain = (r.name for r in ROWS if r.table == "table1" and r.env == row.env and not r.env_kwargs)
-    return row.baseline or next(plain)
 
 
 def _overestimation_table(results: Path) -> str:
@@ -308,6 +256,18 @@ def _commands(rows: list[tuple[Row, Curve | None]]) -> str:
     return _markdown(lines)
 
 
+def _not_run(rows: list[tuple[Row, Curve | None]]) -> str:
+    """The rows without results, and those whose env steps or seeds are not all there."""
+    missing = [f"`{row.name}`" for row, curve in rows if curve is None]
+    parts = []
+    for row, curve in rows:
+        if curve is not None and int(curve.steps[-1]) < row.steps:
+            parts.append(f"`{row.name}` ({_steps(row, curve)} env steps)")
+        if curve is not None and len(curve.returns) + len(curve.made.get("frozen", ())) < row.seeds:
+            parts.append(f"`{row.name}` ({_seeds(row, curve)} seeds)")
+    return f"- Not run: {', '.join(missing) or 'none'}.\n- Run in part: {', '.join(parts) or 'none'}."
+
+
 def _steps(row: Row, curve: Curve | None) -> str:
     """The env steps of a row, and how many there are where its run was interrupted."""
     reached = row.steps if curve is None else int(curve.steps[-1])
@@ -333,16 +293,34 @@ def filled(page: str, name: str, table: str) -> str:
     return f"{before}{begin}\n{table}\n{end}{after}"
 
 
+def blocks(results: Path) -> dict[str, str]:
+    """Everything that pages have between marks, by name."""
+    answer = {"summary": overview.summary(results), "headline": _markdown(overview.headline(results))}
+    return {**tables(results), **answer, "limits": overview.limits(results)}
+
+
+def pages(root: Path) -> list[Path]:
+    """The pages that have results between marks."""
+    return [root / "README.md", *sorted((root / "docs").glob("results*.md"))]
+
+
+def with_blocks(page: Path, found: dict[str, str]) -> str:
+    """A page with all of its results made anew; the README's links lead into docs."""
+    text = page.read_text(encoding="utf-8")
+    for name in re.findall(r"<!-- (\w+): begin -->", text):
+        block = found[name].replace("](", "](docs/") if page.name == "README.md" else found[name]
+        text = filled(text, name, block)
+    return text
+
+
 def write(root: Path) -> None:
-    """Put the tables into the page and the README, and draw the plots."""
-    pages = {"docs/results.md": tables(root / "results"), "README.md": {"results": readme_table(root / "results")}}
-    for page, found in pages.items():
-        text = (root / page).read_text()
-        for name, table in found.items():
-            text = filled(text, name, table)
-        (root / page).write_text(text)
+    """Put the results into the pages and the README, and draw the plots."""
+    found = blocks(root / "results")
+    for page in pages(root):
+        page.write_text(with_blocks(page, found), encoding="utf-8")
     for name, draw in plots.PLOTS.items():
         draw(root / "results", root / "docs" / "images" / f"{name}.png")
+    (root / "docs" / "images" / "results.svg").write_text(overview.plot(root / "results"), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The plots of docs/results.md, drawn from the stored curves."""
+"""The plots of docs/results_*.md, drawn from the stored curves."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -157,7 +157,7 @@ def plot_bullet(results: Path, out: Path) -> None:
 
 
 PLOTS = {
-    "results": plot_tasks,
+    "tasks": plot_tasks,
     "beginning": plot_beginning,
     "ablations": plot_ablations,
     "overestimation": plot_overestimation,

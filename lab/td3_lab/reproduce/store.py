@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import td3
-from td3.callbacks.base import Callback
+from td3.callbacks.callback import Callback
 from td3.config import TrainConfig
 from td3.errors import RunError
 from td3.files import read_regular_file, remove_folder, write_atomically

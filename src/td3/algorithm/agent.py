@@ -19,7 +19,7 @@ from td3.algorithm.step_01_replay_buffer import Batch
 from td3.algorithm.step_02_actor import ActionRange, Actor, make_actor_and_target
 from td3.algorithm.step_03_twin_critics import TwinCritics, make_twin_critics_and_targets
 from td3.algorithm.streams import RandomStreams
-from td3.backends.base import Backend
+from td3.backends.backend import Backend
 from td3.backends.choose import choose_backend
 from td3.backends.torch_backend import TORCH
 from td3.pixels.encoder import Encoder, EncoderPlan, ShiftStreams, encode, make_encoder_and_target

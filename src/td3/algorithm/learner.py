@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from td3.algorithm.optimizer import Optimizer
-from td3.backends.base import Backend
+from td3.backends.backend import Backend
 
 
 @dataclass

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from td3.backends.base import Backend
+from td3.backends.backend import Backend
 from td3.backends.torch_backend import TORCH
 
 

@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from td3.backends.base import Backend, Moments
-from td3.backends.base import NonFinite as NonFinite
+from td3.backends.backend import Backend, Moments
+from td3.backends.backend import NonFinite as NonFinite
 from td3.backends.torch_backend import TORCH
 
 

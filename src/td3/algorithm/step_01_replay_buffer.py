@@ -9,7 +9,7 @@ from jaxtyping import Float, Int, Int64
 from torch import Tensor
 
 from td3.algorithm.registry import step
-from td3.backends.base import Backend
+from td3.backends.backend import Backend
 from td3.backends.pinned import empty_in_host_ram
 from td3.backends.torch_backend import TORCH
 

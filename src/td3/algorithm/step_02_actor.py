@@ -9,7 +9,7 @@ from torch import Tensor
 from td3.algorithm.networks import StackedMLP
 from td3.algorithm.registry import step
 from td3.algorithm.streams import derive_seed
-from td3.backends.base import Backend
+from td3.backends.backend import Backend
 from td3.backends.torch_backend import TORCH
 from td3.settings import TD3Config
 

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
-from td3.backends.base import Backend
+from td3.backends.backend import Backend
 from td3.backends.torch_backend import TORCH
 
 PURPOSES = ("sampling", "smoothing", "shifting")

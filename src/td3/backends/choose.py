@@ -7,7 +7,7 @@ from importlib.util import find_spec
 import torch
 
 from td3.backends import cpu
-from td3.backends.base import Backend
+from td3.backends.backend import Backend
 from td3.backends.torch_backend import TORCH, TorchBackend
 
 KERNELS_KNOW = ("relu",)

@@ -5,7 +5,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from td3.backends import cpu
-from td3.backends.base import Moments
+from td3.backends.backend import Moments
 from td3.backends.torch_backend import TorchBackend, refuse_gradient
 
 

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
-from td3.backends.base import LARGEST_GRADIENT, NORM_EPSILON, Moments, NonFinite
+from td3.backends.backend import LARGEST_GRADIENT, NORM_EPSILON, Moments, NonFinite
 
 _ATEN = torch.ops.aten
 _NARROW = 32

@@ -4,7 +4,7 @@ from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
 from td3.backends import triton_kernels as kernels
-from td3.backends.base import NORM_EPSILON, Moments
+from td3.backends.backend import NORM_EPSILON, Moments
 from td3.backends.torch_backend import TorchBackend
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from td3.algorithm.agent import Agent
-from td3.callbacks.base import RunCallback
+from td3.callbacks.callback import RunCallback
 from td3.callbacks.logs import MOST_WRITING
 from td3.config import TrainConfig
 from td3.evaluate import Evaluation

@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from td3.callbacks.base import RunCallback
+from td3.callbacks.callback import RunCallback
 from td3.environments.vector import RESTARTS
 from td3.run.checkpoints import Checkpoint, Checkpoints
 from td3.run.directory import resume_command, write_json
@@ -141,12 +141,12 @@ class StatusCallback(RunCallback):
             self._write(trainer)
 
     def _write(self, trainer: "Trainer") -> None:
-        known: dict[str, Any] = {"status": trainer.status, "env_steps": trainer.env_steps}
-        known |= {"engine": f"{trainer.engine.kind} on {trainer.buffer.rows.device.type}"}
-        known |= {"reason": trainer.reason} if trainer.reason else {}
-        known |= {"frozen": trainer.frozen_seeds()} if trainer.frozen else {}
-        known |= {} if trainer.agent.trains_critics else {"critics_trained": False}
+        status: dict[str, Any] = {"status": trainer.status, "env_steps": trainer.env_steps}
+        status |= {"engine": f"{trainer.engine.kind} on {trainer.buffer.rows.device.type}"}
+        status |= {"reason": trainer.reason} if trainer.reason else {}
+        status |= {"frozen": trainer.frozen_seeds()} if trainer.frozen else {}
+        status |= {} if trainer.agent.trains_critics else {"critics_trained": False}
         times = {"seconds": trainer.seconds, "saving_seconds": round(self._checkpoints.saving_seconds, 3)}
         if not trainer.replays:
-            known |= {"resume": RESTARTS}
-        write_json(trainer.path / "status.json", {**known, **times, **trainer.collector.figures()})
+            status |= {"resume": RESTARTS}
+        write_json(trainer.path / "status.json", {**status, **times, **trainer.collector.figures()})

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from td3.algorithm.agent import Agent
-from td3.callbacks.base import RunCallback
+from td3.callbacks.callback import RunCallback
 from td3.diagnostics import examine, value_against_return
 from td3.engine import live_policy
 from td3.evaluate import EvaluationWorkers, Evaluator
@@ -64,8 +64,8 @@ class EvaluationCallback(RunCallback):
         snapshot = agent.copied() if beside or buffer.rows.is_cuda else agent
         config = trainer.config
         examined = examine(agent, buffer, config.member_seeds, env_steps, waiting=config.rows_per_round)
-        known = [None if member in trainer.frozen else row for member, row in enumerate(examined)]
-        self._begin(env_steps, snapshot, known)
+        rows = [None if member in trainer.frozen else row for member, row in enumerate(examined)]
+        self._begin(env_steps, snapshot, rows)
         self._report(trainer)
 
     def _begin(self, env_steps: int, snapshot: Agent, examined: list[dict[str, Any] | None]) -> None:
@@ -93,24 +93,24 @@ class EvaluationCallback(RunCallback):
 
     def arrays(self) -> dict[str, Array]:
         """Networks of the evaluations that are under way."""
-        found: dict[str, Array] = {}
-        for number, env_steps in enumerate(self._pending):
+        arrays: dict[str, Array] = {}
+        for index, env_steps in enumerate(self._pending):
             snapshot = self._snapshots[env_steps]
             networks = snapshot.tensors()
             for name in NETWORKS:
                 if name in networks:
-                    found[f"pending.{number}.{name}"] = networks[name].detach().cpu().numpy()
-            found[f"pending.{number}.updates"] = snapshot.updates
-        return found
+                    arrays[f"pending.{index}.{name}"] = networks[name].detach().cpu().numpy()
+            arrays[f"pending.{index}.updates"] = snapshot.updates
+        return arrays
 
     def restore(self, trainer: "Trainer", checkpoint: Checkpoint) -> None:
         """Begin them again."""
         if self._evaluator is None:
             return
         pending = {int(name): examined for name, examined in checkpoint.facts["pending_evaluations"].items()}
-        for number, env_steps in enumerate(sorted(pending)):
+        for index, env_steps in enumerate(sorted(pending)):
             snapshot = trainer.agent.copied()
-            saved = checkpoint.named(f"pending.{number}.")
+            saved = checkpoint.named(f"pending.{index}.")
             load_agent_(snapshot, saved)
             snapshot.updates[:] = saved["updates"]
             self._begin(env_steps, snapshot, pending[env_steps])

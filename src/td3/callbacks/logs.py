@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from td3.callbacks.base import RunCallback
+from td3.callbacks.callback import RunCallback
 from td3.collect.base import Episode
 from td3.config import TrainConfig
 from td3.environments.infos import numbers_of
@@ -82,8 +82,8 @@ class LogCallback(RunCallback):
         successes = np.full_like(evaluation.returns, np.nan) if evaluation.successes is None else evaluation.successes
 
         def write(member: int) -> None:
-            found = evaluation.returns[member], evaluation.lengths[member], successes[member]
-            self._writers[member].evaluation(evaluation.env_steps, *found)
+            results = evaluation.returns[member], evaluation.lengths[member], successes[member]
+            self._writers[member].evaluation(evaluation.env_steps, *results)
 
         # Side by side: what takes time is the disk, and it takes many files in the time of one.
         list(self._threads.map(write, evaluation.members))
@@ -109,13 +109,13 @@ class LogCallback(RunCallback):
 
     def arrays(self) -> dict[str, Array]:
         """What the next row of metrics.csv will cover, and all evaluations."""
-        found = {
+        arrays = {
             "logged_updates": self._logged_updates,
             "unlogged_episodes": np.array([e[:4] for episodes in self._episodes for e in episodes], np.float64),
         }
         for member, writer in enumerate(self._writers):
-            found |= {f"history.{member}.{name}": array for name, array in writer.history.items()}
-        return found
+            arrays |= {f"history.{member}.{name}": array for name, array in writer.history.items()}
+        return arrays
 
     def state(self) -> dict[str, Any]:
         """Infos of the episodes that the next rows will cover."""

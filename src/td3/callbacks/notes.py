@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from td3.callbacks.base import Callback
+from td3.callbacks.callback import Callback
 from td3.config import TrainConfig, preset_config
 from td3.diagnostics import largest_rewards
-from td3.environments.check import option_with_limit
+from td3.environments.requirements import option_with_limit
 from td3.environments.vector import RESTARTS
 from td3.evaluate import LONGEST_EPISODE, Evaluation
 from td3.presets import WARM_UP_PART
@@ -124,11 +124,11 @@ class DivergenceCallback(Callback):
         for member in trainer.active_members:
             if rows[member]["updates"] < ALARM_AFTER or member in self._warned:
                 continue
-            possible, said = largest[member] / max(1e-3, 1 - trainer.config.td3.gamma), rows[member]["mean_q"]
-            if abs(said) > 2 * possible > 0 and trainer.agent.trains_critics:
+            possible, mean_q = largest[member] / max(1e-3, 1 - trainer.config.td3.gamma), rows[member]["mean_q"]
+            if abs(mean_q) > 2 * possible > 0 and trainer.agent.trains_critics:
                 self._warned.add(member)
                 trainer.warn(
-                    f"seed {trainer.config.member_seeds[member]}: the critics say {said:.3g} on average, where rewards "
-                    f"of at most {largest[member]:.3g} can add up to {possible:.3g}: learning diverges. Lower the "
-                    "learning rates or raise --td3.policy-delay."
+                    f"seed {trainer.config.member_seeds[member]}: the critics say {mean_q:.3g} on average, where "
+                    f"rewards of at most {largest[member]:.3g} can add up to {possible:.3g}: learning diverges. Lower "
+                    "the learning rates or raise --td3.policy-delay."
                 )

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 from rich.table import Column
 
-from td3.callbacks.base import Callback, WarningsCallback
+from td3.callbacks.callback import Callback, WarningsCallback
 from td3.callbacks.notebook import NotebookOutput
 from td3.evaluate import Evaluation
 
@@ -180,12 +180,12 @@ def describe(evaluation: Evaluation) -> str:
     seeds, episodes = evaluation.returns.shape
     rate = evaluation.success_rate[~np.isnan(evaluation.success_rate)]
     success = f", success rate {rate.mean():.0%}" if rate.size else ""
-    known = evaluation.returns[~np.isnan(evaluation.returns).any(1)]
-    some = f"{len(known)} of {seeds} seeds" if len(known) < seeds else f"{seeds} seeds"
-    if len(known) == 1:
+    valid = evaluation.returns[~np.isnan(evaluation.returns).any(1)]
+    some = f"{len(valid)} of {seeds} seeds" if len(valid) < seeds else f"{seeds} seeds"
+    if len(valid) == 1:
         counted = "1 episode" if episodes == 1 else f"{episodes} episodes"
-        return f"{known.mean():,.1f} +- {known.std():,.1f} over {counted}{f', {some}' if seeds > 1 else ''}{success}"
-    means = known.mean(1)
+        return f"{valid.mean():,.1f} +- {valid.std():,.1f} over {counted}{f', {some}' if seeds > 1 else ''}{success}"
+    means = valid.mean(1)
     return f"{means.mean():,.1f} +- {means.std(ddof=1):,.1f} over {some}{success}"
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import IO, TYPE_CHECKING, Any
 
 from td3.callbacks.agents import AgentCallback
-from td3.callbacks.base import Callback
+from td3.callbacks.callback import Callback
 from td3.callbacks.checkpoints import CheckpointCallback, StatusCallback
 from td3.callbacks.evaluation import EvaluationCallback
 from td3.callbacks.logs import LogCallback

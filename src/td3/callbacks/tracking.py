@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from td3.callbacks.base import Callback
+from td3.callbacks.callback import Callback
 from td3.errors import missing_extra
 from td3.evaluate import Evaluation
 from td3.run.directory import read_facts, write_json
@@ -104,8 +104,10 @@ class TensorBoard(Tracker):
     def _scalars(self, seed: int, env_steps: int, values: Mapping[str, float]) -> None:
         from tensorboard.compat.proto.summary_pb2 import Summary
 
-        known = [Summary.Value(tag=name, simple_value=value) for name, value in values.items() if not math.isnan(value)]
-        event = self._event(wall_time=time.time(), step=env_steps, summary=Summary(value=known))
+        finite = [
+            Summary.Value(tag=name, simple_value=value) for name, value in values.items() if not math.isnan(value)
+        ]
+        event = self._event(wall_time=time.time(), step=env_steps, summary=Summary(value=finite))
         self._writers[seed].add_event(event)
 
     def on_evaluation(self, trainer: "Trainer", evaluation: Evaluation) -> None:
@@ -170,8 +172,8 @@ class WeightsAndBiases(Tracker):
             self._runs.append(run)
 
     def _scalars(self, seed: int, env_steps: int, values: Mapping[str, float]) -> None:
-        known = {name: value for name, value in values.items() if not math.isnan(value)}
-        self._runs[seed].log({"env_steps": env_steps, **known})
+        finite = {name: value for name, value in values.items() if not math.isnan(value)}
+        self._runs[seed].log({"env_steps": env_steps, **finite})
 
     def on_training_end(self, trainer: "Trainer") -> None:
         """Finish the runs, each of them also where another cannot be finished."""
@@ -185,9 +187,9 @@ def _run_id(path: Path) -> str:
 
     It is kept in the run: a resumed run has it again, also after its folder was moved or it was resumed untracked.
     """
-    known = read_facts(path).get("id")
-    if isinstance(known, str) and known.isalnum():
-        return known
+    saved = read_facts(path).get("id")
+    if isinstance(saved, str) and saved.isalnum():
+        return saved
     new = secrets.token_hex(4)
     write_json(path, {"id": new})
     return new
@@ -206,7 +208,7 @@ def wandb_mode() -> Literal["online", "offline", "disabled", "shared"]:
     if os.environ.get("WANDB_API_KEY"):
         return "online"
     try:
-        known = netrc.netrc().hosts
+        hosts = netrc.netrc().hosts
     except (OSError, netrc.NetrcParseError):
-        known = {}
-    return "online" if "api.wandb.ai" in known else "offline"
+        hosts = {}
+    return "online" if "api.wandb.ai" in hosts else "offline"

@@ -5,7 +5,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from td3.cli.options import Commands, EnvKwargs, EnvName
+from td3.cli.options import Commands, EnvKwargs, EnvName, Json
 from td3.errors import ConfigError
 
 
@@ -13,23 +13,22 @@ from td3.errors import ConfigError
 class EnvsCommand:
     """List the environments, and the missing extra of those that are not installed: `td3 envs`."""
 
-    json: bool = False
-    """Print the list as one JSON object instead of text."""
+    json: Json = False
 
 
 def envs_command(command: EnvsCommand) -> int:
     """List the families of environments."""
     from td3.environments import families, note_on
 
-    found = families()
+    all_families = families()
     if command.json:
         listed = {
             family.title: {"available": ready, "extra": family.extra, "environments": family.examples}
-            for family, ready in found
+            for family, ready in all_families
         }
         print(json.dumps(listed))
         return 0
-    for family, ready in found:
+    for family, ready in all_families:
         state = "ready" if ready else f"missing: pip install 'td3[{family.extra}]'"
         state += f"; {note}" if not ready and (note := note_on(family)) else ""
         print(f"{family.title} ({state})")
@@ -51,8 +50,7 @@ class CheckCommand:
     """Random steps to take."""
     seed: int = 0
     """Seed of the actions and of the first episode."""
-    json: bool = False
-    """Print what was found as one JSON object instead of text."""
+    json: Json = False
 
 
 def check_command(command: CheckCommand) -> int:
@@ -63,29 +61,29 @@ def check_command(command: CheckCommand) -> int:
         raise ConfigError(f"--steps must be at least 1, but {command.steps} was given.")
     if command.seed < 0:
         raise ConfigError(f"--seed must be at least 0, but {command.seed} was given.")
-    found = survey(command.env, command.env_kwargs, command.steps, command.seed)
+    result = survey(command.env, command.env_kwargs, command.steps, command.seed)
     if command.json:
-        figures = {name: None if _is_nan(value) else value for name, value in found._asdict().items()}
-        print(json.dumps({**figures, "spaces": found.spaces._asdict()}))
-        return 1 if found.findings else 0
-    spaces = found.spaces
+        figures = {name: None if _is_nan(value) else value for name, value in result._asdict().items()}
+        print(json.dumps({**figures, "spaces": result.spaces._asdict()}))
+        return 1 if result.findings else 0
+    spaces = result.spaces
     bounds = [f"{low:g}..{high:g}" for low, high in zip(spaces.action_low, spaces.action_high, strict=True)]
     shown = ", ".join(bounds[:6]) + (", ..." if len(bounds) > 6 else "")
-    print(f"{command.env}: {found.steps:,} random steps, {1e3 * found.seconds_per_step:.3g} ms each")
-    print(
-        f"  observations  {spaces.flattened or spaces.observation_shape}; scale {found.observation_scale:.3g}, ", end=""
-    )
-    print(f"spread {found.observation_spread:.3g}, {len(found.constant_dimensions)} constant dimensions")
+    print(f"{command.env}: {result.steps:,} random steps, {1e3 * result.seconds_per_step:.3g} ms each")
+    print(f"  observations  {spaces.flattened or spaces.observation_shape}; ", end="")
+    print(f"scale {result.observation_scale:.3g}, spread {result.observation_spread:.3g}, ", end="")
+    print(f"{len(result.constant_dimensions)} constant dimensions")
     print(f"  actions       {spaces.action_size} dimensions, {shown}")
-    print(f"  rewards       scale {found.reward_scale:.3g}")
-    print(f"  episodes      {found.episodes} ended: {found.terminated} terminated, {found.truncated} truncated", end="")
-    print(f"; mean return {found.mean_return:,.4g}, mean length {found.mean_length:,.4g}" if found.episodes else "")
-    print(f"  repeatable    {'yes' if found.repeatable else 'no'}")
-    for sentence in found.findings:
+    print(f"  rewards       scale {result.reward_scale:.3g}")
+    ended = f"{result.terminated} terminated, {result.truncated} truncated"
+    print(f"  episodes      {result.episodes} ended: {ended}", end="")
+    print(f"; mean return {result.mean_return:,.4g}, mean length {result.mean_length:,.4g}" if result.episodes else "")
+    print(f"  repeatable    {'yes' if result.repeatable else 'no'}")
+    for sentence in result.findings:
         print(f"- {sentence}")
-    if not found.findings:
+    if not result.findings:
         print("Nothing found: TD3 can be trained on it.")
-    return 1 if found.findings else 0
+    return 1 if result.findings else 0
 
 
 def _is_nan(value: Any) -> bool:

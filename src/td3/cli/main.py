@@ -44,8 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _main(arguments: Sequence[str] | None) -> int:
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    words = [word for word in given if word != TRACEBACK]
+    typed = list(sys.argv[1:] if arguments is None else arguments)
+    words = [word for word in typed if word != TRACEBACK]
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError):  # a path may have characters that the output's encoding lacks
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # suppressed above
@@ -61,7 +61,7 @@ def _main(arguments: Sequence[str] | None) -> int:
             return _refused(f"the output cannot be written ({error.strerror}).")
         return code
     except UserError as error:
-        if len(words) < len(given):
+        if len(words) < len(typed):
             traceback.print_exception(error)
         return _refused("\n".join([str(error), *getattr(error, "__notes__", ())]))
     except ValueError:
@@ -94,14 +94,14 @@ def _run(words: Sequence[str]) -> int:
     if words[0] == "bench" and words[1:2] in (["-h"], ["--help"]) and "bench update" in COMMANDS:
         return _overview(sys.stdout)
     name = _command_name(words)
-    kind, run = COMMANDS[name]
+    arguments_class, run = COMMANDS[name]
     if {*HELP, HELP_ALL} & {*words}:
-        print(help_text(name, kind, _defaults(name, _without_help(words)), everything=HELP_ALL in words))
+        print(help_text(name, arguments_class, _defaults(name, _without_help(words)), everything=HELP_ALL in words))
         return 0
     try:
         return run(parse(words))
     except ConfigError as error:  # the user knows a setting by its option
-        named = ConfigError(error.with_name(option_of(kind, error.field)))
+        named = ConfigError(error.with_name(option_of(arguments_class, error.field)))
         for note in getattr(error, "__notes__", ()):
             named.add_note(note)
         raise named from error.__cause__
@@ -132,10 +132,10 @@ def _subcommands(defaults: dict[str, Any] | None = None) -> Any:
     """All commands as tyro has subcommands: a union of dataclasses, and a second one below bench if it is there."""
     top: list[Any] = []
     below_bench: list[Any] = []
-    for name, (kind, _) in COMMANDS.items():
+    for name, (arguments_class, _) in COMMANDS.items():
         default = (defaults or {}).get(name, tyro.MISSING_NONPROP)
-        config = tyro.conf.subcommand(name.split()[-1], default=default, description=kind.__doc__)
-        (below_bench if name.startswith("bench ") else top).append(Annotated[kind, config])
+        config = tyro.conf.subcommand(name.split()[-1], default=default, description=arguments_class.__doc__)
+        (below_bench if name.startswith("bench ") else top).append(Annotated[arguments_class, config])
     if not below_bench:
         return Union[tuple(top)]  # noqa: UP007  # the members are made here
     nested: Any = Union[tuple(below_bench)]  # noqa: UP007  # the members are made here
@@ -177,8 +177,8 @@ def _version() -> int:
 
 def _overview(stream: TextIO) -> int:
     print("td3: Twin Delayed DDPG, from one command to a trained agent\n", file=stream)
-    for name, (kind, _) in COMMANDS.items():
-        print(f"  td3 {name:<17} {(kind.__doc__ or '').split(':')[0].rstrip('.')}", file=stream)
+    for name, (arguments_class, _) in COMMANDS.items():
+        print(f"  td3 {name:<17} {(arguments_class.__doc__ or '').split(':')[0].rstrip('.')}", file=stream)
     print("\ntd3 COMMAND --help says more.  Example: td3 train HalfCheetah-v5 --steps 50000", file=stream)
     print(f"td3 COMMAND ... {TRACEBACK} prints the Python traceback of an error.", file=stream)
     return 0 if stream is sys.stdout else 2

@@ -90,9 +90,9 @@ def offline_command(command: OfflineCommand) -> int:
     from td3.training.offline import UNUSED, offline_config
 
     dataset = find_dataset(command.dataset)
-    given = {f.name: getattr(command, f.name) for f in fields(TrainConfig)}
-    given |= {f.name: getattr(command.td3, f.name) for f in fields(TD3Config)}
-    settings = {name: value for name, value in given.items() if name not in (*UNUSED, "td3", "env", "dataset")}
+    typed = {f.name: getattr(command, f.name) for f in fields(TrainConfig)}
+    typed |= {f.name: getattr(command.td3, f.name) for f in fields(TD3Config)}
+    settings = {name: value for name, value in typed.items() if name not in (*UNUSED, "td3", "env", "dataset")}
     config = offline_config(dataset, command.env, **settings)
     if command.env is None:  # a module named on the command line may be imported
         require_trust(config, Path(dataset.name), command.trust, f"td3 offline {command.dataset}")

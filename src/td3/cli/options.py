@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -101,7 +101,15 @@ EnvKwargs = Annotated[
 HIDDEN = (tyro.conf.Fixed, tyro.conf.Suppress)
 """Of a field that a command inherits and does not offer."""
 EnvName = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENV")]
-RunPath = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+RunPath = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN", help="The run directory.")]
+BestSeed = Annotated[
+    int | None, tyro.conf.arg(help="Which seed's agent; by default the one with the highest evaluation.")
+]
+Which = Annotated[
+    Literal["best", "last"],
+    tyro.conf.arg(help="The agent with the highest evaluation of its seed, or the one at the end of training."),
+]
+Json = Annotated[bool, tyro.conf.arg(help="Print the results as one JSON object instead of text.")]
 Trust = Annotated[
     bool,
     tyro.conf.arg(

@@ -15,23 +15,23 @@ NUMBERS = tyro.constructors.ConstructorRegistry()
 """How tyro reads numbers: as it does by itself, with errors in plain words."""
 
 
-def _number(kind: type, metavar: str, description: str) -> None:
+def _number(numeric: type, metavar: str, description: str) -> None:
     def read(words: list[str]) -> Any:
         try:
-            return _read(kind, words[0])
+            return _read(numeric, words[0])
         except (ValueError, OverflowError):
             raise ValueError(f"{words[0]!r} is not {description}") from None
 
     @NUMBERS.primitive_rule
     def rule(info: tyro.constructors.PrimitiveTypeInfo) -> Any:
-        if info.type is not kind:
+        if info.type is not numeric:
             return None
         return tyro.constructors.PrimitiveConstructorSpec(
             nargs=1,
             metavar=metavar,
             instance_from_str=read,
-            is_instance=lambda given: isinstance(given, int | kind),
-            str_from_instance=lambda given: [str(given)],
+            is_instance=lambda value: isinstance(value, int | numeric),
+            str_from_instance=lambda value: [str(value)],
         )
 
 
@@ -68,16 +68,18 @@ _number(int, "INT", "a whole number")
 _number(float, "FLOAT", "a number")
 
 
-def parse_arguments(kind: Any, prog: str, words: Sequence[str], command: str, options: list[str], **given: Any) -> Any:
+def parse_arguments(
+    arguments_class: Any, prog: str, words: Sequence[str], command: str, options: list[str], **tyro_options: Any
+) -> Any:
     """`tyro.cli`, in which a refused argument is a `ConfigError` that names `command` and the nearest of `options`."""
     with _on_parse_error(partial(_refuse, command, options, words)):
-        return tyro.cli(kind, prog=prog, args=words, registry=NUMBERS, **given)
+        return tyro.cli(arguments_class, prog=prog, args=words, registry=NUMBERS, **tyro_options)
 
 
-def option_names(kind: Any, prefix: str = "--") -> list[str]:
+def option_names(arguments_class: Any, prefix: str = "--") -> list[str]:
     """The options of a command, from the fields of its dataclass."""
     options = []
-    for f in fields(kind):
+    for f in fields(arguments_class):
         option = f.name.replace("_", "-")
         if {tyro.conf.Fixed, tyro.conf.Positional} & {*getattr(f.type, "__metadata__", ())}:
             continue  # inherited and not offered, or an argument without a name
@@ -88,14 +90,14 @@ def option_names(kind: Any, prefix: str = "--") -> list[str]:
     return options
 
 
-def option_of(kind: Any, field: str) -> str:
+def option_of(arguments_class: Any, field: str) -> str:
     """The option of a setting, such as --td3.batch-size of batch_size; the name itself if the command has none."""
     ends = (f"--{field.replace('_', '-')}", f".{field.replace('_', '-')}")
-    return next((option for option in option_names(kind) if option.endswith(ends)), field)
+    return next((option for option in option_names(arguments_class) if option.endswith(ends)), field)
 
 
-def _is_flag(kind: Any) -> bool:
-    return kind is bool or getattr(kind, "__origin__", None) is bool
+def _is_flag(annotation: Any) -> bool:
+    return annotation is bool or getattr(annotation, "__origin__", None) is bool
 
 
 def _on_parse_error(hook: Callable[[Any], None]) -> contextlib.AbstractContextManager[None]:

@@ -4,10 +4,9 @@ import json
 import math
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-from td3.cli.options import Commands, RunPath, Trust
-from td3.errors import ConfigError
+from td3.cli.options import BestSeed, Commands, Json, RunPath, Trust, Which
 
 if TYPE_CHECKING:
     from td3.report.video import Video
@@ -18,16 +17,13 @@ class EvaluateCommand:
     """Evaluate a trained agent without exploration noise: `td3 evaluate runs/HalfCheetah-v5/latest`."""
 
     run: RunPath
-    """The run directory."""
     episodes: int = 10
     """Episodes for each seed."""
     episode_seed: int = 0
     """Seed of the held-out evaluation episodes."""
-    which: Literal["best", "last"] = "best"
-    """The agent with the highest evaluation of its seed, or the one at the end of training."""
+    which: Which = "best"
     trust: Trust = False
-    json: bool = False
-    """Print the results as one JSON object instead of text."""
+    json: Json = False
 
 
 @dataclass(frozen=True)
@@ -35,7 +31,6 @@ class WatchCommand:
     """Write a video of a trained agent, with reward and Q-values below: `td3 watch runs/HalfCheetah-v5/latest`."""
 
     run: RunPath
-    """The run directory."""
     out: Path | None = None
     """The file, .mp4 or .gif; by default video.mp4 (grid.mp4, learning.mp4) in the run directory."""
     gif: bool = False
@@ -50,36 +45,24 @@ class WatchCommand:
     """Episodes to show, one after another."""
     max_steps: int = 2_000
     """Maximum env steps to show per episode."""
-    seed: int | None = None
-    """Which seed's agent; by default the one with the highest evaluation."""
-    which: Literal["best", "last"] = "best"
-    """The agent with the highest evaluation of its seed, or the one at the end of training."""
+    seed: BestSeed = None
+    which: Which = "best"
     trust: Trust = False
-    json: bool = False
-    """Print the results as one JSON object instead of text."""
+    json: Json = False
 
 
 def evaluate_command(command: EvaluateCommand) -> int:
     """Evaluate every seed of a run."""
     from td3.callbacks.progress import describe
-    from td3.environments import in_batch
-    from td3.environments.source import environment_maker
-    from td3.environments.vector import VectorSource
-    from td3.evaluate import Evaluator, held_out
-    from td3.resources import available_threads
-    from td3.run.directory import Run
+    from td3.report.analysis import Run, evaluate_policy
 
-    run, purpose = Run(command.run), held_out(command.episode_seed)
+    run = Run(command.run)
     env_arguments = run.env_arguments(command.trust, f"td3 evaluate {command.run}")
     means, episodes, rates, env_steps = {}, {}, {}, {}
     for seed in run.seeds:
         agent = run.agent(seed, command.which)
         env_steps[seed] = agent.facts["env_steps"]
-        with environment_maker(env_arguments) as make:
-            batch = None if isinstance(make, VectorSource) else in_batch(make, available_threads())
-            evaluator = Evaluator(make, [seed], command.episodes, worker_backend=batch, purpose=purpose)
-            evaluation = evaluator(agent.policy)
-            evaluator.close()
+        evaluation = evaluate_policy(agent.policy, seed, env_arguments, command.episodes, command.episode_seed)
         returns = evaluation.returns[0]
         means[seed], episodes[seed] = float(returns.mean()), returns.tolist()
         if not math.isnan(rate := float(evaluation.success_rate[0])):
@@ -120,8 +103,6 @@ def record_video(command: WatchCommand) -> "Video":
     from td3.report.video import record_run
     from td3.report.video_file import to_gif
 
-    if command.grid and command.seed is not None:
-        raise ConfigError("--grid shows all seeds and --seed chooses one: give one of the two.")
     video = record_run(**{f.name: getattr(command, f.name) for f in fields(command) if f.name not in ("json", "gif")})
     if command.gif and video.path.suffix == ".mp4":
         to_gif(video.path, video.path.with_suffix(".gif"))

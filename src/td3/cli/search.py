@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from td3.cli.options import Commands, EnvKwargs, EnvName, own_names
+from td3.cli.options import Commands, EnvKwargs, EnvName, Json, own_names
 from td3.cli.parsing import option_names
 from td3.cli.train import parse_train, train_config
 from td3.config import Device, Preset, TrainConfig
@@ -55,8 +55,7 @@ class TuneCommand:
     """CPU threads for the updates; 0 takes what the machine allows."""
     out: Path | None = None
     """The study's folder; by default runs/tune/ENV."""
-    json: bool = False
-    """Print the results as one JSON object instead of text."""
+    json: Json = False
 
 
 @dataclass(frozen=True)
@@ -86,8 +85,7 @@ class SweepCommand:
     """CPU cores of each run, which is also its number of threads."""
     gpus: float = 0.0
     """GPUs of each run; 0.25 lets four runs share one, 0 trains on CPU cores."""
-    json: bool = False
-    """Print the results as one JSON object instead of text."""
+    json: Json = False
 
 
 def tune_command(command: TuneCommand) -> int:
@@ -185,18 +183,18 @@ def _choices(text: str) -> tuple[str, list[str]]:
     name, equals, values = text.partition("=")
     (option, *_) = own_names([f"--{name.removeprefix('--').replace('_', '-')}"])
     option = option.removeprefix("--")
-    found = [value.strip() for value in values.split(",")]
-    if not equals or not all(found):
+    choices = [value.strip() for value in values.split(",")]
+    if not equals or not all(choices):
         raise ConfigError(f"--set must be a setting and its values, as in td3.tau=0.005,0.01, but {text!r} was given.")
-    if len({*found}) < len(found):
+    if len({*choices}) < len(choices):
         raise ConfigError(f"--set {text} has a value twice: each makes runs of its own.")
     fixed = {"env", "seed", "seeds", "steps", "out", "preset"}  # options of the sweep itself
-    known = {o.removeprefix("--") for o in option_names(TrainConfig)} - fixed
-    if option not in known:
-        near = nearest(option, known)
+    settings = {o.removeprefix("--") for o in option_names(TrainConfig)} - fixed
+    if option not in settings:
+        near = nearest(option, settings)
         hint = f"did you mean {near}?" if near else "`td3 train --help-all` lists what there is."
         raise ConfigError(f"--set cannot vary {name!r}: {hint}")
-    return option, found
+    return option, choices
 
 
 COMMANDS: Commands = {"tune": (TuneCommand, tune_command), "sweep": (SweepCommand, sweep_command)}

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from td3.cli.options import HIDDEN, Commands, EnvKwargs, EnvName, RunPath, Trust
+from td3.cli.options import HIDDEN, Commands, EnvKwargs, EnvName, Json, RunPath, Trust
 from td3.cli.parsing import option_names, parse_arguments
 from td3.cli.play import WatchCommand, record_video
 from td3.config import TrainConfig, preset_config
@@ -38,8 +38,7 @@ class TrainCommand(TrainConfig):
     """Project on Weights & Biases."""
     verbose: bool = False
     """Also print how updates are executed."""
-    json: bool = False
-    """Print the results as one JSON object instead of text."""
+    json: Json = False
 
     def __post_init__(self) -> None:
         """No checks: `train_config` makes a `TrainConfig`, which checks all fields."""
@@ -50,7 +49,6 @@ class ResumeCommand:
     """Continue an interrupted run exactly, or extend a finished one: `td3 resume runs/HalfCheetah-v5/latest`."""
 
     run: RunPath
-    """The run directory."""
     steps: int | None = None
     """Total env steps of each seed; more than before extends the run."""
     trust: Trust = False
@@ -60,8 +58,7 @@ class ResumeCommand:
     """Project on Weights & Biases."""
     verbose: bool = False
     """Also print how updates are executed."""
-    json: bool = False
-    """Print the results as one JSON object instead of text."""
+    json: Json = False
 
 
 @dataclass(frozen=True)
@@ -123,12 +120,12 @@ def _typed(words: Sequence[str]) -> _Typed:
 
 def _defaults_of_file(path: Path, typed: _Typed) -> TrainCommand:
     """The settings of a file over those of its preset, which depend on environment, preset and steps."""
-    given = {name: value for name in ("env", "preset", "steps") if (value := getattr(typed, name))}
+    typed_values = {name: value for name in ("env", "preset", "steps") if (value := getattr(typed, name))}
     if typed.variant != UNTYPED:
-        given["variant"] = typed.variant
+        typed_values["variant"] = typed.variant
     from td3.run.directory import require_trust, require_trusted_steps
 
-    config, command = read_config(path, **given), f"td3 train --config {path}"
+    config, command = read_config(path, **typed_values), f"td3 train --config {path}"
     # What the command line names is executed; what the file names, with --trust.
     if ":" in config.env and not typed.env:
         require_trust(config, path, typed.trust, command)
@@ -148,11 +145,9 @@ def train_command(command: TrainCommand) -> int:
 def run_training(command: TrainCommand, config: TrainConfig, training: Callable[[Any], Any]) -> int:
     """Train as configured, then print the result and write the video that was asked for."""
     if command.capture_video:
-        from td3.report.stage import require_frames
-        from td3.report.video_file import prepare_video
+        from td3.report.video_file import require_video
 
-        prepare_video(config.env)
-        require_frames(config.env_arguments)
+        require_video(config.env_arguments)
     return _trained(command, training, capture_video=command.capture_video)
 
 

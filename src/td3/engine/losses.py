@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 
 from td3.algorithm.update import Losses
-from td3.backends.base import Backend
+from td3.backends.backend import Backend
 from td3.backends.torch_backend import TORCH
 
 

@@ -2,11 +2,11 @@
 
 import gymnasium as gym
 
-from td3.environments.check import TaskSpaces, check_environment
 from td3.environments.child_processes import single_threaded_children
 from td3.environments.in_process import InProcessVectorEnv
 from td3.environments.make import families, make_environment, note_on
 from td3.environments.processes import ProcessVectorEnv
+from td3.environments.requirements import TaskSpaces, check_environment
 from td3.environments.workers import WorkerBackend, fastest_workers, in_batch, place, requested_workers
 
 if "Rail-v0" not in gym.registry:

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
-from td3.environments.check import guarded_call
 from td3.environments.guarded import Array, not_bytes
 from td3.environments.infos import numbers_at, numbers_of
 from td3.environments.observations import holds_image
+from td3.environments.requirements import guarded_call
 from td3.errors import EnvironmentFault
 
 FINAL = ("final_obs", "final_observation")
@@ -67,8 +67,8 @@ class CheckedVectorEnv(VectorEnv[Any, Any, Any]):
         """The device of the observations, if they are tensors; known from the first reset on."""
         self._latest: Any = None
 
-    def _mode(self, given: VectorEnv[Any, Any, Any]) -> AutoresetMode:
-        declared = given.metadata.get("autoreset_mode") if isinstance(given.metadata, Mapping) else None
+    def _mode(self, environment: VectorEnv[Any, Any, Any]) -> AutoresetMode:
+        declared = environment.metadata.get("autoreset_mode") if isinstance(environment.metadata, Mapping) else None
         try:
             return AutoresetMode(declared)
         except ValueError:
@@ -99,19 +99,19 @@ class CheckedVectorEnv(VectorEnv[Any, Any, Any]):
         self._latest = self._observations(result[0], mask)
         return self._latest, {}
 
-    def _observations(self, given: Any, mask: Array | None) -> Any:
+    def _observations(self, returned: Any, mask: Array | None) -> Any:
         """What a reset gave; with a mask the other environments keep their observations, and must have kept them."""
         source = f"{self.name}.reset()"
-        if is_tensor(given):
-            self.device = given.device
+        if is_tensor(returned):
+            self.device = returned.device
         if mask is None:
-            return self._vectors(given, source)
+            return self._vectors(returned, source)
         kept = np.flatnonzero(~mask).tolist()
-        if len(given) == mask.sum() < self.num_envs:  # of the mask alone, as EnvPool has it
+        if len(returned) == mask.sum() < self.num_envs:  # of the mask alone, as EnvPool has it
             observations = self._latest.clone() if self.as_tensors else self._latest.copy()
-            observations[np.flatnonzero(mask).tolist()] = self._vectors(given, source, len(given))
+            observations[np.flatnonzero(mask).tolist()] = self._vectors(returned, source, len(returned))
             return observations
-        observations = self._vectors(given, source)
+        observations = self._vectors(returned, source)
         before = as_array(self._latest[kept])
         sound = np.isfinite(before).all(1)  # the collector has stopped looking at others
         if not np.array_equal(before[sound], as_array(observations[kept])[sound]):
@@ -138,23 +138,23 @@ class CheckedVectorEnv(VectorEnv[Any, Any, Any]):
         )
         infos: dict[str, Any] = {}
         if bool((ended := terminated | truncated).any()):
-            given = result[4] if isinstance(result[4], Mapping) else {}
-            infos = self._with_masks(given)
+            returned = result[4] if isinstance(result[4], Mapping) else {}
+            infos = self._with_masks(returned)
             if self.autoreset == AutoresetMode.SAME_STEP:
-                infos["final_obs"] = self._final(given, ended)
+                infos["final_obs"] = self._final(returned, ended)
         return observations, rewards, terminated, truncated, infos
 
     def _with_masks(self, infos: Mapping[str, Any]) -> dict[str, Any]:
         """Arrays with a number for each environment get the mask that Gymnasium's have, if they lack it."""
-        found = dict(infos)
+        masked = dict(infos)
         for name, value in infos.items():
             if name == "final_info" and isinstance(value, Mapping):
-                found[name] = self._with_masks(value)
+                masked[name] = self._with_masks(value)
             elif not isinstance(value, Mapping) and getattr(value, "shape", None) == (self.num_envs,):
-                found[name] = as_array(value)
+                masked[name] = as_array(value)
                 if not str(name).startswith("_"):  # a mask itself
-                    found.setdefault(f"_{name}", np.ones(self.num_envs, bool))
-        return found
+                    masked.setdefault(f"_{name}", np.ones(self.num_envs, bool))
+        return masked
 
     def _final(self, infos: Mapping[str, Any], ended: Any) -> Any:
         """The true last observations of episodes that ended, in the rows of their environments."""
@@ -170,51 +170,51 @@ class CheckedVectorEnv(VectorEnv[Any, Any, Any]):
             return self._vectors(final, f"{self.name}.step() in infos[{name!r}]")
         whole = np.zeros((self.num_envs, int(np.prod(self._shape))), np.float32)
         for row in rows:
-            one = as_array(final[row])
-            if one.shape != self._shape:
+            observation = as_array(final[row])
+            if observation.shape != self._shape:
                 raise EnvironmentFault(
-                    f"{self.name}.step() gave infos[{name!r}][{row}] of shape {one.shape}, but its "
+                    f"{self.name}.step() gave infos[{name!r}][{row}] of shape {observation.shape}, but its "
                     f"single_observation_space says {self._shape}: make the two agree."
                 )
-            whole[row] = one.ravel()
+            whole[row] = observation.ravel()
         return self._on_device(whole)
 
     def _vectors(self, observations: Any, source: str, count: int | None = None) -> Any:
         """A copy as float32 vectors: the environment may write into its own in the next step."""
-        given: Any = observations
+        array: Any = observations
         if not (self.as_tensors and is_tensor(observations)):
-            given = guarded_call(source, lambda: as_array(observations))
+            array = guarded_call(source, lambda: as_array(observations))
         count = self.num_envs if count is None else count
-        if tuple(given.shape) != (count, *self._shape):
+        if tuple(array.shape) != (count, *self._shape):
             raise EnvironmentFault(
-                f"{source} gave observations of shape {tuple(given.shape)}, but {count} environments with its "
+                f"{source} gave observations of shape {tuple(array.shape)}, but {count} environments with its "
                 f"single_observation_space have the shape {(count, *self._shape)}: make the two agree."
             )
-        if is_tensor(given):
-            return given.detach().reshape(count, -1).to(sys.modules["torch"].float32, copy=True)
-        if given.dtype.kind not in "fiub":
-            raise EnvironmentFault(f"{source} gave observations of type {given.dtype}: return numbers.")
-        if self._image and (problem := not_bytes(given)):
+        if is_tensor(array):
+            return array.detach().reshape(count, -1).to(sys.modules["torch"].float32, copy=True)
+        if array.dtype.kind not in "fiub":
+            raise EnvironmentFault(f"{source} gave observations of type {array.dtype}: return numbers.")
+        if self._image and (problem := not_bytes(array)):
             raise EnvironmentFault(f"{source} gave {problem}.")
         with np.errstate(over="ignore", invalid="ignore"):  # the collector finds what is not finite
-            return self._on_device(np.array(given, np.float32).reshape(count, -1))
+            return self._on_device(np.array(array, np.float32).reshape(count, -1))
 
     def _numbers(self, value: Any, what: str, kinds: str) -> Any:
         """Rewards, or flags, one for each environment."""
-        given: Any
+        array: Any
         if self.as_tensors and is_tensor(value):
-            kind = "b" if value.dtype == sys.modules["torch"].bool else "f" if value.is_floating_point() else "i"
-            given = value.detach()
+            letter = "b" if value.dtype == sys.modules["torch"].bool else "f" if value.is_floating_point() else "i"
+            array = value.detach()
         else:
-            given = guarded_call(f"{self.name}.step()", lambda: as_array(value))
-            kind = given.dtype.kind
-        if tuple(given.shape) != (self.num_envs,) or kind not in kinds:
+            array = guarded_call(f"{self.name}.step()", lambda: as_array(value))
+            letter = array.dtype.kind
+        if tuple(array.shape) != (self.num_envs,) or letter not in kinds:
             expected = "numbers" if what == "rewards" else "True or False"
             raise EnvironmentFault(
-                f"{self.name}.step() gave {what} of shape {tuple(given.shape)} and type {given.dtype}: return "
+                f"{self.name}.step() gave {what} of shape {tuple(array.shape)} and type {array.dtype}: return "
                 f"{expected}, one for each of its {self.num_envs} environments."
             )
-        return given.clone() if is_tensor(given) else self._on_device(given.copy())
+        return array.clone() if is_tensor(array) else self._on_device(array.copy())
 
     def _on_device(self, array: Array) -> Any:
         return sys.modules["torch"].from_numpy(array).to(self.device) if self.as_tensors else array

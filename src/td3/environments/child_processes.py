@@ -46,8 +46,8 @@ def parents_signals_blocked() -> Iterator[None]:
 
 def belong_to(parent: int) -> None:
     """Leave signals to the parent process, and end when it has ended, also from within a call that hangs."""
-    for number in PARENTS_SIGNALS:
-        signal.signal(number, _leave_to_parent)
+    for signal_number in PARENTS_SIGNALS:
+        signal.signal(signal_number, _leave_to_parent)
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, PARENTS_SIGNALS)
     with contextlib.suppress(AttributeError, OSError):  # Linux has it; elsewhere the thread below must do
@@ -55,7 +55,7 @@ def belong_to(parent: int) -> None:
     threading.Thread(target=_leave_with, args=(parent,), daemon=True).start()
 
 
-def _leave_to_parent(number: int, frame: Any) -> None:
+def _leave_to_parent(signal_number: int, frame: Any) -> None:
     """Do nothing; unlike SIG_IGN, this is not inherited by programs that an environment starts."""
 
 

@@ -13,7 +13,7 @@ from gymnasium.spaces import Box, Dict, flatdim
 from gymnasium.wrappers import FlattenObservation, TimeLimit
 from numpy.typing import NDArray
 
-from td3.environments.check import guarded_call
+from td3.environments.requirements import guarded_call
 from td3.errors import EnvironmentFault
 from td3.pixels.wrappers import RepeatAction
 
@@ -28,7 +28,7 @@ def parts_of(environment: gym.Env[Any, Any]) -> dict[str, slice]:
     space = flattened.env.observation_space if flattened else None
     if not isinstance(space, Dict):
         return {}
-    ends = np.cumsum([flatdim(part) for part in space.values()]).tolist()
+    ends = np.cumsum([flatdim(subspace) for subspace in space.values()]).tolist()
     return {name: slice(end - flatdim(space[name]), end) for name, end in zip(space, ends, strict=True)}
 
 
@@ -72,15 +72,15 @@ class GoalTask:
 
     def rewards(self, achieved: Array, desired: Array) -> Array:
         """Rewards `[count]` of having achieved goals `[count, size]` where others were desired, in one call."""
-        given = self._goals(achieved), self._goals(desired)
+        goals = self._goals(achieved), self._goals(desired)
         source, advice = f"{self.name}.compute_reward()", "make it accept arrays of goals, and an empty dict as info."
-        found = np.asarray(guarded_call(source, lambda: self._task.compute_reward(*given, {}), advice))
-        if found.shape != (len(achieved),) or not np.isfinite(found).all():
+        array = np.asarray(guarded_call(source, lambda: self._task.compute_reward(*goals, {}), advice))
+        if array.shape != (len(achieved),) or not np.isfinite(array).all():
             raise EnvironmentFault(
-                f"{self.name}.compute_reward() gave an array of shape {found.shape} for {len(achieved)} goals, or NaN: "
+                f"{self.name}.compute_reward() gave an array of shape {array.shape} for {len(achieved)} goals, or NaN: "
                 "make it accept arrays of goals and return a finite reward for each."
             )
-        return found
+        return array
 
     def terminated(self, achieved: Array, desired: Array) -> Array | None:
         """Whether the environment would end there, `[count]`; None where it does not say (no `compute_terminated`)."""
@@ -103,21 +103,21 @@ class GoalTask:
         middle = (environment.action_space.low + environment.action_space.high) / 2  # type: ignore[attr-defined]  # a Box
         observation, reward, *_ = environment.step(middle.astype(np.float32))
         both = np.stack([observation, observation])
-        found = self.rewards(both[:, self.achieved], both[:, self.desired])
-        if not np.allclose(found, float(reward), rtol=1e-3, atol=1e-5):
+        computed = self.rewards(both[:, self.achieved], both[:, self.desired])
+        if not np.allclose(computed, float(reward), rtol=1e-3, atol=1e-5):
             advice = "make the two agree; in hindsight info is an empty dict, and rewards of wrappers are left out."
             if _wrapper(environment, RepeatAction):
                 advice = "hindsight cannot be used with --action-repeat."
             raise EnvironmentFault(
-                f"{self.name}.step() gave the reward {reward}, and compute_reward() gives {found[0]} for the same "
+                f"{self.name}.step() gave the reward {reward}, and compute_reward() gives {computed[0]} for the same "
                 f"goals: {advice}"
             )
 
 
-def _wrapper(environment: gym.Env[Any, Any], kind: type[gym.Wrapper[Any, Any, Any, Any]]) -> Any:
+def _wrapper(environment: gym.Env[Any, Any], wanted: type[gym.Wrapper[Any, Any, Any, Any]]) -> Any:
     """The outermost wrapper of this kind; None if there is none."""
     while isinstance(environment, gym.Wrapper):
-        if isinstance(environment, kind):
+        if isinstance(environment, wanted):
             return environment
         environment = environment.env
     return None

@@ -14,32 +14,25 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.vector import AutoresetMode, VectorEnv
-from gymnasium.vector.utils import batch_space
 
 from td3.environments import guarded
-from td3.environments.guarded import Array, Make, Shapes
+from td3.environments.guarded import Array, Make
+from td3.environments.stepped_vector import SteppedVectorEnv, StepResult
 from td3.errors import EnvironmentFault, UserError
-from td3.user_code import fault_of, reason_of
+from td3.user_code import reason_of
 
-StepResult = tuple[Array, Array, Array, Array, dict[Any, Any]]
-"""Observations, rewards, terminated, truncated, and of episodes that ended the numbers in their info, by index."""
 LONGEST_LOOK = 1.0
 """Seconds between two looks at a call that are counted against its time limit: a stopped process looks at nothing."""
 CLOSE_SECONDS = 5.0
 """Seconds in which workers may close their environments before they are abandoned or killed."""
 
 
-class InProcessVectorEnv(VectorEnv[Array, Array, Array]):
-    """A row of environments; `reset` with `options={"reset_mask": mask}` resets those only.
+class InProcessVectorEnv(SteppedVectorEnv):
+    """A row of environments in this process.
 
-    What an environment does wrong in a step, in `reset_some` or in `replace` stands in `faults`, by index: the others
-    have done what was asked. `step` is `begin_step` and `finish_step`; with threads, the environments step between the
-    two, and one that takes longer than `patience` seconds is a fault: its thread is abandoned.
+    With threads, the environments step between `begin_step` and `finish_step`, and one that takes longer than
+    `patience` seconds is a fault: its thread is abandoned.
     """
-
-    seeds_episodes = True
-    """Whether every reset takes a seed, so that an episode can be replayed from its seed and actions."""
 
     def __init__(
         self,
@@ -49,29 +42,11 @@ class InProcessVectorEnv(VectorEnv[Array, Array, Array]):
         patience: float | None = None,
     ) -> None:
         self.environments, self._make, self._patience = list(environments), make, patience
-        first = self.environments[0]
-        self.num_envs = len(self.environments)
+        self._describe(self.environments[0], len(self.environments))
         self._threads = [_Thread() for _ in range(min(threads, self.num_envs))]
-        self.metadata = {"autoreset_mode": AutoresetMode.DISABLED}
-        self.single_observation_space, self.single_action_space = first.observation_space, first.action_space
-        self.observation_space = batch_space(first.observation_space, self.num_envs)
-        self.action_space = batch_space(first.action_space, self.num_envs)
-        self._shapes = Shapes.of(first)
         self._observations = np.zeros((self.num_envs, int(np.prod(self._shapes.observation))), np.float32)
-        self.faults: dict[int, str] = {}
         self._abandoned: set[int] = set()
         guarded.listen_to_mujoco()
-
-    def reset(
-        self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Array, dict[str, Any]]:
-        """Start new episodes, in all environments or in those of the mask; the others keep their observation."""
-        seeds = list(seed) if isinstance(seed, Sequence) else [seed] * self.num_envs
-        mask = (options or {}).get("reset_mask", np.ones(self.num_envs, bool))
-        observations = self.reset_some(seeds, np.flatnonzero(mask).tolist())
-        if self.faults:
-            raise fault_of(next(iter(self.faults.values())))
-        return observations, {}
 
     def reset_some(self, seeds: Sequence[int | None], indices: Sequence[int]) -> Array:
         """Start new episodes in these environments; returns the observations of all."""
@@ -86,15 +61,6 @@ class InProcessVectorEnv(VectorEnv[Array, Array, Array]):
                 self.faults[index] = reason_of(fault)
         self._observations = observations
         return observations
-
-    def step(self, actions: Array) -> StepResult:
-        """One step of every environment; an episode that ended waits for its reset."""
-        return self.step_some(actions, range(self.num_envs))
-
-    def step_some(self, actions: Array, indices: Sequence[int]) -> StepResult:
-        """One step of the environments at these indices; the others are not stepped (reward 0, not ended)."""
-        self.begin_step(actions, indices)
-        return self.finish_step()
 
     def begin_step(self, actions: Array, indices: Sequence[int] | None = None) -> None:
         """Send the actions; threads start immediately."""
@@ -147,12 +113,12 @@ class InProcessVectorEnv(VectorEnv[Array, Array, Array]):
         """Start the call in the environment's thread, if it has one; returns a function for its result."""
         if not self._threads:
             return call
-        place = index % len(self._threads)
+        slot = index % len(self._threads)
         if index in self._abandoned:
-            self._threads[place].stop()  # it ends when its call returns
-            self._threads[place] = _Thread()
+            self._threads[slot].stop()  # it ends when its call returns
+            self._threads[slot] = _Thread()
             self._abandoned.remove(index)
-        return partial(self._await, index, self._threads[place].submit(call), self._patience)
+        return partial(self._await, index, self._threads[slot].submit(call), self._patience)
 
     def _await(self, index: int, future: Future[Any], patience: float | None) -> Any:
         if patience is None:
@@ -179,10 +145,10 @@ class InProcessVectorEnv(VectorEnv[Array, Array, Array]):
 
     def close_extras(self, **kwargs: Any) -> None:
         """Close every environment; errors are warnings."""
-        said = dict.fromkeys(filter(None, map(self._close, range(self.num_envs))))
+        sentences = dict.fromkeys(filter(None, map(self._close, range(self.num_envs))))
         for thread in self._threads:
             thread.stop()
-        for sentence in said:
+        for sentence in sentences:
             warnings.warn(sentence, stacklevel=2)
 
 

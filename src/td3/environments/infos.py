@@ -17,22 +17,22 @@ INFO_BYTES = 8_192
 
 def numbers_of(info: Any) -> dict[str, float]:
     """The finite numbers in an `info`, by printable name; True is 1. Everything else in it is left out."""
-    found: dict[str, float] = {}
+    numbers: dict[str, float] = {}
     for name, value in info.items() if isinstance(info, Mapping) else ():
         number = _number(value)
-        if number is not None and isinstance(name, str) and len(name) <= LONGEST_NAME and len(found) < MOST_NUMBERS:
-            found[_printable(name)] = number
-    return found
+        if number is not None and isinstance(name, str) and len(name) <= LONGEST_NAME and len(numbers) < MOST_NUMBERS:
+            numbers[_printable(name)] = number
+    return numbers
 
 
 def numbers_at(infos: Mapping[str, Any], index: int) -> dict[str, float]:
     """The same of one environment in the infos of a vector environment, where `_name` says who has a `name`."""
-    found = {}
+    row = {}
     for name, values in infos.items():
         present = infos.get(f"_{name}")
         if present is not None and not isinstance(values, Mapping) and index < len(values) and present[index]:
-            found[name] = values[index]
-    return numbers_of(found)
+            row[name] = values[index]
+    return numbers_of(row)
 
 
 def encoded(numbers: Mapping[str, float]) -> bytes:
@@ -45,8 +45,8 @@ def encoded(numbers: Mapping[str, float]) -> bytes:
 
 def decoded(text: bytes) -> dict[str, float]:
     """What was encoded."""
-    found: dict[str, float] = json.loads(text) if text else {}
-    return found
+    numbers: dict[str, float] = json.loads(text) if text else {}
+    return numbers
 
 
 def _printable(name: str) -> str:

@@ -150,8 +150,9 @@ def make_environment(
     """
     family = family_of(env) if isinstance(env, str) else None
     if pixels:
-        prepare_headless_rendering(family and family.package)
         kwargs = {"render_mode": "rgb_array", **_small_view(family, image_size), **kwargs}
+    if kwargs.get("render_mode") == "rgb_array":
+        prepare_headless_rendering(family and family.package)
     if family and not _installed(family) and (family.extra not in RUNS_BARE or "render_mode" in kwargs):
         raise missing_family(str(env), family)
     name, arguments = env if isinstance(env, str) else name_of(env), {**(env_kwargs or {}), **kwargs}
@@ -212,12 +213,12 @@ def _made_of(env: str | EnvFactory, arguments: dict[str, Any]) -> Any:
 
 def _register(package: str, aloud: bool) -> None:
     """Import the package, which registers its environments; its messages are about Adroit only."""
-    said = io.StringIO()
-    with warnings.catch_warnings(), contextlib.redirect_stderr(said):
+    printed = io.StringIO()
+    with warnings.catch_warnings(), contextlib.redirect_stderr(printed):
         warnings.filterwarnings("ignore", module="glfw")  # a missing window is no problem for headless rendering
         gym.register_envs(importlib.import_module(package))
     if aloud:
-        print(said.getvalue(), end="", file=sys.stderr)
+        print(printed.getvalue(), end="", file=sys.stderr)
 
 
 def missing_family(purpose: str, family: Family) -> MissingExtra:
@@ -250,17 +251,17 @@ def _installed(family: Family) -> bool:
 
 
 def _one_line(error: BaseException) -> str:
-    said = describe(error)
-    return said.partition(": ")[2] or said if isinstance(error, gym.error.Error | TypeError) else said
+    sentence = describe(error)
+    return sentence.partition(": ")[2] or sentence if isinstance(error, gym.error.Error | TypeError) else sentence
 
 
 def _unknown(env: str) -> str:
     # Gymnasium's names with a slash are variants that need JAX.
-    known = [
+    names = [
         *(name for name in gym.registry if "/" not in name),
         *(name for family in FAMILIES for name in family.examples),
     ]
-    by_lower_case = {name.lower(): name for name in known}
+    by_lower_case = {name.lower(): name for name in names}
     near = difflib.get_close_matches(env.lower(), by_lower_case, 3, 0.6)
     if near:
         return f"there is no environment {env!r}: did you mean {' or '.join(by_lower_case[name] for name in near)}?"

@@ -19,11 +19,12 @@ from gymnasium.wrappers import OrderEnforcing, TimeLimit
 from td3.backends.thread_tuner import ThreadTuner
 from td3.environments import guarded
 from td3.environments.guarded import UNSTABLE, Array, Make
-from td3.environments.in_process import InProcessVectorEnv, StepResult
+from td3.environments.in_process import InProcessVectorEnv
 from td3.environments.infos import numbers_of
 from td3.environments.make import make_environment
 from td3.environments.mujoco_library import Batch, physics, stepper
 from td3.environments.mujoco_tasks import TASKS
+from td3.environments.stepped_vector import StepResult
 from td3.user_code import describe
 
 CHECKED_VERSIONS = ("1.2.1", "1.2.2", "1.2.3", "1.3.0", "1.4.0")
@@ -232,8 +233,8 @@ def _task_of(environment: gym.Env[Any, Any]) -> tuple[str, int]:
             return "", limit
         environment = environment.env
     module = re.fullmatch(r"gymnasium\.envs\.mujoco\.((\w+)_v[45])", type(environment).__module__)
-    known = module is not None and module[2] in TASKS and environment.render_mode is None
-    return module[1] if module and known else "", limit
+    is_known = module is not None and module[2] in TASKS and environment.render_mode is None
+    return module[1] if module and is_known else "", limit
 
 
 def _equals_gymnasium(environment: gym.Env[Any, Any], make: Make) -> bool:

@@ -71,11 +71,11 @@ def stepper() -> ctypes.CDLL | None:
 
 def _load(path: Path) -> ctypes.CDLL:
     library = open_library(path, ("create", "begin", "finish", "destroy", "square_sum", "read_state"))
-    pool, batch, number = ctypes.c_void_p, ctypes.POINTER(Batch), ctypes.c_long
-    library.create.argtypes, library.create.restype = [batch, number], pool
-    library.begin.argtypes, library.begin.restype = [pool, ctypes.c_void_p, number, number], None
+    pool, batch, integer = ctypes.c_void_p, ctypes.POINTER(Batch), ctypes.c_long
+    library.create.argtypes, library.create.restype = [batch, integer], pool
+    library.begin.argtypes, library.begin.restype = [pool, ctypes.c_void_p, integer, integer], None
     library.finish.argtypes, library.finish.restype = [pool], ctypes.c_int
     library.destroy.argtypes, library.destroy.restype = [pool], None
-    library.square_sum.argtypes, library.square_sum.restype = [ctypes.c_void_p, number], ctypes.c_float
-    library.read_state.argtypes, library.read_state.restype = [batch, number], None
+    library.square_sum.argtypes, library.square_sum.restype = [ctypes.c_void_p, integer], ctypes.c_float
+    library.read_state.argtypes, library.read_state.restype = [batch, integer], None
     return library

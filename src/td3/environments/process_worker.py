@@ -66,22 +66,22 @@ class SharedArrays:
         texts = (REASON_BYTES + INFO_BYTES + LINES_BYTES + TRACEBACK_BYTES) * count
         return 8 * (1 + 2 * workers + 2 * count) + 4 * count * (numbers + 1) + texts + 64 * 15
 
-    def fail(self, place: int, error: BaseException) -> None:
+    def fail(self, index: int, error: BaseException) -> None:
         """Write why an environment failed."""
         reason = str(error) if isinstance(error, UserError) else describe(error)
         whole = "".join(traceback.format_exception(error.__cause__ or error)).encode(errors="replace")
-        self.reasons[place], self.tracebacks[place] = reason.encode(errors="replace"), whole[-TRACEBACK_BYTES:]
-        self.lines[place] = "\n".join(getattr(error, "__notes__", ())).encode(errors="replace")
-        self.faulty[place] = True
+        self.reasons[index], self.tracebacks[index] = reason.encode(errors="replace"), whole[-TRACEBACK_BYTES:]
+        self.lines[index] = "\n".join(getattr(error, "__notes__", ())).encode(errors="replace")
+        self.faulty[index] = True
 
-    def reason(self, place: int) -> Reason:
+    def reason(self, index: int) -> Reason:
         """Why an environment failed, as its worker wrote it."""
         reason, lines, whole = (
-            texts[place].decode(errors="ignore") for texts in (self.reasons, self.lines, self.tracebacks)
+            texts[index].decode(errors="ignore") for texts in (self.reasons, self.lines, self.tracebacks)
         )
-        told = Reason(reason)
-        told.__cause__, told.__notes__ = WorkerError(whole), [lines] if lines else []
-        return told
+        error = Reason(reason)
+        error.__cause__, error.__notes__ = WorkerError(whole), [lines] if lines else []
+        return error
 
 
 def work(
@@ -126,30 +126,30 @@ def _run_command(
     command: int,
     make: Make,
     environments: dict[int, gym.Env[Any, Any]],
-    place: int,
+    index: int,
     arrays: SharedArrays,
     shapes: Shapes,
 ) -> None:
     """Run one command in one environment; errors are written to the shared memory."""
     try:
         if command == STEP:
-            step = guarded.step(environments[place], arrays.actions[place], shapes)
-            arrays.observations[place], arrays.rewards[place], *ends, info = step
-            arrays.ends[place] = ends
+            step = guarded.step(environments[index], arrays.actions[index], shapes)
+            arrays.observations[index], arrays.rewards[index], *ends, info = step
+            arrays.ends[index] = ends
             if any(ends):
-                arrays.infos[place] = encoded(info)
+                arrays.infos[index] = encoded(info)
         elif command == RESET:
-            seed = int(arrays.seeds[place])
-            arrays.observations[place] = guarded.reset(environments[place], None if seed < 0 else seed, shapes)
+            seed = int(arrays.seeds[index])
+            arrays.observations[index] = guarded.reset(environments[index], None if seed < 0 else seed, shapes)
         elif command == CLOSE:
-            guarded.close(environments[place])
+            guarded.close(environments[index])
         else:
-            if place in environments:
+            if index in environments:
                 with contextlib.suppress(EnvironmentFault):  # what is broken may also fail to close
-                    guarded.close(environments.pop(place))
-            environments[place] = guarded.construct(make)
+                    guarded.close(environments.pop(index))
+            environments[index] = guarded.construct(make)
     except BaseException as error:  # also KeyboardInterrupt, which the environment itself must have raised here
-        arrays.fail(place, error)
+        arrays.fail(index, error)
 
 
 def _reduce_timer_slack() -> None:

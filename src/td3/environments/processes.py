@@ -18,13 +18,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from gymnasium.vector import AutoresetMode, VectorEnv
-from gymnasium.vector.utils import batch_space
 
 from td3.environments import guarded
 from td3.environments.child_processes import parents_signals_blocked, single_threaded_children
-from td3.environments.guarded import Array, Make, Shapes
-from td3.environments.in_process import CLOSE_SECONDS, LONGEST_LOOK, StepResult
+from td3.environments.guarded import Array, Make
+from td3.environments.in_process import CLOSE_SECONDS, LONGEST_LOOK
 from td3.environments.infos import decoded
 from td3.environments.process_worker import (
     CLOSE,
@@ -37,6 +35,7 @@ from td3.environments.process_worker import (
     work,
 )
 from td3.environments.side_effects import pytorch_kept
+from td3.environments.stepped_vector import SteppedVectorEnv, StepResult
 from td3.errors import ConfigError
 from td3.user_code import fault_of, short
 
@@ -62,25 +61,18 @@ def sent(kind: str, instead: str) -> Iterator[None]:
         raise ConfigError(f"the environment cannot be sent to {kind} processes ({short(error)}): {instead}.") from error
 
 
-class ProcessVectorEnv(VectorEnv[Array, Array, Array]):
+class ProcessVectorEnv(SteppedVectorEnv):
     """Many environments over a few processes, to be used as an `InProcessVectorEnv` is.
 
-    `step` is `begin_step` and `finish_step`; between the two, this process is free. An environment that takes longer
+    Between `begin_step` and `finish_step` this process is free. An environment that takes longer
     than `patience` seconds for one call is a fault, and its worker is replaced.
     """
-
-    seeds_episodes = True
-    """Whether every reset takes a seed, so that an episode can be replayed from its seed and actions."""
 
     def __init__(self, make: Make, count: int, workers: int, patience: float = 120.0) -> None:
         self.closed = True  # there is nothing to close yet
         with pytorch_kept(), guarded.opened(make) as probe:
-            self.single_observation_space, self.single_action_space = probe.observation_space, probe.action_space
-            self._shapes = Shapes.of(probe)
-        self.num_envs, self.workers, self._make, self._patience = count, min(workers, count), make, patience
-        self.metadata = {"autoreset_mode": AutoresetMode.DISABLED}
-        self.observation_space = batch_space(self.single_observation_space, count)
-        self.action_space = batch_space(self.single_action_space, count)
+            self._describe(probe, count)
+        self.workers, self._make, self._patience = min(workers, count), make, patience
         self._context = multiprocessing.get_context("spawn")
         # Anonymous memory: freed when the last process ends.
         self._shared = self._context.RawArray(
@@ -88,8 +80,7 @@ class ProcessVectorEnv(VectorEnv[Array, Array, Array]):
         )
         self._arrays = SharedArrays(self._shared, count, self.workers, self._shapes)
         self._places = [places.tolist() for places in np.array_split(np.arange(count), self.workers)]
-        self._worker_of = {place: index for index, places in enumerate(self._places) for place in places}
-        self.faults: dict[int, str] = {}
+        self._worker_of = {position: index for index, places in enumerate(self._places) for position in places}
         self._disturbed: set[int] = set()
         self._retired: set[int] = set()
         self._processes: list[Any] = [None] * self.workers
@@ -131,20 +122,9 @@ class ProcessVectorEnv(VectorEnv[Array, Array, Array]):
         place = int(self._arrays.at[worker])
         return place if place in places or not places else places[0]
 
-    def reset(
-        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Array, dict[str, Any]]:
-        """Start new episodes, in all environments or in those of the mask; the rest keep their observation."""
-        seeds = list(seed) if isinstance(seed, Sequence) else [seed] * self.num_envs
-        mask = (options or {}).get("reset_mask", np.ones(self.num_envs, bool))
-        observations = self.reset_some(seeds, np.flatnonzero(mask).tolist())
-        if self.faults:
-            raise fault_of(next(iter(self.faults.values())))
-        return observations, {}
-
     def reset_some(self, seeds: Sequence[int | None], indices: Sequence[int]) -> Array:
         """Start new episodes in these environments; returns the observations of all."""
-        self._arrays.seeds[:] = [-1 if given is None else given for given in seeds]
+        self._arrays.seeds[:] = [-1 if seed is None else seed for seed in seeds]
         self._choose(indices)
         self._command(RESET)
         self._wait()
@@ -165,18 +145,8 @@ class ProcessVectorEnv(VectorEnv[Array, Array, Array]):
         arrays = self._arrays
         ends = arrays.ends.astype(bool)
         ended = np.flatnonzero(ends.any(1)).tolist() if ends.any() else ()
-        infos = {place: info for place in ended if (info := decoded(arrays.infos[place]))}
+        infos = {index: info for index in ended if (info := decoded(arrays.infos[index]))}
         return arrays.observations.copy(), arrays.rewards.copy(), ends[:, 0], ends[:, 1], infos
-
-    def step(self, actions: Array) -> StepResult:
-        """One step of every environment; an episode that ended waits for its reset."""
-        self.begin_step(actions)
-        return self.finish_step()
-
-    def step_some(self, actions: Array, indices: Sequence[int]) -> StepResult:
-        """One step of the environments at these places; the others are not stepped (reward 0, not ended)."""
-        self.begin_step(actions, indices)
-        return self.finish_step()
 
     def replace(self, index: int) -> list[int]:
         """Replace a faulty environment; returns which others lost their episode.
@@ -275,9 +245,9 @@ class ProcessVectorEnv(VectorEnv[Array, Array, Array]):
     def _told(self) -> dict[int, str]:
         """Errors of the workers, by index."""
         arrays = self._arrays
-        told: dict[int, str] = {place: arrays.reason(place) for place in np.flatnonzero(arrays.faulty).tolist()}
+        reasons: dict[int, str] = {index: arrays.reason(index) for index in np.flatnonzero(arrays.faulty).tolist()}
         arrays.faulty[:] = False
-        return told
+        return reasons
 
     def _gave_up(self, index: int, watch: "_Watch") -> bool:
         """Whether this worker no longer answers; its current environment is then faulty."""

@@ -25,34 +25,34 @@ def without_output() -> Iterator[None]:
     """Output of all threads appears at the end, without the known messages."""
     with _one_at_a_time:
         _flush()
-        kept = [diversion for number in (1, 2) if (diversion := _diverted(number)) is not None]
+        kept = [diversion for descriptor in (1, 2) if (diversion := _diverted(descriptor)) is not None]
         try:
             yield
         finally:
             _flush()
-            for number, original, file in kept:
-                os.dup2(original, number)
+            for descriptor, original, file in kept:
+                os.dup2(original, descriptor)
                 os.close(original)
-                _pass_on(file, number)
+                _pass_on(file, descriptor)
 
 
-def _diverted(number: int) -> tuple[int, int, IO[bytes]] | None:
+def _diverted(descriptor: int) -> tuple[int, int, IO[bytes]] | None:
     """Redirect a file descriptor to a file; None if it is closed."""
     try:
-        original = os.dup(number)
+        original = os.dup(descriptor)
     except OSError:
         return None
     file = tempfile.TemporaryFile()  # noqa: SIM115  # closed by `_pass_on`
-    os.dup2(file.fileno(), number)
-    return number, original, file
+    os.dup2(file.fileno(), descriptor)
+    return descriptor, original, file
 
 
-def _pass_on(file: IO[bytes], number: int) -> None:
+def _pass_on(file: IO[bytes], descriptor: int) -> None:
     with file, contextlib.suppress(OSError):  # its reader may have closed it
         file.seek(0)
         rest = NOISE.sub(b"", file.read())
         while rest:
-            rest = rest[os.write(number, rest) :]
+            rest = rest[os.write(descriptor, rest) :]
 
 
 def _flush() -> None:

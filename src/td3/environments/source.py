@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from td3.environments.check import TaskSpaces, check_environment
 from td3.environments.guarded import Make, opened
 from td3.environments.make import make_environment
+from td3.environments.requirements import TaskSpaces, check_environment
 from td3.environments.spec import parse_env
 from td3.environments.vector import VectorSource, check_vector, vector_source_named
 from td3.errors import ConfigError
@@ -45,14 +45,14 @@ def evaluation_maker(
     if eval_env is None or eval_env is False:
         yield None if make.instance is not None or eval_env is False else make
         return
-    given = parse_env(eval_env)
-    env_arguments = {"env": given.env if given.factory is None else given.factory, "env_kwargs": given.env_kwargs}
+    spec = parse_env(eval_env)
+    env_arguments = {"env": spec.env if spec.factory is None else spec.factory, "env_kwargs": spec.env_kwargs}
     with environment_maker(env_arguments) as eval_make:
-        found = _spaces_of(eval_make, given.env)
-        if found[:5] != spaces[:5]:
+        eval_task = _spaces_of(eval_make, spec.env)
+        if eval_task[:5] != spaces[:5]:
             raise ConfigError(
-                f"eval_env {given.env} has observations of shape {found.observation_shape} and actions of shape "
-                f"{found.action_shape} in {found.action_low}..{found.action_high}, but {make.name} has "
+                f"eval_env {spec.env} has observations of shape {eval_task.observation_shape} and actions of shape "
+                f"{eval_task.action_shape} in {eval_task.action_low}..{eval_task.action_high}, but {make.name} has "
                 f"{spaces.observation_shape} and {spaces.action_shape} in {spaces.action_low}..{spaces.action_high}: "
                 "give one with the same spaces."
             )

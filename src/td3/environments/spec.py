@@ -69,18 +69,18 @@ def _is_of_notebook(env: Any) -> bool:
 
 
 def _of_instance(env: Any) -> EnvSpec:
-    kind = type(env.unwrapped).__name__
+    name = type(env.unwrapped).__name__
     if env.spec is None:
         raise EnvironmentFault(
-            f"training makes environments of its own, to learn in and to evaluate, and from this {kind} it cannot make "
-            f"another: give its class or a function that makes it, such as  td3.train({kind})  or  "
-            f"td3.train(lambda: {kind}(...))."
+            f"training makes environments of its own, to learn in and to evaluate, and from this {name} it cannot make "
+            f"another: give its class or a function that makes it, such as  td3.train({name})  or  "
+            f"td3.train(lambda: {name}(...))."
         )
     spec = copy.deepcopy(env.spec)
     spec.kwargs.pop("render_mode", None)
     usual = gym.registry.get(spec.id)
     if usual is not None and not spec.additional_wrappers and _is_plain(spec.kwargs):
-        changed = {name: value for name, value in spec.kwargs.items() if usual.kwargs.get(name, ...) != value}
+        changed = {key: value for key, value in spec.kwargs.items() if usual.kwargs.get(key, ...) != value}
         if spec.max_episode_steps not in (None, usual.max_episode_steps):
             changed["max_episode_steps"] = spec.max_episode_steps
         return EnvSpec(spec.id, changed, None)
@@ -133,8 +133,8 @@ def class_named(env: str) -> type[gym.Env[Any, Any]] | None:
 
     Only classes of environments are looked up so: whatever else untrusted config.json may name is never called.
     """
-    found = object_named(env)
-    return found if isinstance(found, type) and issubclass(found, gym.Env) else None
+    loaded = object_named(env)
+    return loaded if isinstance(loaded, type) and issubclass(loaded, gym.Env) else None
 
 
 def object_named(env: str) -> Any:
@@ -143,12 +143,12 @@ def object_named(env: str) -> Any:
     if not colon or "-v" in path:
         return None
     try:
-        found: Any = sys.modules.get(module_name) or importlib.import_module(module_name)
-        for part in path.split("."):
-            found = getattr(found, part)
+        loaded: Any = sys.modules.get(module_name) or importlib.import_module(module_name)
+        for attribute in path.split("."):
+            loaded = getattr(loaded, attribute)
     except (AttributeError, ImportError, ValueError):
         return None
-    return found
+    return loaded
 
 
 def not_found(env: str) -> EnvironmentFault:
@@ -160,9 +160,9 @@ def not_found(env: str) -> EnvironmentFault:
             "there with the actions of  td3.load(RUN, which='last').act(observation),  or continue the run with  "
             "td3.resume(RUN, env=...)"
         )
-    if module in sys.modules and isinstance(found := object_named(env), type):  # nothing is imported for a message
+    if module in sys.modules and isinstance(loaded := object_named(env), type):  # nothing is imported for a message
         return EnvironmentFault(
-            f"{module} has no environment class {name!r}: derive it from Gymnasium's,  class {found.__name__}"
+            f"{module} has no environment class {name!r}: derive it from Gymnasium's,  class {loaded.__name__}"
             "(gymnasium.Env):  (that of the old package gym is another one)."
         )
     return EnvironmentFault(

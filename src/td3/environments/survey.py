@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from td3.environments import guarded
-from td3.environments.check import TaskSpaces, check_environment, option_with_limit
 from td3.environments.goals import GoalTask, has_goals
 from td3.environments.guarded import MOST_FAULTS, Array, Shapes
 from td3.environments.make import make_environment
+from td3.environments.requirements import TaskSpaces, check_environment, option_with_limit
 from td3.environments.vector import FirstOfVector, vector_source_named
 from td3.errors import EnvironmentFault
 from td3.scales import LARGE_OBSERVATION, LARGE_REWARD, SMALL_REWARD, SMALL_SPREAD
@@ -71,12 +71,12 @@ def survey(env: str, env_kwargs: Mapping[str, Any], steps: int = 2_000, seed: in
     observations = walk.observations.reshape(len(walk.observations), -1)
     scale = float(np.sqrt(np.square(observations).mean(0)).max())
     spreads = observations.std(0)
-    constant = tuple(int(place) for place in np.flatnonzero(spreads == 0)) if not spaces.frames else ()
+    constant = tuple(int(dimension) for dimension in np.flatnonzero(spreads == 0)) if not spaces.frames else ()
     truncated = sum(cut for _, cut in walk.ends)
     starts = [0, *(at + 1 for at, _ in walk.ends)]
     returns = [walk.rewards[a : b + 1].sum() for a, (b, _) in zip(starts, walk.ends, strict=False)]
     lengths = [b + 1 - a for a, (b, _) in zip(starts, walk.ends, strict=False)]
-    found = Survey(
+    result = Survey(
         spaces=spaces,
         steps=steps,
         seconds_per_step=walk.seconds / steps,
@@ -94,7 +94,7 @@ def survey(env: str, env_kwargs: Mapping[str, Any], steps: int = 2_000, seed: in
     )
     limited = bool(spaces.time_limit or truncated or source)
     faults = list(dict.fromkeys([*walk.faults, *again.faults]))
-    return found._replace(findings=(*_fault_findings(faults), *_findings(found, env, env_kwargs, limited), *goals))
+    return result._replace(findings=(*_fault_findings(faults), *_findings(result, env, env_kwargs, limited), *goals))
 
 
 def _hindsight_finding(environment: gym.Env[Any, Any], env: str) -> list[str]:
@@ -163,38 +163,38 @@ def _fault_findings(faults: list[str]) -> list[str]:
     ]
 
 
-def _findings(found: Survey, env: str, env_kwargs: Mapping[str, Any], limited: bool) -> list[str]:
+def _findings(result: Survey, env: str, env_kwargs: Mapping[str, Any], limited: bool) -> list[str]:
     sentences = []
-    if not found.repeatable:
+    if not result.repeatable:
         sentences.append(
             "The same seed and actions gave another episode: take all randomness from self.np_random, or results "
             "cannot be repeated and resumed exactly."
         )
     if not limited:
-        ended = "was truncated" if found.episodes else "ended"
+        ended = "was truncated" if result.episodes else "ended"
         sentences.append(
-            f"There is no time limit, and no episode {ended} in {found.steps:,} steps: a trained policy may stay in "
+            f"There is no time limit, and no episode {ended} in {result.steps:,} steps: a trained policy may stay in "
             f"one for ever. Give a limit, unless step() has one:  td3 check {env} {option_with_limit(env_kwargs)}"
         )
-    elif not found.episodes:
-        sentences.append(f"No episode ended in {found.steps:,} steps: check with more --steps.")
-    if not found.spaces.frames and found.observation_scale > LARGE_OBSERVATION:
+    elif not result.episodes:
+        sentences.append(f"No episode ended in {result.steps:,} steps: check with more --steps.")
+    if not result.spaces.frames and result.observation_scale > LARGE_OBSERVATION:
         sentences.append(
-            f"Observations reach a root mean square of {found.observation_scale:,.4g}: divide them by known ranges, or "
+            f"Observations reach a root mean square of {result.observation_scale:,.4g}: divide them by known ranges, "
+            "or train with --normalize-observations."
+        )
+    if not result.spaces.frames and 0 < result.observation_spread < SMALL_SPREAD:
+        sentences.append(
+            f"Observations hardly vary (largest standard deviation {result.observation_spread:.2g}): scale them up, or "
             "train with --normalize-observations."
         )
-    if not found.spaces.frames and 0 < found.observation_spread < SMALL_SPREAD:
-        sentences.append(
-            f"Observations hardly vary (largest standard deviation {found.observation_spread:.2g}): scale them up, or "
-            "train with --normalize-observations."
-        )
-    if len(found.constant_dimensions) == found.spaces.state_size and not found.spaces.frames:
+    if len(result.constant_dimensions) == result.spaces.state_size and not result.spaces.frames:
         sentences.append("Observations never change: the networks cannot learn from them.")
-    if found.reward_scale > LARGE_REWARD:
-        sentences.append(f"Rewards have a root mean square of {found.reward_scale:,.4g}: divide them.")
-    if found.reward_scale < SMALL_REWARD:
+    if result.reward_scale > LARGE_REWARD:
+        sentences.append(f"Rewards have a root mean square of {result.reward_scale:,.4g}: divide them.")
+    if result.reward_scale < SMALL_REWARD:
         sentences.append(
-            f"Rewards have a root mean square of {found.reward_scale:.2g} under random actions: multiply them or, if "
+            f"Rewards have a root mean square of {result.reward_scale:.2g} under random actions: multiply them or, if "
             "almost all are 0, give a denser reward."
         )
     return sentences

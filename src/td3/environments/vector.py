@@ -13,10 +13,10 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from td3.environments.check import TaskSpaces, check_environment
 from td3.environments.checked_vector import CheckedVectorEnv
 from td3.environments.guarded import Array
 from td3.environments.observations import holds_image
+from td3.environments.requirements import TaskSpaces, check_environment
 from td3.environments.spec import found_here, name_of, object_named
 from td3.errors import ConfigError, EnvironmentFault, UserError
 from td3.user_code import describe, with_lines
@@ -32,10 +32,10 @@ RESTARTS = (
 class VectorSource:
     """Where the vector environments of a run come from; an instance is used for training and stays open."""
 
-    def __init__(self, given: Any, env_kwargs: Mapping[str, Any] | None = None) -> None:
-        self.name = name_of(type(given.unwrapped) if isinstance(given, VectorEnv) else given)
-        self.instance = given if isinstance(given, VectorEnv) else None
-        self._make: Factory | None = None if isinstance(given, VectorEnv) else given
+    def __init__(self, source: Any, env_kwargs: Mapping[str, Any] | None = None) -> None:
+        self.name = name_of(type(source.unwrapped) if isinstance(source, VectorEnv) else source)
+        self.instance = source if isinstance(source, VectorEnv) else None
+        self._make: Factory | None = None if isinstance(source, VectorEnv) else source
         self._env_kwargs = dict(env_kwargs or {})
         self._training: CheckedVectorEnv | None = None
         if self.instance is not None and self._env_kwargs:
@@ -96,16 +96,16 @@ class VectorSource:
             raise with_lines(EnvironmentFault(f"{self.name} cannot be made: {describe(error)}"), error) from error
 
 
-def makes_vectors(given: Any) -> bool:
+def makes_vectors(source: Any) -> bool:
     """Whether this is a vector environment, or a function or class that makes one: it has an argument `num_envs`."""
-    if isinstance(given, VectorEnv):
+    if isinstance(source, VectorEnv):
         return True
-    if not callable(given):
+    if not callable(source):
         return False
-    if isinstance(given, type):
-        return issubclass(given, VectorEnv)
+    if isinstance(source, type):
+        return issubclass(source, VectorEnv)
     try:
-        return "num_envs" in inspect.signature(given).parameters
+        return "num_envs" in inspect.signature(source).parameters
     except (TypeError, ValueError):
         return False
 
@@ -114,12 +114,12 @@ def vector_source_named(env: str) -> VectorSource | None:
     """The source that `module:function` names, if it makes vector environments; nothing else is ever called."""
     with found_here(env):
         try:
-            found = object_named(env)
+            loaded = object_named(env)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # of code that is not ours
             raise with_lines(EnvironmentFault(f"{env} cannot be made: {describe(error)}"), error) from error
-    return VectorSource(found) if not isinstance(found, VectorEnv) and makes_vectors(found) else None
+    return VectorSource(loaded) if not isinstance(loaded, VectorEnv) and makes_vectors(loaded) else None
 
 
 def check_vector(environments: CheckedVectorEnv) -> TaskSpaces:

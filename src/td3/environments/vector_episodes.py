@@ -8,7 +8,7 @@ from gymnasium.vector import AutoresetMode
 
 from td3.environments.checked_vector import CheckedVectorEnv, last_numbers
 from td3.environments.guarded import Array
-from td3.environments.in_process import StepResult
+from td3.environments.stepped_vector import StepResult
 
 
 class VectorEpisodes:
@@ -24,7 +24,7 @@ class VectorEpisodes:
         self, *, seed: Sequence[int | None], options: dict[str, Any] | None = None
     ) -> tuple[Array, dict[str, Any]]:
         """Start an episode in every environment, whatever the mask says: those of others are not looked at."""
-        seeds = [0 if given is None else given for given in seed]
+        seeds = [0 if value is None else value for value in seed]
         self._shown, _ = self._environments.reset(seed=seeds)
         return self._shown.copy(), {}
 

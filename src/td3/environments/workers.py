@@ -74,10 +74,10 @@ def construct_all(make: Make, count: int) -> list[gym.Env[Any, Any]]:
     return environments
 
 
-def requested_workers(kind: str, count: int) -> WorkerBackend:
+def requested_workers(backend: str, count: int) -> WorkerBackend:
     """The chosen kind: a worker for each environment, up to a limit."""
     ways = {"none": WorkerBackend(), "threads": WorkerBackend("threads", count)}
-    return ways.get(kind) or WorkerBackend("processes", min(count, MOST_PROCESSES))
+    return ways.get(backend) or WorkerBackend("processes", min(count, MOST_PROCESSES))
 
 
 def fastest_workers(make: Make, count: int) -> WorkerBackend:
@@ -88,10 +88,10 @@ def fastest_workers(make: Make, count: int) -> WorkerBackend:
     try:
         step_seconds = _probe_environment(make)
         best_seconds = count * step_seconds
-        for kind in ("threads", "processes") if best_seconds > WORTH_SECONDS else ():
+        for backend in ("threads", "processes") if best_seconds > WORTH_SECONDS else ():
             if best_seconds < 2 * step_seconds:
                 break  # almost fully parallel: nothing can be much faster
-            candidate = requested_workers(kind, count)
+            candidate = requested_workers(backend, count)
             seconds = _try(make, count, candidate)
             if seconds * BETTER < best_seconds:
                 best, best_seconds = candidate, seconds

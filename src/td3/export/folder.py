@@ -10,7 +10,7 @@ from safetensors.numpy import load_file
 
 from td3.errors import RunError
 from td3.export.card import model_card, observation_type
-from td3.export.module import (
+from td3.export.exported_actor import (
     INPUT,
     ExportedActor,
     actions_by_onnx,

@@ -2,25 +2,15 @@
 
 import importlib.util
 import re
-from typing import Any
 
 from td3.errors import ConfigError, RunError, missing_extra
-from td3.export.folder import Export, export_run
-from td3.run.directory import Run
+from td3.export.folder import Export
 
 
-def push_run(
-    run: Run,
-    repo_id: str,
-    private: bool = False,
-    seed: int | None = None,
-    which: str = "best",
-    sb3: bool = False,
-    trust: bool = False,
-) -> tuple[str, Export]:
-    """Export one agent of a run and upload the folder; returns the address of the model."""
+def require_hub(repo_id: str) -> None:
+    """Refuse what cannot be uploaded, before anything is exported: a wrong name, a missing extra, no token."""
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", repo_id):
-        raise ConfigError(f"--repo-id must be owner/name, such as anna/td3-hopper, but {repo_id!r} was given.")
+        raise ConfigError(f"--push must be owner/name, such as anna/td3-hopper, but {repo_id!r} was given.")
     if importlib.util.find_spec("huggingface_hub") is None:
         raise missing_extra("uploading", "hub")
     import huggingface_hub
@@ -29,11 +19,14 @@ def push_run(
         raise ConfigError(
             "nothing was uploaded: there is no Hugging Face token here. Log in with `hf auth login`, or set HF_TOKEN."
         )
-    export = export_run(run, seed=seed, which=which, sb3=sb3, trust=trust)
-    return _upload(huggingface_hub.HfApi(), repo_id, private, export), export
 
 
-def _upload(api: Any, repo_id: str, private: bool, export: Export) -> str:
+def push(export: Export, repo_id: str, private: bool = False) -> str:
+    """Upload an exported folder; returns the address of the model."""
+    require_hub(repo_id)
+    import huggingface_hub
+
+    api = huggingface_hub.HfApi()
     try:
         address = api.create_repo(repo_id, private=private, exist_ok=True)
         api.upload_folder(repo_id=repo_id, folder_path=export.path, commit_message="Upload a TD3 agent")

@@ -18,7 +18,7 @@ import torch
 from td3.config import TrainConfig
 from td3.environments import make_environment
 from td3.errors import missing_extra
-from td3.export.module import ACTIVATIONS
+from td3.export.exported_actor import ACTIVATIONS
 from td3.policy import Array, Policy
 from td3.settings import TD3Config
 

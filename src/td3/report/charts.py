@@ -70,16 +70,16 @@ def learning_curves(runs: Sequence[NamedRun]) -> Figure:
         band = (low, high) if many else (None, None)
         chart.lines.append(Line(steps[indices], interquartile_mean(returns[:, indices]), color, 2.5, 1.0, False, *band))
         legend.append((color, name if len(runs) > 1 else "IQM over seeds" if many else "mean of the episodes"))
-    known = paper.published(env)
-    if known:
-        text = f"the paper\u2019s table: {number(known.highest)} \u00b1 {number(known.spread)}"
+    published = paper.published(env)
+    if published:
+        text = f"the paper\u2019s table: {number(published.highest)} \u00b1 {number(published.spread)}"
         # In a run of a few thousand steps the curve would be a flat line far below the paper's result.
-        if max(float(np.abs(run.records.curves[1]).max()) for run in runs) > 0.3 * abs(known.highest):
-            chart.levels.append(Level(known.highest, "var(--paper-band)", known.spread))
+        if max(float(np.abs(run.records.curves[1]).max()) for run in runs) > 0.3 * abs(published.highest):
+            chart.levels.append(Level(published.highest, "var(--paper-band)", published.spread))
         else:
             text += f" after {paper.STEPS:,} env steps, far beyond this chart"
         legend.append(("var(--paper-band)", text))
-    episodes = " or ".join(str(count) for count in sorted({run.records.config.eval_episodes for run in runs}))
+    episodes = " or ".join(str(count) for count in sorted(_episodes(runs)))
     caption = (
         f"Return of {episodes} noise-free episodes in separate environments. Thin: each seed. Thick: "
         "interquartile mean over the seeds; band: its 95\u00a0% interval."
@@ -93,6 +93,12 @@ def learning_curves(runs: Sequence[NamedRun]) -> Figure:
     return Figure("", Markup(large.svg()), caption, legend, Markup(chart.svg()))
 
 
+def _episodes(runs: Sequence[NamedRun]) -> set[int]:
+    """How many episodes an evaluation had; what another library wrote has a note of its own."""
+    own = {run.records.config.eval_episodes for run in runs if not run.records.source}
+    return own or {run.records.config.eval_episodes for run in runs}
+
+
 def training_figures(records: RunRecords) -> list[Figure]:
     """Returns, losses and diagnostics during training; without those that the run did not record."""
     predicted, observed = (_per_seed(records, "diagnostics", column) for column in ("q_start", "return_start"))
@@ -102,7 +108,7 @@ def training_figures(records: RunRecords) -> list[Figure]:
     if not records.critics_trained:
         losses = ("As the replaced steps return it, logarithmic.", "As the replaced steps return it.")
         del shares["critic_dead"]
-    found = [
+    figures = [
         figure(
             "Return while training",
             _per_seed(records, "metrics", "episode_return"),
@@ -145,23 +151,23 @@ def training_figures(records: RunRecords) -> list[Figure]:
             log=True,
         ),
     ]
-    return [one for one in found if one]
+    return [chart for chart in figures if chart]
 
 
 def _per_seed(records: RunRecords, table: str, column: str) -> list[Line]:
     """One thin line per seed, dashed if it is frozen; for several, their mean at the env steps that all have."""
-    found: list[tuple[Array, Array, bool]] = []
+    curves: list[tuple[Array, Array, bool]] = []
     for seed in records.seeds:
         values: Mapping[str, Array] = getattr(seed, table)
-        found.append((values["env_steps"], values[column], seed.frozen is not None))
-    many = len(found) > 1
-    lines = [Line(x, y, COLORS[0], 1.0 if many else 2.0, 0.4 if many else 1.0, frozen) for x, y, frozen in found]
-    whole = [(x, y) for x, y, frozen in found if not frozen and len(x)]
+        curves.append((values["env_steps"], values[column], seed.frozen is not None))
+    many = len(curves) > 1
+    lines = [Line(x, y, COLORS[0], 1.0 if many else 2.0, 0.4 if many else 1.0, frozen) for x, y, frozen in curves]
+    whole = [(x, y) for x, y, frozen in curves if not frozen and len(x)]
     if len(whole) > 1 and len(shared := shared_steps(x for x, _ in whole)):
         together = np.stack([y[np.unique(x, return_index=True)[1]][np.isin(np.unique(x), shared)] for x, y in whole])
-        known = np.isfinite(together)
-        mean = np.where(known, together, 0).sum(0) / np.maximum(known.sum(0), 1)
-        lines.append(Line(shared, np.where(known.any(0), mean, np.nan), COLORS[0], 2.0))
+        finite = np.isfinite(together)
+        mean = np.where(finite, together, 0).sum(0) / np.maximum(finite.sum(0), 1)
+        lines.append(Line(shared, np.where(finite.any(0), mean, np.nan), COLORS[0], 2.0))
     return [line for line in lines if np.isfinite(line.y).any()]
 
 
@@ -212,9 +218,9 @@ def time_budget(records: RunRecords) -> TimeBudget | None:
     whole = sum(seconds.values())
     if not whole:
         return None
-    parts = [(part, seconds.get(part, 0.0), f"var(--p{index})") for index, part in enumerate(PARTS)]
+    parts = [(phase, seconds.get(phase, 0.0), f"var(--p{index})") for index, phase in enumerate(PARTS)]
     legend = [
-        (color, f"{PART_NAMES[part]} {100 * value / whole:.1f}\u00a0%") for part, value, color in parts if value > 0
+        (color, f"{PART_NAMES[phase]} {100 * value / whole:.1f}\u00a0%") for phase, value, color in parts if value > 0
     ]
     separate = f", added up over {len(records.separate)} runs that trained separately" if records.separate else ""
     overlap = (
@@ -234,7 +240,7 @@ def time_budget(records: RunRecords) -> TimeBudget | None:
 
 def _speed(run: RunRecords) -> Line:
     """Env steps per second of all seeds of one run."""
-    steps, times = run.times["env_steps"], np.sum([run.times[part] for part in PARTS], 0)
+    steps, times = run.times["env_steps"], np.sum([run.times[phase] for phase in PARTS], 0)
     onward = np.diff(steps) > 0  # a resumed run goes back to its checkpoint first
     rates = (np.diff(steps) / np.maximum(times[1:], 1e-9) * run.config.seeds)[onward]
     return Line(steps[1:][onward], rates, COLORS[0])

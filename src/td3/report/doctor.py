@@ -39,13 +39,13 @@ class Rule(NamedTuple):
         # Runs that are shown together were trained separately: each seed has its own run's settings and times.
         numbers = {seed.seed: self.measure(run, seed) for run in records.runs for seed in run.seeds}
         sign = 1 if self.above else -1
-        over = {seed: number for seed, number in numbers.items() if sign * number > sign * self.threshold}
+        over = {seed: value for seed, value in numbers.items() if sign * value > sign * self.threshold}
         if not over:
             return None
-        worst = max(over.values(), key=lambda number: sign * number)
+        worst = max(over.values(), key=lambda value: sign * value)
         where = "" if len(over) == len(numbers) else f" (in {len(over)} of {len(numbers)} seeds: {_listed(list(over))})"
-        said = self.said.format(number=worst, threshold=self.threshold, percent=100 * worst, limit=100 * self.threshold)
-        return Finding(self.name, f"{said[:-1]}{where}{said[-1]}", self.advice, worst, self.threshold, list(over))
+        text = self.said.format(number=worst, threshold=self.threshold, percent=100 * worst, limit=100 * self.threshold)
+        return Finding(self.name, f"{text[:-1]}{where}{text[-1]}", self.advice, worst, self.threshold, list(over))
 
 
 def examine_run(records: RunRecords) -> list[Finding]:

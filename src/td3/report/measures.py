@@ -114,12 +114,12 @@ def _value_gaps(records: RunRecords, seed: SeedRecords, after: int = SETTLED) ->
     """Predicted Q less observed return, as shares of the observed return, once so many updates are done."""
     table, gamma = seed.diagnostics, records.config.td3.gamma
     value, observed, reward = (table[column] for column in ("q_start", "return_start", "reward_scale"))
-    known = np.isfinite(value) & np.isfinite(observed) & np.isfinite(reward) & _begun(records, seed, after)
+    usable = np.isfinite(value) & np.isfinite(observed) & np.isfinite(reward) & _begun(records, seed, after)
     # The return of a policy may be near 0. Then errors are relative to what rewards of this size add up to by chance:
     # their root mean square times the square root of the horizon. Times the horizon itself would be the largest
     # possible return, relative to which every error is small.
-    floor = reward[known] / np.sqrt(max(1 - gamma, 1e-3)) + 1e-9
-    return np.asarray((value[known] - observed[known]) / np.maximum(np.abs(observed[known]), floor))
+    floor = reward[usable] / np.sqrt(max(1 - gamma, 1e-3)) + 1e-9
+    return np.asarray((value[usable] - observed[usable]) / np.maximum(np.abs(observed[usable]), floor))
 
 
 def overestimation(records: RunRecords, seed: SeedRecords) -> float:

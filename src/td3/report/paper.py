@@ -53,7 +53,7 @@ def engine_warning(env: str, versions: dict[str, str]) -> str:
 
 def engines_differ(versions: list[dict[str, str]]) -> str | None:
     """A warning if compared runs used different physics."""
-    engines = sorted({found["mujoco"] for found in versions if "mujoco" in found}, key=_as_numbers)
+    engines = sorted({by_name["mujoco"] for by_name in versions if "mujoco" in by_name}, key=_as_numbers)
     if len(engines) < 2:
         return None
     return (

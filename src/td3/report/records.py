@@ -67,6 +67,12 @@ class RunRecords:
     times: Table
     separate: tuple["RunRecords", ...] = ()
     """The runs that were combined into this one, if any: each trained separately, with its own times."""
+    label: str = ""
+    """The name that several runs got as one."""
+    source: str = ""
+    """The library that wrote the log; empty for a run of td3."""
+    remarks: tuple[str, ...] = ()
+    """Notes of whoever read or combined the files."""
 
     @property
     def runs(self) -> tuple["RunRecords", ...]:
@@ -75,8 +81,13 @@ class RunRecords:
 
     @property
     def name(self) -> str:
-        """The directory's name, with links resolved."""
-        return self.path.resolve().name
+        """The label, or the directory's name, with links resolved."""
+        return self.label or self.path.resolve().name
+
+    @property
+    def title(self) -> str:
+        """The label, or the path as it was given."""
+        return self.label or str(self.path)
 
     @property
     def whole_seeds(self) -> tuple[SeedRecords, ...]:
@@ -132,28 +143,32 @@ class RunRecords:
     @property
     def notes(self) -> list[str]:
         """Notes on the curves: seeds that are frozen, or whose evaluations end early."""
-        said = [
+        notes = [
+            *self.remarks,
+            *(remark for run in self.separate for remark in run.remarks),
+        ]
+        notes += [
             f"Seed {seed.seed} has been frozen since env step {seed.frozen.env_steps:,} and is not counted: "
             f"{seed.frozen.reason.rstrip('.')}."
             for seed in self.seeds
             if seed.frozen
         ]
         if self.all_frozen:
-            said.append("Every seed is frozen: the returns shown are those before that, and no result of the run.")
+            notes.append("Every seed is frozen: the returns shown are those before that, and no result of the run.")
         if not self.evaluated:
-            said.append("This run evaluated nothing: its returns are those of training, with exploration noise.")
+            notes.append("This run evaluated nothing: its returns are those of training, with exploration noise.")
         if not self.critics_trained:
-            said.append(
+            notes.append(
                 "The replaced steps do not train the critics of the package: figures of critics are left out, and "
                 "saved agents have none."
             )
         ends = {int(seed.steps.max(initial=0)) for seed in self.whole_seeds}
         if len(ends) > 1:
-            said.append(
+            notes.append(
                 f"The seeds' evaluations end at different env steps ({', '.join(f'{end:,}' for end in sorted(ends))}): "
                 f"figures over seeds use those that all have, up to {int(self.curves[0][-1]):,}."
             )
-        return said
+        return notes
 
     @property
     def env_steps(self) -> int:
@@ -168,13 +183,13 @@ class RunRecords:
     @property
     def device(self) -> str:
         """The device."""
-        found = [str(r.times["device"][-1]) if len(r.times["device"]) else r.config.device for r in self.runs]
-        return _joined(found)
+        devices = [str(r.times["device"][-1]) if len(r.times["device"]) else r.config.device for r in self.runs]
+        return _joined(devices)
 
     @property
     def seconds(self) -> dict[str, float]:
         """Wall-clock seconds of each part of the loop; those of separate runs are added up."""
-        return {part: float(sum(run.times[part].sum() for run in self.runs)) for part in PARTS}
+        return {phase: float(sum(run.times[phase].sum() for run in self.runs)) for phase in PARTS}
 
 
 def shared_steps(steps: Iterable[Array]) -> Array:
@@ -182,8 +197,8 @@ def shared_steps(steps: Iterable[Array]) -> Array:
     return np.asarray(reduce(np.intersect1d, steps))
 
 
-def combine(path: Path, runs: Sequence[RunRecords]) -> RunRecords:
-    """Runs of one task and setting as one run of all their seeds; each run keeps its own times."""
+def combine(path: Path, runs: Sequence[RunRecords], label: str = "", remarks: Sequence[str] = ()) -> RunRecords:
+    """Runs of one task as one run of all their seeds; each run keeps its own times."""
     first, seeds = runs[0], tuple(seed for run in runs for seed in run.seeds)
     names = dict.fromkeys(name for run in runs for name in run.versions)
     versions = {name: _joined([run.versions.get(name, "none") for run in runs]) for name in names}
@@ -192,7 +207,10 @@ def combine(path: Path, runs: Sequence[RunRecords]) -> RunRecords:
         "env_steps": max(run.env_steps for run in runs),
     }
     config = replace(first.config, seed=min(run.config.seed for run in runs), seeds=len(seeds))
-    combined = RunRecords(path, config, versions, status, seeds, first.times, tuple(runs))
+    source = _joined([run.source for run in runs])
+    combined = RunRecords(
+        path, config, versions, status, seeds, first.times, tuple(runs), label, source, tuple(dict.fromkeys(remarks))
+    )
     _require_shared(combined)
     return combined
 
@@ -222,4 +240,5 @@ def read_run(path: Path | str) -> RunRecords:
 
 def _require_shared(records: RunRecords) -> None:
     if not records.evaluated and any(len(seed.steps) for seed in records.seeds):
-        raise RunError(f"{records.path} has seeds without one evaluation at the same env step: restore its files.")
+        remedy = "give runs with the same --eval-every" if records.separate else "restore its files"
+        raise RunError(f"{records.title} has seeds without one evaluation at the same env step: {remedy}.")

@@ -16,7 +16,9 @@ from td3.config import preset_config
 from td3.errors import ConfigError, RunError
 from td3.files import outside, read_regular_file, write_atomically
 from td3.report import paper
+from td3.report.across_tasks import AGGREGATES, Scales, across_tasks
 from td3.report.charts import COLORS, NamedRun, learning_curves, time_budget, training_figures
+from td3.report.differences import NONE, differences
 from td3.report.doctor import all_clear, examine_run, remarks_on
 from td3.report.numbers import MISSING, duration, interval, number, setting, span
 from td3.report.records import RunRecords
@@ -27,6 +29,7 @@ from td3.report.summary import (
     comparisons,
     describe_pair,
     engines_differ,
+    p_text,
     summarize,
     too_few_seeds,
 )
@@ -49,7 +52,7 @@ class Cell(NamedTuple):
 Row = list[str | Cell]
 
 
-def write_report(runs: Sequence[RunRecords], out: Path, margin: float = MARGIN) -> None:
+def write_report(runs: Sequence[RunRecords], out: Path, margin: float = MARGIN, scales: Scales | None = None) -> None:
     """Write the report as one file, atomically."""
     if out.suffix != ".html":
         raise ConfigError(f"a report is written as .html, but {out} was given.")
@@ -59,17 +62,14 @@ def write_report(runs: Sequence[RunRecords], out: Path, margin: float = MARGIN) 
         )
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(out, page(runs, margin).encode(errors="backslashreplace"))
+        write_atomically(out, page(runs, margin, scales).encode(errors="backslashreplace"))
     except OSError as error:
         raise RunError(f"the report {out} cannot be written ({error.strerror}): give another --out.") from None
 
 
-def page(runs: Sequence[RunRecords], margin: float = MARGIN) -> str:
+def page(runs: Sequence[RunRecords], margin: float = MARGIN, scales: Scales | None = None) -> str:
     """The report as HTML."""
-    named = [
-        NamedRun(records, name, COLORS[index % len(COLORS)])
-        for index, (records, name) in enumerate(zip(runs, _names(runs), strict=True))
-    ]
+    named = named_runs(runs)
     envs = list(dict.fromkeys(records.config.env for records in runs))
     heading, alone = ", ".join(envs), len(runs) == 1
     return (
@@ -83,13 +83,32 @@ def page(runs: Sequence[RunRecords], margin: float = MARGIN) -> str:
             tiles=_tiles(runs[0]) if alone else [],
             training=any(records.status.get("status", "running") == "running" for records in runs),
             tasks=[_task([run for run in named if run.records.config.env == env]) for env in envs],
-            results=_results(named),
+            results=_results(_with_tasks(named)),
+            differences=_differences(named),
             comparisons=_comparisons(named, margin),
+            across=_across(across_tasks(runs, scales)),
             margin=f"{100 * margin:g}",
             fewest_seeds=FEWEST_SEEDS,
-            runs=[_details(*run) for run in named],
+            runs=[_details(*run) for run in _with_tasks(named)],
         )
     )
+
+
+def named_runs(runs: Sequence[RunRecords]) -> list[NamedRun]:
+    """Each run with its name and the color of that name."""
+    names = _names(runs)
+    colors = {name: COLORS[index % len(COLORS)] for index, name in enumerate(dict.fromkeys(names))}
+    return [NamedRun(records, name, colors[name]) for records, name in zip(runs, names, strict=True)]
+
+
+def _with_tasks(runs: Sequence[NamedRun]) -> list[NamedRun]:
+    """The same, each named with its task where one name has several."""
+    tasks: dict[str, set[str]] = {}
+    for run in runs:
+        tasks.setdefault(run.name, set()).add(run.records.config.env)
+    return [
+        run._replace(name=f"{run.name}, {run.records.config.env}") if len(tasks[run.name]) > 1 else run for run in runs
+    ]
 
 
 @cache
@@ -113,7 +132,7 @@ def _names(runs: Sequence[RunRecords]) -> list[str]:
     """A name for each run, with its folder if two runs have the same name."""
     plain = [records.name for records in runs]
     return [
-        f"{records.path.resolve().parent.name}/{name}" if plain.count(name) > 1 else name
+        f"{records.path.resolve().parent.name}/{name}" if plain.count(name) > 1 and not records.label else name
         for records, name in zip(runs, plain, strict=True)
     ]
 
@@ -128,17 +147,17 @@ def _lead(records: RunRecords) -> str:
 
 def _tiles(records: RunRecords) -> list[tuple[str, str]]:
     """The most important numbers of a run, and what they are."""
-    found, seconds = summarize(records), sum(records.seconds.values())
+    result, seconds = summarize(records), sum(records.seconds.values())
     rate = f"{records.trained_steps / seconds:,.0f}" if seconds and records.env_steps else MISSING
-    counted, count, separate = len(found.last_tenth), len(records.end_steps), len(records.separate)
+    counted, count, separate = len(result.last_tenth), len(records.end_steps), len(records.separate)
     over = f"mean over {counted} seeds" if counted > 1 else "one seed"
-    kind = f"IQM over {counted} seeds" if counted > 1 else "mean"
+    average = f"IQM over {counted} seeds" if counted > 1 else "mean"
     unit = records.config.unit
     returns = [
-        (number(found.final), f"return at the final evaluation, {unit.removesuffix('s')} {found.final_at:,} ({over})"),
-        (interval(found.final_low, found.final_high), "95 % interval of that mean"),
-        (number(found.iqm), f"{kind}, last tenth of the {unit} ({count} evaluation{'s' * (count > 1)})"),
-        (number(found.highest), "highest mean (the paper\u2019s measure)"),
+        (number(result.final), f"return at the final evaluation, {unit[:-1]} {result.final_at:,} ({over})"),
+        (interval(result.final_low, result.final_high), "95 % interval of that mean"),
+        (number(result.iqm), f"{average}, last tenth of the {unit} ({count} evaluation{'s' * (count > 1)})"),
+        (number(result.highest), "highest mean (the paper\u2019s measure)"),
     ]
     return [
         *(returns if records.evaluated else ()),
@@ -164,19 +183,19 @@ def _results(runs: Sequence[NamedRun]) -> dict[str, Any]:
     for records, name, color in runs:
         if not records.evaluated:
             continue
-        found, known = summarize(records), paper.published(records.config.env)
-        many, label = len(found.last_tenth) > 1, Cell(name, color=color)
+        result, published = summarize(records), paper.published(records.config.env)
+        many, label = len(result.last_tenth) > 1, Cell(name, color=color)
         if len(runs) == 1:
             label = Cell("all seeds" if many else f"seed {records.whole_seeds[0].seed}")
         rows.append(
             [
                 label,
-                str(len(found.last_tenth)),
-                Cell(number(found.final), span(found.final_low, found.final_high) if many else ""),
-                Cell(number(found.iqm), span(found.low, found.high) if many else ""),
-                f"{number(found.highest)} \u00b1 {number(found.highest_spread)}" if many else number(found.highest),
-                f"{found.highest_at:,}",
-                f"{number(known.highest)} \u00b1 {number(known.spread)}" if known else "",
+                str(len(result.last_tenth)),
+                Cell(number(result.final), span(result.final_low, result.final_high) if many else ""),
+                Cell(number(result.iqm), span(result.low, result.high) if many else ""),
+                f"{number(result.highest)} \u00b1 {number(result.highest_spread)}" if many else number(result.highest),
+                f"{result.highest_at:,}",
+                f"{number(published.highest)} \u00b1 {number(published.spread)}" if published else "",
                 "" if math.isnan(records.success_rate) else f"{records.success_rate:.0%}",
             ]
         )
@@ -202,26 +221,74 @@ def _without_empty_ends(head: list[str], rows: list[Row]) -> tuple[list[str], li
     return [head[i] for i in kept], [[row[i] for i in kept] for row in rows]
 
 
-def _comparisons(runs: Sequence[NamedRun], margin: float) -> list[Row]:
+def _differences(runs: Sequence[NamedRun]) -> dict[str, Any]:
+    """What differs between the runs, a column for each."""
+    names = {run.records.title: Cell(run.name, color=run.color) for run in runs}
+    rows = [
+        [row["setting"], *(row["values"][title] for title in names)] for row in differences([r.records for r in runs])
+    ]
+    return {"head": ["", *names.values()], "rows": rows, "none": NONE}
+
+
+def _comparisons(runs: Sequence[NamedRun], margin: float) -> dict[str, Any]:
+    """All pairs of runs of a task; with p-values where there are more than two runs."""
     names = {id(run.records): run.name for run in runs}
     pairs = comparisons([run.records for run in runs], margin)
-    return [[names[id(pair.run)], names[id(pair.reference)], *_cells(pair)] for pair in pairs]
+    corrected = any(pair.tests > 1 for pair in pairs)
+    several = len({pair.run.config.env for pair in pairs}) > 1
+    head = ["run", "reference", *(["task"] if several else []), "seeds", "at env steps", "difference of means (95 %)"]
+    head += ["margin", *(["p (Holm)"] if corrected else []), "verdict", "probability of improvement (95 %)"]
+    rows = []
+    for pair in pairs:
+        seeds, steps, difference, margin_text, verdict, probability = _cells(pair)
+        task: Row = [pair.run.config.env] if several else []
+        p_value: Row = [MISSING if math.isnan(pair.p_value) else p_text(pair.p_value)] if corrected else []
+        who: Row = [names[id(pair.run)], names[id(pair.reference)]]
+        rows.append([*who, *task, seeds, steps, difference, margin_text, *p_value, verdict, probability])
+    return {"head": head, "rows": rows, "corrected": corrected}
+
+
+def _across(found: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Aggregates over tasks as tables."""
+    if found is None:
+        return None
+    groups: list[Row] = [
+        [group["run"], *(_share(group[label], group[f"{label}_interval"]) for label in AGGREGATES)]
+        for group in found["groups"]
+        if found["normalized"]
+    ]
+    improvements: list[Row] = [
+        [f"{pair['run']} over {pair['reference']}", _share(pair["probability"], pair["interval"])]
+        for pair in found["improvements"]
+    ]
+    stated = [f"{task} {number(low)} and {number(high)}" for task, (low, high) in (found["normalized"] or {}).items()]
+    return {
+        "tasks": ", ".join(found["tasks"]),
+        "groups": groups,
+        "improvements": improvements,
+        "stated": "; ".join(stated),
+        "notes": found["notes"],
+    }
+
+
+def _share(value: float, ends: Sequence[float]) -> Cell:
+    return Cell(f"{value:.2f}", f"{ends[0]:.2f} to {ends[1]:.2f}")
 
 
 def _cells(pair: Pair) -> Row:
-    found = pair.result
-    if found is None:
+    comparison = pair.result
+    if comparison is None:
         counts = "/".join(str(len(records.whole_seeds)) for records in (pair.run, pair.reference))
         return [counts, MISSING, MISSING, MISSING, describe_pair(pair), MISSING]
     first, last = (f"{int(pair.steps[at]):,}" for at in (0, -1))
-    known = not np.isnan(found.low)
+    has_interval = not np.isnan(comparison.low)
     return [
-        "/".join(map(str, found.seeds)),
+        "/".join(map(str, comparison.seeds)),
         first if first == last else f"{first} to {last}",
-        Cell(number(found.difference, "+"), span(found.low, found.high, "+") if known else ""),
-        f"\u00b1 {number(found.margin)}",
-        f"none: {too_few_seeds(found)}" if found.verdict == "too_few_seeds" else VERDICTS[found.verdict],
-        Cell(f"{found.probability:.2f}", f"{found.probability_low:.2f} to {found.probability_high:.2f}"),
+        Cell(number(comparison.difference, "+"), span(comparison.low, comparison.high, "+") if has_interval else ""),
+        f"\u00b1 {number(comparison.margin)}",
+        f"none: {too_few_seeds(comparison)}" if comparison.verdict == "too_few_seeds" else VERDICTS[comparison.verdict],
+        Cell(f"{comparison.probability:.2f}", f"{comparison.probability_low:.2f} to {comparison.probability_high:.2f}"),
     ]
 
 
@@ -231,8 +298,9 @@ def _details(records: RunRecords, name: str, color: str) -> dict[str, Any]:
         "name": name,
         "color": color,
         "notes": records.notes,
-        "findings": examine_run(records),
-        "remarks": remarks_on(records),
+        "source": records.source,
+        "findings": [] if records.source else examine_run(records),
+        "remarks": [] if records.source else remarks_on(records),
         "all_clear": all_clear(records),
         "figures": training_figures(records),
         "budget": time_budget(records),

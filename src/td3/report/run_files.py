@@ -60,9 +60,9 @@ class _Number:
         except ValueError:
             value = None
         if value is None or not (self._accepts(value) or self._is_undefined(value, text)):
-            kind = "a whole number" if self.whole else "a number"
+            description = "a whole number" if self.whole else "a number"
             also = ", NaN or infinity" if self.undefined else ""
-            raise Wrong(f"{kind} from {self.low:g} to {self.high:g}{also}")
+            raise Wrong(f"{description} from {self.low:g} to {self.high:g}{also}")
         return value
 
     def _accepts(self, value: float) -> bool:
@@ -115,7 +115,12 @@ DIAGNOSTICS_COLUMNS: Columns = dict.fromkeys(DIAGNOSTICS, _SIZE) | {
     **dict.fromkeys(("saturation", "stuck", "actor_dead", "critic_dead"), _SHARE),
     **dict.fromkeys(("policy_actions", "played_actions"), _histogram),
 }
-EVALUATIONS_COLUMNS: Columns = {"env_steps": _COUNT, "success_rate": _SHARE}
+EVALUATIONS_COLUMNS: Columns = {
+    "env_steps": _COUNT,
+    "mean_return": _MEASURED,
+    **dict.fromkeys(("std_return", "mean_length"), _SIZE),
+    "success_rate": _SHARE,
+}
 TIMES_COLUMNS: Columns = {"env_steps": _COUNT, **dict.fromkeys(PARTS, _SECONDS), "device": _text}
 
 
@@ -132,11 +137,11 @@ def read_table(path: Path, columns: Columns) -> Table:
     parts = {name: [_column(path, name, columns[name], [], 0)] for name in places}
     count = 0
     while some := list(itertools.islice(rows, ROWS_AT_A_TIME)):
-        for number, row in enumerate(some, count + 2):
+        for line, row in enumerate(some, count + 2):
             if len(row) != len(header):
-                raise RunError(f"{path}, row {number}: it has {len(row)} cells, and row 1 has {len(header)}: {_REMEDY}")
-        for name, place in places.items():
-            parts[name].append(_column(path, name, columns[name], [row[place] for row in some], count))
+                raise RunError(f"{path}, row {line}: it has {len(row)} cells, and row 1 has {len(header)}: {_REMEDY}")
+        for name, column in places.items():
+            parts[name].append(_column(path, name, columns[name], [row[column] for row in some], count))
         count += len(some)
         if count > MOST_ROWS:
             raise RunError(f"{path} has more than {MOST_ROWS:,} rows, which no run writes: {_REMEDY}")
@@ -166,11 +171,11 @@ def _column(path: Path, name: str, read: Callable[[str], Any], cells: list[str],
     if isinstance(read, _Number) and (quickly := read.column(cells)) is not None:
         return quickly
     values = np.empty(len(cells), np.float64 if isinstance(read, _Number) else object)
-    for number, cell in enumerate(cells, before + 2):
+    for line, cell in enumerate(cells, before + 2):
         try:
-            values[number - before - 2] = read(cell)
+            values[line - before - 2] = read(cell)
         except Wrong as wrong:
-            raise RunError(f"{path}, row {number}, column {name}: {_shown(cell)} is not {wrong}: {_REMEDY}") from None
+            raise RunError(f"{path}, row {line}, column {name}: {_shown(cell)} is not {wrong}: {_REMEDY}") from None
     return values
 
 
@@ -187,12 +192,12 @@ def _missing(read: Callable[[str], Any], rows: int) -> Array:
 _REMEDY = "restore the file, or delete it to read the run without it."
 
 
-def _shown(given: Any) -> str:
-    if isinstance(given, dict | list):
-        return "an object" if isinstance(given, dict) else "a list"
-    text = _text(given[:41] if isinstance(given, str) else json.dumps(given)[:41])
+def _shown(value: Any) -> str:
+    if isinstance(value, dict | list):
+        return "an object" if isinstance(value, dict) else "a list"
+    text = _text(value[:41] if isinstance(value, str) else json.dumps(value)[:41])
     text = f"{text[:40]}..." if len(text) > 40 else text
-    return repr(text) if isinstance(given, str) else text
+    return repr(text) if isinstance(value, str) else text
 
 
 def _read_object(path: Path) -> dict[str, Any]:
@@ -218,34 +223,34 @@ def read_status(path: Path, seeds: Sequence[int]) -> dict[str, Any]:
     """status.json: the fields that are used; others are ignored. `frozen` is by seed."""
     values = _read_object(path)
     kinds = {"status": str, "reason": str, "env_steps": int, "seconds": float, "saving_seconds": float}
-    known: dict[str, Any] = {name: _field(path, name, values[name], kinds[name]) for name in kinds if name in values}
+    status: dict[str, Any] = {name: _field(path, name, values[name], kinds[name]) for name in kinds if name in values}
     frozen = values.get("frozen", {})
     by_name = {str(seed): seed for seed in seeds}
     if not isinstance(frozen, dict) or not all(isinstance(facts, dict) for facts in frozen.values()):
         raise RunError(f"{path}, field frozen: {_shown(frozen)} is not an object of objects: {_REMEDY}")
     if unknown := [name for name in frozen if name not in by_name]:
         raise RunError(f"{path}, field frozen: {_shown(unknown[0])} is not a seed of this run: {_REMEDY}")
-    known["frozen"] = {
+    status["frozen"] = {
         by_name[name]: Frozen(
             _field(path, f"frozen.{name}.env_steps", facts.get("env_steps"), int),
             _field(path, f"frozen.{name}.reason", facts.get("reason", "no reason was written")),
         )
         for name, facts in frozen.items()
     }
-    return known | {"critics_trained": values.get("critics_trained") is not False}
+    return status | {"critics_trained": values.get("critics_trained") is not False}
 
 
-def _field(path: Path, name: str, value: Any, kind: type = str) -> Any:
+def _field(path: Path, name: str, value: Any, wanted: type = str) -> Any:
     """One value of a JSON file, as the cells of tables are read."""
     try:
-        if kind is str:
+        if wanted is str:
             if not isinstance(value, str):
                 raise Wrong("a text")
             return _text(value)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise Wrong("a number")
         # Not by float(): a number of hundreds of digits has no float.
-        number = (_COUNT if kind is int else _SECONDS)(repr(value))
-        return int(number) if kind is int else number
+        number = (_COUNT if wanted is int else _SECONDS)(repr(value))
+        return int(number) if wanted is int else number
     except Wrong as wrong:
         raise RunError(f"{path}, field {_text(name[:80])}: {_shown(value)} is not {wrong}: {_REMEDY}") from None

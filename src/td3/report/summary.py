@@ -8,6 +8,8 @@ import numpy as np
 
 from td3.policy import Array
 from td3.report import paper
+from td3.report.across_tasks import Scales, across_tasks, describe_tasks
+from td3.report.differences import describe_differences, differences
 from td3.report.doctor import examine_run, remarks_on
 from td3.report.records import RunRecords, shared_steps
 from td3.statistics import (
@@ -15,13 +17,17 @@ from td3.statistics import (
     Comparison,
     at_the_end,
     compare,
+    holm,
     interquartile_mean,
     iqm_interval,
     mean_interval,
+    welch_p,
 )
 
 MARGIN = 0.1
 """Equivalence margin: a share of the reference run's mean return."""
+LEVEL = 0.05
+"""A corrected p-value up to this is significant."""
 VERDICTS = {
     "equivalent": "equivalent",
     "better": "better than the reference",
@@ -78,52 +84,62 @@ def summarize(records: RunRecords) -> Summary:
     )
 
 
-def figures(runs: Sequence[RunRecords], margin: float = MARGIN) -> dict[str, Any]:
-    """All numbers of a report, for `--json`."""
+def figures(runs: Sequence[RunRecords], margin: float = MARGIN, scales: Scales | None = None) -> dict[str, Any]:
+    """All numbers of a report, for `--json`; `scales` are the scores that stand for 0 and 1 on each task."""
     rows = []
     for records in runs:
-        found = summarize(records)
-        known = paper.published(records.config.env)
+        summary = summarize(records)
+        published = paper.published(records.config.env)
         counted = [str(seed.seed) for seed in records.whole_seeds]
         rows.append(
             {
-                "run": str(records.path),
+                "run": records.title,
+                "runs": [str(run.path) for run in records.runs],
                 "env": records.config.env,
                 "status": records.status.get("status", "running"),
                 "env_steps": records.env_steps,
                 "unit": records.config.unit,
-                "final_at": found.final_at,
+                "final_at": summary.final_at,
                 "final": dict(zip(counted, records.final.tolist(), strict=True)) if records.evaluated else {},
-                "final_mean": _known(found.final),
-                "final_interval": _interval(found.final_low, found.final_high),
+                "final_mean": _known(summary.final),
+                "final_interval": _interval(summary.final_low, summary.final_high),
                 "success_rate": None if math.isnan(records.success_rate) else records.success_rate,
                 "last_tenth_at": records.end_steps.tolist(),
-                "last_tenth": dict(zip(counted, map(_known, found.last_tenth.tolist()), strict=True)),
-                "iqm": _known(found.iqm),
-                "iqm_interval": _interval(found.low, found.high),
-                "max_average": _known(found.highest),
-                "max_average_std": _known(found.highest_spread),
-                "max_average_at": found.highest_at,
+                "last_tenth": dict(zip(counted, map(_known, summary.last_tenth.tolist()), strict=True)),
+                "iqm": _known(summary.iqm),
+                "iqm_interval": _interval(summary.low, summary.high),
+                "max_average": _known(summary.highest),
+                "max_average_std": _known(summary.highest_spread),
+                "max_average_at": summary.highest_at,
                 "frozen": {str(seed.seed): seed.frozen._asdict() for seed in records.seeds if seed.frozen},
                 "notes": records.notes,
-                "paper": None if known is None else known._asdict(),
+                "paper": None if published is None else published._asdict(),
                 "seconds": records.seconds,
-                "findings": [finding._asdict() for finding in examine_run(records)],
-                "remarks": [remark._asdict() for remark in remarks_on(records)],
+                "findings": [] if records.source else [finding._asdict() for finding in examine_run(records)],
+                "remarks": [] if records.source else [remark._asdict() for remark in remarks_on(records)],
                 "versions": records.versions,
             }
         )
     compared = [
         {
-            "run": str(pair.run.path),
-            "reference": str(pair.reference.path),
+            "run": pair.run.title,
+            "reference": pair.reference.title,
+            "env": pair.run.config.env,
             "at": pair.steps.tolist(),
             **({} if pair.result is None else _nan_as_none(pair.result._asdict())),
+            "p_value": _known(pair.p_value),
             "said": describe_pair(pair),
         }
         for pair in comparisons(runs, margin)
     ]
-    return {"runs": rows, "comparisons": compared, "warning": engines_differ(runs)}
+    tasks = across_tasks(runs, scales)
+    return {
+        "differences": differences(runs),
+        "runs": rows,
+        "comparisons": compared,
+        "tasks": tasks,
+        "warning": engines_differ(runs),
+    }
 
 
 def _interval(low: float, high: float) -> list[float] | None:
@@ -143,10 +159,10 @@ def engines_differ(runs: Sequence[RunRecords]) -> str | None:
     return paper.engines_differ([run.versions for records in runs for run in records.runs])
 
 
-def describe_runs(found: Mapping[str, Any]) -> list[str]:
+def describe_runs(results: Mapping[str, Any]) -> list[str]:
     """The numbers as text, a line for each run and each comparison."""
-    lines = []
-    for run in found["runs"]:
+    lines = describe_differences(results["differences"], len(results["runs"]))
+    for run in results["runs"]:
         seeds, count = len(run["final"]), len(run["last_tenth_at"])
         over = f" over {seeds} seeds{_interval_text(run['final_interval'])}" if seeds > 1 else " of one seed"
         line = f"{run['run']}: {run['env']}, {run['env_steps']:,} {run['unit']}, {run['status']}. "
@@ -158,9 +174,9 @@ def describe_runs(found: Mapping[str, Any]) -> list[str]:
         if run["success_rate"] is not None:
             line += f", success rate {run['success_rate']:.0%}"
         if count > 1:
-            kind = f"IQM over {seeds} seeds" if seeds > 1 else "mean"
+            average = f"IQM over {seeds} seeds" if seeds > 1 else "mean"
             line += (
-                f"; last tenth of the {run['unit']} ({count} evaluations): {kind} {run['iqm']:,.1f}"
+                f"; last tenth of the {run['unit']} ({count} evaluations): {average} {run['iqm']:,.1f}"
                 f"{_interval_text(run['iqm_interval'])}"
             )
         if seeds:
@@ -168,8 +184,13 @@ def describe_runs(found: Mapping[str, Any]) -> list[str]:
         lines.append(line)
         lines += [f"  {note}" for note in run["notes"]]
         lines += [f"  {finding['said']} {finding['advice']}" for finding in run["findings"]]
-    lines += [f"{pair['run']} against {pair['reference']}: {pair['said']}" for pair in found["comparisons"]]
-    return lines + ([found["warning"]] if found["warning"] else [])
+    several = len({pair["env"] for pair in results["comparisons"]}) > 1
+    for pair in results["comparisons"]:
+        on = f" on {pair['env']}" if several else ""
+        lines.append(f"{pair['run']} against {pair['reference']}{on}: {pair['said']}")
+    if results["tasks"]:
+        lines += describe_tasks(results["tasks"])
+    return lines + ([results["warning"]] if results["warning"] else [])
 
 
 def _interval_text(interval: Sequence[float] | None) -> str:
@@ -185,50 +206,86 @@ class Pair(NamedTuple):
     """The env steps compared: those in the last tenth of the env steps at which both were evaluated."""
     result: Comparison | None
     """None if there is nothing to compare."""
+    p_value: float = math.nan
+    """Of Welch's test, with Holm's correction; NaN without a verdict."""
+    tests: int = 1
+    """How many pairs of the task have a verdict, for which the p-value is corrected."""
 
 
 def comparisons(runs: Sequence[RunRecords], margin: float) -> list[Pair]:
-    """Every run against the first one of the same task; the margin is a share of its mean return."""
-    references: dict[str, RunRecords] = {}
-    found = []
+    """All pairs of runs of the same task, the first run's first; the margin is a share of the reference's mean.
+
+    Better or worse needs a p-value of at most 0.05 after Holm's correction for the pairs of the task.
+    """
+    tasks: dict[str, list[RunRecords]] = {}
     for records in runs:
-        reference = references.setdefault(records.config.env, records)
-        if reference is records:
-            continue
-        shared = shared_steps(side.curves[0] for side in (records, reference))
-        shared = shared[shared > 0]  # before training all agents are alike
-        if len(shared) == 0 or records.all_frozen or reference.all_frozen:
-            found.append(Pair(records, reference, np.zeros(0, int), None))
-            continue
-        shared = shared[at_the_end(shared)]
-        ours, theirs = (_returns_at(side, shared) for side in (records, reference))
-        found.append(Pair(records, reference, shared, compare(ours, theirs, margin * abs(float(theirs.mean())))))
-    return found
+        tasks.setdefault(records.config.env, []).append(records)
+    pairs: list[Pair] = []
+    for group in tasks.values():
+        both = [(run, reference) for index, reference in enumerate(group) for run in group[index + 1 :]]
+        pairs += _corrected([_pair(run, reference, margin) for run, reference in both])
+    return pairs
 
 
-def _returns_at(records: RunRecords, shared: Array) -> Array:
+def _pair(run: RunRecords, reference: RunRecords, margin: float) -> Pair:
+    shared = shared_steps(side.curves[0] for side in (run, reference))
+    shared = shared[shared > 0]  # before training all agents are alike
+    if len(shared) == 0 or run.all_frozen or reference.all_frozen:
+        return Pair(run, reference, np.zeros(0, int), None)
+    shared = shared[at_the_end(shared)]
+    ours, theirs = (returns_at(side, shared) for side in (run, reference))
+    result = compare(ours, theirs, margin * abs(float(theirs.mean())))
+    judged = result.verdict != "too_few_seeds"
+    return Pair(run, reference, shared, result, welch_p(ours, theirs) if judged else math.nan)
+
+
+def _corrected(pairs: list[Pair]) -> list[Pair]:
+    """The pairs of one task, with p-values and verdicts corrected for how many have one."""
+    judged = [pair for pair in pairs if pair.result and pair.result.verdict != "too_few_seeds"]
+    p_values = iter(holm([pair.p_value for pair in judged]).tolist())
+    corrected = []
+    for pair in pairs:
+        result = pair.result
+        if result and result.verdict != "too_few_seeds":
+            p_value = next(p_values)
+            if result.verdict in ("better", "worse") and p_value > LEVEL:
+                result = result._replace(verdict="undecided")
+            corrected.append(pair._replace(result=result, p_value=p_value, tests=len(judged)))
+        else:
+            corrected.append(pair)
+    return corrected
+
+
+def returns_at(records: RunRecords, shared: Array) -> Array:
+    """Each seed's mean over the evaluations at these env steps."""
     steps, returns = records.curves
     return np.asarray(returns[:, np.isin(steps, shared)].mean(1))
 
 
 def describe_pair(pair: Pair) -> str:
     """A comparison in one sentence, with a verdict if there are enough seeds for one."""
-    found = pair.result
-    if found is None:
+    comparison = pair.result
+    if comparison is None:
         for records in (pair.run, pair.reference):
             if records.all_frozen:
-                return f"not compared: every seed of {records.path} is frozen."
+                return f"not compared: every seed of {records.title} is frozen."
         return "not compared: they have no evaluation at the same env step after training began."
     numbers = (
-        f"mean return differs by {found.difference:+,.1f}"
-        + ("" if np.isnan(found.low) else f" (95 % interval {found.low:+,.1f} to {found.high:+,.1f})")
-        + f" at {_where(pair.steps)}, probability of improvement {found.probability:.2f}"
+        f"mean return differs by {comparison.difference:+,.1f}"
+        + ("" if np.isnan(comparison.low) else f" (95 % interval {comparison.low:+,.1f} to {comparison.high:+,.1f})")
+        + f" at {_where(pair.steps)}, probability of improvement {comparison.probability:.2f}"
     )
-    ended = [(records.path, int(records.curves[0][-1])) for records in (pair.run, pair.reference)]
-    further = "".join(f" {path} continues to {last:,}." for path, last in ended if last > pair.steps[-1])
-    if found.verdict == "too_few_seeds":
-        return f"{numbers}; {too_few_seeds(found)}.{further}"
-    return f"{VERDICTS[found.verdict]}; {numbers}, margin {found.margin:,.1f}.{further}"
+    ended = [(records.title, int(records.curves[0][-1])) for records in (pair.run, pair.reference)]
+    further = "".join(f" {title} continues to {last:,}." for title, last in ended if last > pair.steps[-1])
+    if comparison.verdict == "too_few_seeds":
+        return f"{numbers}; {too_few_seeds(comparison)}.{further}"
+    corrected = f", p {p_text(pair.p_value)} after Holm's correction for {pair.tests} pairs" if pair.tests > 1 else ""
+    return f"{VERDICTS[comparison.verdict]}; {numbers}, margin {comparison.margin:,.1f}{corrected}.{further}"
+
+
+def p_text(p_value: float) -> str:
+    """A p-value in two digits."""
+    return f"{p_value:.2g}" if p_value >= 0.001 else "below 0.001"
 
 
 def _where(steps: Array) -> str:
@@ -237,8 +294,8 @@ def _where(steps: Array) -> str:
     return f"{len(steps)} shared evaluations, env steps {steps[0]:,.0f} to {steps[-1]:,.0f}"
 
 
-def too_few_seeds(found: Comparison) -> str:
+def too_few_seeds(comparison: Comparison) -> str:
     """Why a comparison has no verdict."""
-    ours, theirs = found.seeds
+    ours, theirs = comparison.seeds
     counted = f"{ours} and {theirs} seeds are" if ours != theirs else "1 seed is" if ours == 1 else f"{ours} seeds are"
     return f"{counted} too few for a verdict, which needs {FEWEST_SEEDS} of each run"

@@ -75,9 +75,9 @@ class Chart:
             label = short(10**tick if self.log else tick)
             parts.append(f'<text x="{LEFT - 6}" y="{height + 4:.1f}" text-anchor="end">{label}</text>')
         for tick in ticks(x_low, x_high, self.width // 100):
-            place, label = float(across(tick)), short(tick, max(abs(x_low), abs(x_high)))
-            parts.append(f'<text x="{place:.1f}" y="{down + 16}" text-anchor="middle">{label}</text>')
-            parts.append(f'<path class="axis" d="M{place:.1f} {down}v4"/>')
+            tick_x, label = float(across(tick)), short(tick, max(abs(x_low), abs(x_high)))
+            parts.append(f'<text x="{tick_x:.1f}" y="{down + 16}" text-anchor="middle">{label}</text>')
+            parts.append(f'<path class="axis" d="M{tick_x:.1f} {down}v4"/>')
         parts.append(f'<path class="axis" d="M{LEFT} {down}H{right}"/>')
         middle = (LEFT + right) / 2
         parts.append(_soft(middle, self.height - 6, self.x_label, "middle"))
@@ -106,13 +106,13 @@ class Chart:
 
 
 def _drawn(line: Line, across: Callable[[Array], Array], upward: Callable[[Array], Array]) -> list[str]:
-    known = np.isfinite(line.y) & np.isfinite(line.x)
-    x, y = line.x[known], line.y[known]
+    finite = np.isfinite(line.y) & np.isfinite(line.x)
+    x, y = line.x[finite], line.y[finite]
     thin = _thinned(len(x))
     parts = []
     if line.low is not None and line.high is not None and len(x) > 1:
         edge = np.concatenate((x[thin], x[thin][::-1]))
-        rim = np.concatenate((line.low[known][thin], line.high[known][thin][::-1]))
+        rim = np.concatenate((line.low[finite][thin], line.high[finite][thin][::-1]))
         path = _points(across(edge), upward(rim))
         parts.append(f'<path d="{path}Z" style="fill:{line.color}" opacity=".22"/>')
     style = f'style="stroke:{line.color}" stroke-width="{line.width:g}" opacity="{line.opacity:g}"'
@@ -170,7 +170,7 @@ def ticks(low: float, high: float, about: int = 4) -> list[float]:
     power = 10.0 ** math.floor(math.log10(raw))
     step = next(power * base for base in (1, 2, 2.5, 5, 10) if power * base >= raw * 0.999)
     first = math.ceil(low / step - 1e-9)
-    return [round(step * number, 12) for number in range(first, math.floor(high / step + 1e-9) + 1)]
+    return [round(step * count, 12) for count in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
 def short(value: float, largest: float = 0.0) -> str:
@@ -211,8 +211,8 @@ def _scaled(y: Array | float, log: bool) -> Array:
 
 
 def _span(arrays: Sequence[Array]) -> tuple[float, float]:
-    known = [array[np.isfinite(array)] for array in arrays]
-    values = np.concatenate([np.zeros(0), *known])
+    finite = [array[np.isfinite(array)] for array in arrays]
+    values = np.concatenate([np.zeros(0), *finite])
     return (float(values.min()), float(values.max())) if len(values) else (0.0, 1.0)
 
 

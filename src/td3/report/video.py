@@ -1,5 +1,6 @@
 """Videos of trained agents: episodes, a grid of seeds, or one seed over the course of training."""
 
+import base64
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -7,10 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from td3.errors import ConfigError, RunError
-from td3.policy import Policy
-from td3.report.stage import Player, saved_critic
-from td3.report.strip import dimmed, grid_columns, narrowed, tiled, with_curve
+from td3.report.video_drawing import grid_of, with_curve
 from td3.report.video_file import VideoWriter
+from td3.report.video_stage import Player, saved_critic
 from td3.run.agent_file import load_agent
 from td3.run.directory import Run, named_seeds
 
@@ -31,66 +31,55 @@ class Video(NamedTuple):
     shown: str = ""
     """Whose agent it shows, of a run."""
 
+    def _repr_html_(self) -> str:
+        """The video itself, for notebooks."""
+        content = base64.b64encode(self.path.read_bytes()).decode()
+        if self.path.suffix == ".gif":
+            return f'<img src="data:image/gif;base64,{content}">'
+        return f'<video controls loop muted src="data:video/mp4;base64,{content}"></video>'
+
 
 def record(
-    policy: Policy,
-    env: str | Mapping[str, Any],
+    players: Sequence[Player],
+    env_arguments: Mapping[str, Any],
     path: Path,
     episodes: int = 1,
     seed: int = 0,
     max_steps: int = LONGEST_EPISODE,
-    player: Player | None = None,
+    plain: bool = False,
 ) -> Video:
     """Play episodes and write them one after another, in real time as far as the frame rate allows.
 
-    `env` is a name, or all arguments of `make_environment`.
-    With a `player` (of the same policy) reward and Q-values are plotted below the frames.
+    Several players are shown in a grid, where an episode that has ended is dimmed until all have. Below the frames
+    reward and Q-values are plotted, unless `plain`. `env_arguments` are those of `make_environment`.
     """
-    _require_positive(episodes=episodes, max_steps=max_steps)
+    for name, value in (("episodes", episodes), ("max_steps", max_steps)):
+        if value < 1:
+            raise ConfigError(f"must be a whole number of at least 1, but {value!r} was given.", name)
     returns = []
-    with VideoWriter(env, path) as writer:
-        stage = writer.stage(player or Player(policy))
-        for episode in range(episodes):
-            if player is not None:
-                stage.rehearse(seed + episode, max_steps)
-            stage.reset(seed + episode)
-            while not stage.ended and stage.step_number < max_steps:
-                if stage.step_number % writer.every == 0:
-                    writer.show(stage.image(with_strip=player is not None))
-                stage.step()
-            returns.append(stage.strip.total)
-    return Video(path, writer.frames, returns)
-
-
-def record_grid(
-    players: Sequence[Player], env: str | Mapping[str, Any], path: Path, seed: int = 0, max_steps: int = LONGEST_EPISODE
-) -> Video:
-    """One episode of each player in a grid; finished episodes are dimmed until all have ended."""
-    _require_positive(max_steps=max_steps)
-    with VideoWriter(env, path) as writer:
+    with VideoWriter(env_arguments, path) as writer:
         stages = [writer.stage(player) for player in players]
-        for stage in stages:
-            stage.rehearse(seed, max_steps)
-            stage.reset(seed)
-        tiles = [np.zeros(0)] * len(stages)
-        width = min(320, 1280 // grid_columns(len(stages)))
-        for step in range(max_steps):
-            if step % writer.every == 0:
-                for place, stage in enumerate(stages):
-                    if not stage.ended:
-                        tiles[place] = narrowed(stage.image(with_strip=True), width)
-                writer.show(tiled([dimmed(t) if s.ended else t for t, s in zip(tiles, stages, strict=True)]))
+        for episode in range(episodes):
             for stage in stages:
-                if not stage.ended:
+                if not plain:
+                    stage.rehearse(seed + episode, max_steps)
+                stage.reset(seed + episode)
+            for step in range(max_steps):
+                if step % writer.every == 0:
+                    images = [stage.image(plain) for stage in stages]
+                    writer.show(images[0] if len(images) == 1 else grid_of(images))
+                playing = [stage for stage in stages if not stage.ended]
+                for stage in playing:
                     stage.step()
-            if all(stage.ended for stage in stages):
-                break
-    return Video(path, writer.frames, [stage.strip.total for stage in stages])
+                if all(stage.ended for stage in playing):
+                    break
+            returns += [sum(stage.strip.rewards) for stage in stages]
+    return Video(path, writer.frames, returns)
 
 
 def record_learning(
     players: Sequence[Player],
-    env: str | Mapping[str, Any],
+    env_arguments: Mapping[str, Any],
     path: Path,
     seconds: float = 10.0,
     seed: int = 0,
@@ -101,7 +90,7 @@ def record_learning(
     With a `curve` (env steps, returns) the learning curve is next to the frames, with a mark at the snapshot.
     """
     returns = []
-    with VideoWriter(env, path) as writer:
+    with VideoWriter(env_arguments, path) as writer:
         stage = writer.stage(players[0])
         frames_each = max(1, round(seconds * writer.frames_per_second / len(players)))
         for player in players:  # one scale for all of them
@@ -111,14 +100,14 @@ def record_learning(
             stage.player, episode = player, 0
             stage.reset(seed)
             for _ in range(frames_each):
-                image = stage.image(with_strip=True)
+                image = stage.image()
                 writer.show(image if curve is None else with_curve(image, *curve, float(player.env_steps)))
                 for _ in range(writer.every):
                     if stage.ended:
                         episode += 1
                         stage.reset(seed + episode)
                     stage.step()
-            returns.append(stage.strip.total)
+            returns.append(sum(stage.strip.rewards))
     return Video(path, writer.frames, returns)
 
 
@@ -137,25 +126,23 @@ def record_run(
     """The video of `td3 watch`; `trust` allows importing the run's module."""
     if grid and learning:
         raise ConfigError("--grid shows seeds side by side and --learning one of them over time: give one of the two.")
-    found = Run(run)
+    if grid and seed is not None:
+        raise ConfigError("--grid shows all seeds and --seed chooses one: give one of the two.")
+    opened = Run(run)
     name = "grid.mp4" if grid else "learning.mp4" if learning else "video.mp4"
-    path, env = out or found.path / name, found.env_arguments(trust, f"td3 watch {run}")
-    if grid:
-        seeds = found.seeds[:MOST_TILES] if seed is None else (seed,)
-        players = [_player(found, one, which) for one in seeds]
-        video = record_grid(players, env, path, max_steps=max_steps)
-        return video._replace(shown=f"{which} agents of {named_seeds(seeds)}")
+    path, env_arguments = out or opened.path / name, opened.env_arguments(trust, f"td3 watch {run}")
+    seeds = opened.seeds[:MOST_TILES] if grid else [opened.best_seed() if seed is None else seed]
     if learning:
-        chosen = found.best_seed() if seed is None else seed
-        players = _along_the_way(found, chosen)
-        env_steps, returns = found.evaluations(chosen)
+        players = _players_over_training(opened, seeds[0])
+        env_steps, returns = opened.evaluations(seeds[0])
         curve = env_steps.astype(float).tolist(), returns.mean(1).tolist()
-        return record_learning(players, env, path, curve=curve)._replace(shown=f"seed {chosen}")
-    chosen = found.best_seed() if seed is None else seed
-    player = _player(found, chosen, which)
-    video = record(player.policy, env, path, episodes, max_steps=max_steps, player=None if plain else player)
-    step = f"{found.config.unit[:-1]} {player.env_steps:,}"
-    return video._replace(shown=f"{which} agent of seed {chosen}, {step}")
+        return record_learning(players, env_arguments, path, curve=curve)._replace(shown=f"seed {seeds[0]}")
+    players = [_player(opened, member, which) for member in seeds]
+    video = record(players, env_arguments, path, episodes, max_steps=max_steps, plain=plain)
+    if grid:
+        return video._replace(shown=f"{which} agents of {named_seeds(seeds)}")
+    step = f"{opened.config.unit[:-1]} {players[0].env_steps:,}"
+    return video._replace(shown=f"{which} agent of seed {seeds[0]}, {step}")
 
 
 def _player(run: Run, seed: int, which: str) -> Player:
@@ -164,22 +151,16 @@ def _player(run: Run, seed: int, which: str) -> Player:
     return Player(agent.policy, critic, f"seed {seed}", gamma, env_steps=agent.facts["env_steps"])
 
 
-def _along_the_way(run: Run, seed: int) -> list[Player]:
+def _players_over_training(run: Run, seed: int) -> list[Player]:
     if seed not in run.seeds:
         run.agent(seed)  # raises the error
     folders = sorted(folder for folder in (run.folder(seed) / "snapshots").glob("*") if folder.is_dir())
     if not folders:
         raise RunError(f"{run.folder(seed)} has no snapshots, which an earlier version did not save: train it again.")
-    places = np.unique(np.linspace(0, len(folders) - 1, min(SNAPSHOTS, len(folders))).round().astype(int))
-    agents = [load_agent(folders[place]) for place in places]
-    steps = [int(agent.facts.get("env_steps", 0)) for agent in agents]
-    return [
-        Player(agent.policy, None, f"{step:,} env steps", env_steps=step)
-        for agent, step in zip(agents, steps, strict=True)
-    ]
-
-
-def _require_positive(**numbers: int) -> None:
-    for name, given in numbers.items():
-        if given < 1:
-            raise ConfigError(f"must be a whole number of at least 1, but {given!r} was given.", name)
+    indices = np.unique(np.linspace(0, len(folders) - 1, min(SNAPSHOTS, len(folders))).round().astype(int))
+    players = []
+    for index in indices:
+        agent = load_agent(folders[index])
+        env_steps = int(agent.facts.get("env_steps", 0))
+        players.append(Player(agent.policy, None, f"{env_steps:,} env steps", env_steps=env_steps))
+    return players

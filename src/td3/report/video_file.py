@@ -1,5 +1,6 @@
 """Write frames as mp4 or GIF with ffmpeg, atomically."""
 
+import contextlib
 import errno
 import importlib.util
 import math
@@ -12,18 +13,35 @@ from typing import Any
 
 import numpy as np
 
-from td3.errors import ConfigError, RunError, missing_extra
+from td3.errors import ConfigError, EnvironmentFault, RunError, UserError, missing_extra
+from td3.files import create
+from td3.pixels.wrappers import render_frame
 from td3.policy import Array
-from td3.report.stage import Player, Stage, prepare_headless_rendering
+from td3.report.video_stage import Player, Stage, make_rendered
+from td3.user_code import describe
 
 FRAMES_PER_SECOND = 30
 
 
-def prepare_video(env: str) -> None:
-    """Refuse what is missing for a video before anything is trained or played."""
+def require_video(env_arguments: Mapping[str, Any]) -> None:
+    """Refuse what is missing for a video: a package, or an environment that can be drawn."""
+    require_packages()
+    with contextlib.closing(make_rendered(**env_arguments)) as environment:
+        try:
+            environment.reset(seed=0)
+            render_frame(environment, env_arguments["env"])
+        except UserError:
+            raise
+        except Exception as error:
+            raise EnvironmentFault(
+                f"{env_arguments['env']} cannot be drawn for a video ({describe(error)})."
+            ) from error
+
+
+def require_packages() -> None:
+    """Report a missing extra before anything is played."""
     if importlib.util.find_spec("imageio_ffmpeg") is None or importlib.util.find_spec("PIL") is None:
         raise missing_extra("writing a video", "video")
-    prepare_headless_rendering(env)
 
 
 class VideoWriter:
@@ -32,10 +50,9 @@ class VideoWriter:
     It has a temporary name until it is complete: on a full disk an earlier video is kept.
     """
 
-    def __init__(self, env: str | Mapping[str, Any], path: Path) -> None:
-        self.env_arguments: dict[str, Any] = {"env": env} if isinstance(env, str) else dict(env)
-        prepare_video(self.env_arguments["env"])
-        self.path, self.frames = path, 0
+    def __init__(self, env_arguments: Mapping[str, Any], path: Path) -> None:
+        require_packages()
+        self.env_arguments, self.path, self.frames = env_arguments, path, 0
         self.stages: list[Stage] = []
         self._writer: Any = None
         self._written = _temporary(path, ".mp4")
@@ -43,10 +60,9 @@ class VideoWriter:
     def stage(self, player: Player) -> Stage:
         """An environment for one player; the first one decides the frame rate."""
         self.stages.append(Stage(self.env_arguments, player))
-        drawn_per_second = self.stages[0].environment.metadata.get("render_fps")
-        if not isinstance(drawn_per_second, int | float) or not 0 < drawn_per_second < math.inf:
-            drawn_per_second = FRAMES_PER_SECOND
-        steps_per_second = drawn_per_second / int(self.env_arguments.get("action_repeat", 1))
+        stated = self.stages[0].environment.metadata.get("render_fps")
+        is_rate = isinstance(stated, int | float) and 0 < stated < math.inf
+        steps_per_second = (stated if is_rate else FRAMES_PER_SECOND) / int(self.env_arguments.get("action_repeat", 1))
         self.every = max(1, round(steps_per_second / FRAMES_PER_SECOND))
         self.frames_per_second = steps_per_second / self.every
         return self.stages[-1]
@@ -83,15 +99,16 @@ class VideoWriter:
                 stage.environment.close()
 
     def _finish(self) -> None:
-        try:
-            if not _is_whole(self._written):
+        import imageio_ffmpeg
+
+        try:  # write_frames does not say whether ffmpeg could write the end of the file
+            if imageio_ffmpeg.count_frames_and_secs(self._written)[0] != self.frames:
                 raise _not_written(self.path)
             if self.path.suffix == ".gif":
-                # A GIF has 256 colors for the whole video: they are chosen when all of it is known.
                 to_gif(self._written, self.path)
             else:
                 self._written.replace(self.path)
-        except OSError:
+        except (OSError, RuntimeError):
             raise _not_written(self.path) from None
 
 
@@ -103,11 +120,9 @@ def to_gif(video: Path, path: Path) -> None:
     written = _temporary(path, ".gif")
     command = [imageio_ffmpeg.get_ffmpeg_exe(), "-v", "quiet", "-y", "-i", str(video), "-vf", chain, str(written)]
     try:
-        done = subprocess.run(command, check=False, stdin=subprocess.DEVNULL)
-        if done.returncode != 0 or written.stat().st_size == 0:
-            raise _not_written(path)
+        subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
         written.replace(path)
-    except OSError:
+    except (OSError, subprocess.CalledProcessError):
         raise _not_written(path) from None
     finally:
         written.unlink(missing_ok=True)
@@ -122,26 +137,10 @@ def _temporary(path: Path, suffix: str) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        temporary.unlink(missing_ok=True)  # left by a killed process
-        os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
+        os.close(create(temporary))
     except OSError as error:
         raise RunError(f"the video {path} cannot be written ({error.strerror}): give another --out.") from None
     return temporary
-
-
-def _is_whole(video: Path) -> bool:
-    """Whether an mp4 has its index, which is written last, and the length that its last part states."""
-    size, at, found = video.stat().st_size, 0, set()
-    with video.open("rb") as file:
-        while at + 8 <= size:
-            file.seek(at)
-            length, kind = int.from_bytes(file.read(4)), file.read(4)
-            length = int.from_bytes(file.read(8)) if length == 1 else length
-            if length < 8:
-                return False
-            found.add(kind)
-            at += length
-    return at == size and b"moov" in found
 
 
 def _not_written(path: Path) -> RunError:

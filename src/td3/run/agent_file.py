@@ -5,6 +5,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -54,6 +55,21 @@ class SavedAgent(NamedTuple):
     def act(self, observation: Any) -> Array:
         """The action for one observation, or the actions for a batch of them; numpy in, numpy out."""
         return self.policy.act(observation)
+
+    def _repr_html_(self) -> str:
+        """Origin and sizes, for notebooks."""
+        facts, policy = self.facts, self.policy
+        sizes = [policy.layers[0][0].shape[-2], *(weight.shape[-1] for weight, _ in policy.layers)]
+        rows = {
+            "environment": facts.get("env"),
+            "seed": facts.get("seed"),
+            "env step": f"{facts.get('env_steps', 0):,}",
+            "observation": facts.get("observation_shape"),
+            "action": facts.get("action_shape"),
+            "actor": " - ".join(map(str, sizes)),
+        }
+        cells = "".join(f"<tr><th>{name}</th><td>{escape(str(value))}</td></tr>" for name, value in rows.items())
+        return f"<table>{cells}</table>"
 
 
 def network_tensors(agent: "Agent", member: int) -> dict[str, Array]:
@@ -183,9 +199,9 @@ def _read_pair(folder: Path) -> tuple[dict[str, Any], bytes]:
             raise AgentFileError(f"{folder} has no readable agent.safetensors: {error.strerror}.") from None
         except ValueError as error:
             raise AgentFileError(f"{folder} does not hold a usable agent ({error}).") from None
-        found = hashlib.sha256(raw).hexdigest()
+        digest = hashlib.sha256(raw).hexdigest()
         for facts in described:
-            if facts.get("sha256") == found:
+            if facts.get("sha256") == digest:
                 return facts, raw
     raise AgentFileError(f"{folder} is damaged: agent.safetensors is not the file that agent.json describes.")
 

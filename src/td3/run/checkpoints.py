@@ -115,10 +115,10 @@ class Checkpoints:
         for folder in (self.folder, self.folder / "replay_buffer"):
             folder.mkdir(exist_ok=True)  # without parents: a run that was moved away is not begun again
         self._write_new_rows(buffer)
-        part = self.folder / ".part"
-        remove_folder(part)  # left by a killed save
-        part.mkdir()
-        state = write_atomically(part / "state.safetensors", save_tensors(_contiguous(tensors)))
+        unfinished = self.folder / ".part"
+        remove_folder(unfinished)  # left by a killed save
+        unfinished.mkdir()
+        state = write_atomically(unfinished / "state.safetensors", save_tensors(_contiguous(tensors)))
         body = {
             "schema": SCHEMA,
             "env_steps": env_steps,
@@ -127,10 +127,10 @@ class Checkpoints:
             "shards": [shard._asdict() for shard in self._shards],
         }
         _check_readable(manifest := _sealed(body), state, self._shards, facts, env_steps)
-        write_atomically(part / "manifest.json", manifest)
-        place = self.folder / f"{env_steps:012}"
-        remove_folder(place)  # only a damaged one can be there
-        part.replace(place)
+        write_atomically(unfinished / "manifest.json", manifest)
+        finished = self.folder / f"{env_steps:012}"
+        remove_folder(finished)  # only a damaged one can be there
+        unfinished.replace(finished)
         sync_folder(self.folder)
         self._remove_what_is_over()
 
@@ -211,7 +211,7 @@ class Checkpoints:
         return min(first + at_once, first - first % capacity + capacity)
 
     def _write_shard(self, buffer: "ReplayBuffer", shard: Shard) -> Shard:
-        chunk = {name: part.contiguous().cpu().numpy() for name, part in buffer.chunk(shard.first, shard.end).items()}
+        chunk = {name: rows.contiguous().cpu().numpy() for name, rows in buffer.chunk(shard.first, shard.end).items()}
         written = write_atomically(self.folder / "replay_buffer" / shard.name, save_tensors(chunk))
         return shard._replace(**written._asdict())
 
@@ -253,7 +253,7 @@ def fill_buffer(buffer: "ReplayBuffer", checkpoint: Checkpoint, added: int) -> N
         if first > expected:
             raise ValueError("the buffer has a gap")
         buffer.load_chunk_(
-            first, {name: torch.from_numpy(part) for name, part in chunk.items()}, max(0, expected - first)
+            first, {name: torch.from_numpy(array) for name, array in chunk.items()}, max(0, expected - first)
         )
         expected = max(expected, first + chunk["rows"].shape[1])
     if expected != added:
@@ -318,8 +318,8 @@ def _check_sizes(
     """Raise ValueError for sizes that no run with these settings has, before a byte is read or an array made."""
     if any(type(shard.merged) is not bool for shard in shards):
         raise ValueError("manifest.json has a shard that is none")
-    numbers = [state.bytes, *(number for shard in shards for number in (shard.first, shard.end, shard.bytes))]
-    if not all(type(number) is int and 0 <= number < 1 << 62 for number in numbers):
+    numbers = [state.bytes, *(count for shard in shards for count in (shard.first, shard.end, shard.bytes))]
+    if not all(type(count) is int and 0 <= count < 1 << 62 for count in numbers):
         raise ValueError("manifest.json has a size that is none")
     if any(b.first != a.end for a, b in pairwise(shards)) or any(shard.first >= shard.end for shard in shards):
         raise ValueError("the buffer has a gap")
@@ -327,16 +327,16 @@ def _check_sizes(
     if not isinstance(config, dict):
         config = {}
     td3, seeds = config.get("td3"), config.get("seeds", 1)
-    given: list[Any] = [[]]
+    layers: list[Any] = [[]]
     if isinstance(td3, dict):
-        given = [td3.get("hidden_sizes"), *(td3.get(f"{part}_hidden_sizes") or [] for part in ("actor", "critic"))]
+        layers = [td3.get("hidden_sizes"), *(td3.get(f"{net}_hidden_sizes") or [] for net in ("actor", "critic"))]
     if not all(
-        isinstance(sizes, list | tuple) and all(type(size) is int for size in (seeds, *sizes)) for sizes in given
+        isinstance(sizes, list | tuple) and all(type(size) is int for size in (seeds, *sizes)) for sizes in layers
     ):
         raise ValueError("the configuration is damaged")
     # Of every weight there are the network, its target and two moments of the optimizer, for the actor and two
     # critics, and as many again in evaluations under way; an unfinished episode keeps its actions, 64 numbers at most.
-    hidden = 64 * 4 * sum(first * second for sizes in given for first, second in pairwise(sizes))
+    hidden = 64 * 4 * sum(first * second for sizes in layers for first, second in pairwise(sizes))
     most_state, most_shard = seeds * (LARGEST_STATE + hidden + 256 * env_steps), seeds * LARGEST_ROW + 4 * SHARD_BYTES
     for name, size, most in (
         ("state.safetensors", state.bytes, most_state),

@@ -8,14 +8,11 @@ seed_1/  ...
 
 import contextlib
 import difflib
-import io
 import json
 import logging
-import math
 import os
 import platform
-import zipfile
-import zlib
+import shlex
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from importlib import metadata
@@ -30,13 +27,12 @@ from td3.errors import ConfigError, RunError
 from td3.files import check_run_folder, create, read_json, read_regular_file, write_atomically
 from td3.policy import Array
 from td3.run.agent_file import SavedAgent, load_agent
+from td3.run.tables import read_evaluations
 
-LARGEST_JSON, LARGEST_NPZ, LARGEST_TABLE = 1 << 20, 1 << 25, 1 << 28
+LARGEST_JSON, LARGEST_TABLE = 1 << 20, 1 << 28
 """Larger files (in bytes) are not read."""
 MOST_ROWS = 1_000_000
 """Tables with more rows are not read; a run of 1e9 env steps has so many."""
-LARGEST_STEP, LARGEST_RETURN = 2**53, 1e100
-"""No run has more env steps; returns up to this can be squared and added up."""
 MOST_NAMED = 4
 """Runs that an error suggests."""
 PARTS = ("env", "act", "update", "store", "evaluate", "save", "other")
@@ -89,7 +85,7 @@ def _dated_folder(parent: Path) -> Path:
     """A new folder named after date and time, unique even for several starts in one second."""
     parent.mkdir(parents=True, exist_ok=True)
     stamp = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
-    for name in (stamp, *(f"{stamp}_{number}" for number in range(2, 10_000))):
+    for name in (stamp, *(f"{stamp}_{count}" for count in range(2, 10_000))):
         with contextlib.suppress(FileExistsError):
             (parent / name).mkdir()
             return parent / name
@@ -101,15 +97,15 @@ def versions() -> dict[str, str]:
     from td3.backends.choose import choose_backend  # here: it imports PyTorch, which reading a run does not need
 
     kernels = "C" if choose_backend("cpu").slower_because is None else "PyTorch"
-    found = {"python": platform.python_version(), "machine": platform.machine(), "kernels": kernels}
+    by_name = {"python": platform.python_version(), "machine": platform.machine(), "kernels": kernels}
     packages = ("td3", "torch", "numpy", "gymnasium", "mujoco", "pybullet")
     tasks = ("pybullet_envs_gymnasium", "box2d", "dm-control", "gymnasium-robotics", "envpool")
     for package in (*packages, *tasks):
         try:
-            found[package] = metadata.version(package)
+            by_name[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return by_name
 
 
 def write_json(path: Path, values: Mapping[str, Any]) -> None:
@@ -128,10 +124,10 @@ def write_facts(path: Path, values: Mapping[str, Any]) -> None:
 def read_facts(path: Path) -> dict[str, Any]:
     """The content of a small JSON file such as status.json; empty if it cannot be read."""
     try:
-        found = read_json(path, LARGEST_JSON)
+        facts = read_json(path, LARGEST_JSON)
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return facts if isinstance(facts, dict) else {}
 
 
 class Run:
@@ -173,13 +169,13 @@ class Run:
     @property
     def frozen(self) -> dict[int, dict[str, Any]]:
         """Seeds that stopped before the others, each with its `env_steps` and the `reason`."""
-        told = read_facts(self.path / "status.json").get("frozen")
-        if not isinstance(told, dict):
+        recorded = read_facts(self.path / "status.json").get("frozen")
+        if not isinstance(recorded, dict):
             return {}
-        known = {seed: told.get(str(seed)) for seed in self.seeds}
+        by_seed = {seed: recorded.get(str(seed)) for seed in self.seeds}
         return {
             seed: {"env_steps": facts["env_steps"], "reason": facts["reason"]}
-            for seed, facts in known.items()
+            for seed, facts in by_seed.items()
             if isinstance(facts, dict)
             and isinstance(facts.get("env_steps"), int)
             and isinstance(facts.get("reason"), str)
@@ -215,20 +211,7 @@ class Run:
                 f"{self.path} has no evaluations: its returns of training are in {self.folder(seed) / 'metrics.csv'}, "
                 "and a vector environment is evaluated where td3.train gets an eval_env."
             )
-        try:
-            with zipfile.ZipFile(io.BytesIO(read_regular_file(path, LARGEST_NPZ))) as archive:
-                steps, returns = (_read_array(archive, name) for name in ("timesteps", "results"))
-        except (OSError, EOFError, ValueError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
-            raise RunError(f"{self.folder(seed)} has no readable evaluations.npz ({error}).") from None
-        if steps.ndim != 1 or returns.ndim != 2 or len(steps) != len(returns) or returns.size == 0:
-            raise RunError(f"{self.folder(seed)} has an evaluations.npz without evaluations in it.")
-        in_order = steps[0] >= 0 and (np.diff(steps) > 0).all() and steps[-1] <= LARGEST_STEP
-        # All comparisons are false for NaN.
-        if not in_order or not (np.abs(returns) <= LARGEST_RETURN).all():
-            raise RunError(
-                f"{path} has env steps that do not increase, or returns that are not numbers: restore the file."
-            )
-        return steps, returns
+        return read_evaluations(path)
 
     def learning_curve(self) -> tuple[Array, Array]:
         """Env steps `[evaluation]` and mean returns `[seed, evaluation]` of the seeds that were not frozen."""
@@ -311,7 +294,7 @@ def require_trust(config: TrainConfig, path: Path, trust: bool, command: str) ->
 
 def resume_command(path: Path, config: TrainConfig) -> str:
     """The command that continues a run, with `--trust` where code of its own is imported again."""
-    return f"td3 resume {path}{trust_option(config)}"
+    return f"td3 resume {shlex.quote(str(path))}{trust_option(config)}"
 
 
 def trust_option(config: TrainConfig) -> str:
@@ -322,24 +305,11 @@ def trust_option(config: TrainConfig) -> str:
 def require_trusted_steps(config: TrainConfig, path: Path, trust: bool, command: str) -> None:
     """Refuse to execute the files of replaced steps that a run or a file of settings names, unless they are trusted."""
     if config.replace_steps and not trust:
-        by = f" with  td3 steps diff {path}, " if path.is_dir() else ""
+        by = f" with  td3 steps {path}, " if path.is_dir() else ""
         raise RunError(
             f"{path} replaces steps by {', '.join(config.replace_steps)}, and this command executes that code: read it"
             f"{by} and if you trust it, say so with  {command} --trust  (in Python: replace_steps=[...] or trust=True)."
         )
-
-
-def _read_array(archive: zipfile.ZipFile, name: str) -> Array:
-    """A numeric array from an archive; raises ValueError if its header does not match its size."""
-    info = archive.getinfo(f"{name}.npy")
-    with archive.open(info) as file:
-        if np.lib.format.read_magic(file) != (1, 0):
-            raise ValueError(f"{name} is not an array as numpy writes them")
-        shape, by_columns, dtype = np.lib.format.read_array_header_1_0(file)
-        size = math.prod(shape) * dtype.itemsize
-        if dtype.kind not in "if" or by_columns or size > LARGEST_NPZ or size != info.file_size - file.tell():
-            raise ValueError(f"{name} is not an array of numbers of the size it says")
-        return np.frombuffer(file.read(size), dtype).reshape(shape)
 
 
 def named_seeds(seeds: Sequence[int]) -> str:

@@ -2,21 +2,30 @@
 
 import contextlib
 import csv
+import io
 import json
+import math
 import os
 import time
+import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from td3.files import create, open_plain
+from td3.errors import RunError
+from td3.files import create, open_plain, read_regular_file
 from td3.policy import Array
 
 if TYPE_CHECKING:
     import td3.collect.collector  # only to write: a run is read without PyTorch
 
+LARGEST_NPZ = 1 << 25
+"""A larger file (in bytes) is not read."""
+LARGEST_STEP, LARGEST_RETURN = 2**53, 1e100
+"""No run has more env steps; returns up to this can be squared and added up."""
 METRICS = (
     *("env_steps", "updates", "episodes", "timeouts", "episode_return", "episode_length"),
     *("critic_loss", "actor_loss", "mean_q"),
@@ -77,8 +86,8 @@ class MemberWriter:
 
     def evaluation(self, env_steps: int, returns: Array, lengths: Array, successes: Array) -> None:
         """One evaluation, as a row and in the form that Stable-Baselines3's tools read."""
-        told = successes[~np.isnan(successes)]
-        row = (env_steps, returns.mean(), returns.std(), lengths.mean(), told.mean() if told.size else np.nan)
+        reported = successes[~np.isnan(successes)]
+        row = (env_steps, returns.mean(), returns.std(), lengths.mean(), reported.mean() if reported.size else np.nan)
         self._row("evaluations.csv", [_plain(value) for value in row])
         self._history.append((env_steps, returns, lengths, successes))
         self._write_history()
@@ -139,3 +148,32 @@ def check_position(folder: Path, position: Mapping[str, int]) -> None:
 
 def _plain(value: Any) -> Any:
     return repr(float(value)) if isinstance(value, float | np.floating) else value
+
+
+def read_evaluations(path: Path) -> tuple[Array, Array]:
+    """Env steps `[evaluation]` and returns `[evaluation, episode]` of an evaluations.npz, ours or another library's."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(read_regular_file(path, LARGEST_NPZ))) as archive:
+            steps, returns = (_read_array(archive, name) for name in ("timesteps", "results"))
+    except (OSError, EOFError, ValueError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+        raise RunError(f"{path.parent} has no readable evaluations.npz ({error}).") from None
+    if steps.ndim != 1 or returns.ndim != 2 or len(steps) != len(returns) or returns.size == 0:
+        raise RunError(f"{path.parent} has an evaluations.npz without evaluations in it.")
+    in_order = steps[0] >= 0 and (np.diff(steps) > 0).all() and steps[-1] <= LARGEST_STEP
+    # All comparisons are false for NaN.
+    if not in_order or not (np.abs(returns) <= LARGEST_RETURN).all():
+        raise RunError(f"{path} has env steps that do not increase, or returns that are not numbers: restore the file.")
+    return steps, returns
+
+
+def _read_array(archive: zipfile.ZipFile, name: str) -> Array:
+    """A numeric array from an archive; raises ValueError if its header does not match its size."""
+    info = archive.getinfo(f"{name}.npy")
+    with archive.open(info) as file:
+        if np.lib.format.read_magic(file) != (1, 0):
+            raise ValueError(f"{name} is not an array as numpy writes them")
+        shape, by_columns, dtype = np.lib.format.read_array_header_1_0(file)
+        size = math.prod(shape) * dtype.itemsize
+        if dtype.kind not in "if" or by_columns or size > LARGEST_NPZ or size != info.file_size - file.tell():
+            raise ValueError(f"{name} is not an array of numbers of the size it says")
+        return np.frombuffer(file.read(size), dtype).reshape(shape)

@@ -12,7 +12,7 @@ import gymnasium as gym
 import torch
 
 from td3.algorithm.replacing import Replacement
-from td3.callbacks.base import Callback, CallbackList, WarningsCallback, checked_callbacks
+from td3.callbacks.callback import Callback, CallbackList, WarningsCallback, checked_callbacks
 from td3.callbacks.standard import open_files_of, standard_callbacks
 from td3.config import TrainConfig, resolve
 from td3.environments import TaskSpaces
@@ -24,9 +24,9 @@ from td3.environments.vector import VectorSource
 from td3.errors import ConfigError, RunError
 from td3.keywords import Settings
 from td3.libraries import library_variables
+from td3.report.analysis import Run
 from td3.resources import room_for_files
 from td3.run.directory import (
-    Run,
     absolute_out,
     new_directory,
     require_new,

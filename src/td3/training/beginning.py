@@ -15,7 +15,7 @@ from td3.offline import find_dataset
 from td3.offline.transitions import DatasetError
 from td3.policy import Array
 from td3.resources import require_state_memory
-from td3.run.starting import start_from_
+from td3.run.initial_weights import start_from_
 from td3.training.backend_flags import backend_flags
 from td3.training.setup import buffer_capacity, choose_device, make_agent
 

@@ -4,12 +4,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from td3.callbacks.base import Callback
+from td3.callbacks.callback import Callback
 from td3.config import TrainConfig, resolve
 from td3.environments.spec import parse_env
 from td3.errors import ConfigError
 from td3.offline import Dataset, find_dataset
-from td3.run.directory import Run, require_trust
+from td3.report.analysis import Run
+from td3.run.directory import require_trust
 from td3.training.api import train_run, with_display
 from td3.variants import load_functions, names_of, require_no_import
 

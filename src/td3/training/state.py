@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from td3.algorithm.replacing import Replacement, StepChanges
-from td3.callbacks.base import RunCallback
+from td3.callbacks.callback import RunCallback
 from td3.errors import RunError
 from td3.policy import Array
 from td3.run.checkpoints import Checkpoint, fill_buffer, load_agent_

@@ -14,7 +14,7 @@ import torch
 
 from td3.algorithm.optimizer import NonFinite
 from td3.algorithm.replacing import Replacement
-from td3.callbacks.base import CallbackList
+from td3.callbacks.callback import CallbackList
 from td3.config import TrainConfig
 from td3.diagnostics import TimeBudget
 from td3.environments import TaskSpaces

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from td3.algorithm.streams import derive_seed
-from td3.callbacks.base import WarningsCallback
+from td3.callbacks.callback import WarningsCallback
 from td3.config import preset_config, resolve
 from td3.environments import check_environment, make_environment
 from td3.errors import ConfigError, Diverged, EnvironmentFault, RunError, missing_extra

@@ -207,9 +207,8 @@ def rendered(
         from PIL import Image  # noqa: F401  # of the extra `video`
 
         from td3.pixels.wrappers import render_frame
-        from td3.report.stage import make_rendered, prepare_headless_rendering
+        from td3.report.video_stage import make_rendered
 
-        prepare_headless_rendering(env_arguments["env"])
         screen = make_rendered(**env_arguments)
     except (ImportError, UserError):
         return {}

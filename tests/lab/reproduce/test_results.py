@@ -3,6 +3,7 @@
 import json
 import re
 import threading
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,9 +11,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from matplotlib.image import imread
+from td3_lab.reproduce import overview
 from td3_lab.reproduce.command import against, identical, listing, reproduce, verdict_line
 from td3_lab.reproduce.figures import Curve, at_steps, figures, read_curve, read_values, shared
-from td3_lab.reproduce.page import filled, readme_table, tables
+from td3_lab.reproduce.page import blocks, pages, tables, with_blocks
 from td3_lab.reproduce.plots import PLOTS
 from td3_lab.reproduce.published_seeds import published_seeds, write_published_seeds
 from td3_lab.reproduce.rows import BULLET_TASKS, ROWS, TABLES, Row, selected
@@ -28,6 +30,12 @@ from td3.training import train_run
 
 ROOT = Path(__file__).parents[3]
 SMALL = {"hidden_sizes": (8, 8), "batch_size": 8, "learning_starts": 20}
+
+
+def these_rows(monkeypatch, rows):
+    """Have tables of these rows alone."""
+    for module in ("page", "comparisons"):
+        monkeypatch.setattr(f"td3_lab.reproduce.{module}.ROWS", rows)
 
 
 def test_the_figures_of_a_curve_are_those_worked_out_by_hand():
@@ -48,7 +56,7 @@ def test_curves_are_compared_at_env_steps_that_both_have():
 
 
 def test_the_papers_seeds_count_by_their_mean_deviation_and_number(monkeypatch, tmp_path):
-    monkeypatch.setattr("td3_lab.reproduce.page.ROWS", (Row("hopper", "table1", "Hopper-v5"),))
+    these_rows(monkeypatch, (Row("hopper", "table1", "Hopper-v5"),))
     (tmp_path / "hopper").mkdir()
     lines = [f"{seed},{step},3000" for seed in range(10) for step in (0, 1_000_000)]
     (tmp_path / "hopper" / "evaluations.csv").write_text("\n".join(["seed,env_steps,mean_return", *lines]))
@@ -120,7 +128,7 @@ def test_missing_seeds_of_others_get_a_sentence(others):
 
 def test_a_row_evaluated_less_often_is_compared_over_the_same_env_steps(monkeypatch, tmp_path):
     rows = [Row("plain", "table1", "Hopper-v5", 40_000), Row("half", "table2", "Hopper-v5", 40_000, variant="no-twin")]
-    monkeypatch.setattr("td3_lab.reproduce.page.ROWS", tuple(rows))
+    these_rows(monkeypatch, tuple(rows))
     for name, spacing, seeds in (("plain", 1, 6), ("half", 2, 5)):
         (tmp_path / name).mkdir()
         lines = [f"{seed},{step}000,{step + seed}" for seed in range(seeds) for step in range(0, 41, spacing)]
@@ -137,7 +145,7 @@ def test_an_ablation_differs_from_td3_with_the_papers_sign_or_the_other_or_not_s
     ends = {"": 50, "no-delay": 30, "no-smoothing": 70, "no-twin": 49, "ddpg": 20}
     rows = [Row(f"hopper{v}", "table2" if v else "table1", "Hopper-v5", 40_000, variant=v) for v in ends]
     rows.append(Row("again", "table2", "Hopper-v5", 40_000))
-    monkeypatch.setattr("td3_lab.reproduce.page.ROWS", tuple(rows))
+    these_rows(monkeypatch, tuple(rows))
     for row, end in zip(rows, [*ends.values(), 20], strict=True):
         (tmp_path / row.name).mkdir()
         seeds = 4 if row.variant == "ddpg" else 6  # too few
@@ -150,10 +158,22 @@ def test_an_ablation_differs_from_td3_with_the_papers_sign_or_the_other_or_not_s
     assert "| - |  |" in lines[-1]
 
 
-def test_the_page_prints_what_the_stored_curves_give():
-    text = (ROOT / "docs" / "results.md").read_text()
-    for name, table in tables(ROOT / "results").items():
-        assert filled(text, name, table) == text, name
+def test_every_result_is_on_a_page_and_is_what_the_stored_curves_give():
+    found, shown = blocks(ROOT / "results"), Counter()
+    for page in pages(ROOT):
+        text = page.read_text(encoding="utf-8")
+        assert with_blocks(page, found) == text, f"{page.name}: run `make results`"
+        if page.name != "README.md":
+            shown.update(re.findall(r"<!-- (\w+): begin -->", text))
+    assert shown == Counter([*found])
+
+
+def test_the_readme_and_the_page_of_results_say_the_same_five_lines():
+    readme, page = ((ROOT / name).read_text() for name in ("README.md", "docs/results.md"))
+    for name, lines in (("summary", 5), ("limits", 1)):
+        text = re.search(rf"<!-- {name}: begin -->\n(.*?)\n<!-- {name}", page, re.DOTALL)[1]
+        assert text.count("\n") + 1 == lines
+        assert text.replace("](", "](docs/") in readme
 
 
 def test_every_task_of_table_1_that_was_run_is_compared_with_both_others():
@@ -163,18 +183,17 @@ def test_every_task_of_table_1_that_was_run_is_compared_with_both_others():
             assert found["paper"].count(f"| {row.task} |") == found["tianshou"].count(f"| {row.task} |") == 3
 
 
-def test_the_readme_prints_what_the_stored_curves_give():
-    text = (ROOT / "README.md").read_text()
-    assert filled(text, "results", readme_table(ROOT / "results")) == text
-
-
 @pytest.mark.parametrize("name", PLOTS)
 def test_the_pictures_of_the_page_show_the_stored_curves(name, tmp_path):
     PLOTS[name](ROOT / "results", tmp_path / "plot.png")
     drawn, shown = (imread(path) for path in (tmp_path / "plot.png", ROOT / "docs" / "images" / f"{name}.png"))
     assert drawn.shape == shown.shape
     assert np.abs(drawn - shown).mean() < 1e-4  # without the shortest curve it is 3.6e-4
-    assert f"images/{name}.png" in (ROOT / "docs" / "results.md").read_text()
+    assert any(f"](images/{name}.png)" in page.read_text() for page in pages(ROOT))
+
+
+def test_the_plot_of_the_differences_shows_the_stored_curves():
+    assert overview.plot(ROOT / "results") == (ROOT / "docs" / "images" / "results.svg").read_text()
 
 
 def test_every_stored_row_has_the_settings_of_its_command():
@@ -376,7 +395,7 @@ def test_seeds_that_are_stored_at_the_same_time_wait_for_each_other(row, tmp_pat
 
 
 def test_a_lone_seed_that_diverged_is_stored_as_one(row, tmp_path, monkeypatch):
-    monkeypatch.setattr("td3_lab.reproduce.page.ROWS", (row,))
+    these_rows(monkeypatch, (row,))
     runs = [trained(replace(row.config(), seed=seed, seeds=1), tmp_path / str(seed)) for seed in (0, 1)]
     facts = {"status": "failed", "frozen": {"1": {"env_steps": 30, "reason": "the loss is not a number"}}}
     (runs[1].path / "status.json").write_text(json.dumps(facts))
@@ -425,7 +444,7 @@ def test_the_commit_is_that_of_this_checkout_or_none(monkeypatch):
 
 
 def test_seeds_that_were_trained_apart_are_stored_as_if_trained_together(row, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("td3_lab.reproduce.page.ROWS", (row,))
+    these_rows(monkeypatch, (row,))
     results, together, out = tmp_path / "results", tmp_path / "together", tmp_path / "out"
     results.mkdir()
     words = ["reproduce", "pendulum", "--results", str(results), "--out", str(out), "--store", "one core"]
@@ -433,7 +452,7 @@ def test_seeds_that_were_trained_apart_are_stored_as_if_trained_together(row, tm
     assert "pendulum: td3 train Pendulum-v1 --steps 60 --seed 1 --seeds 1" in capsys.readouterr().out
     (line,) = tables(results)["table1"].splitlines()[2:]
     assert line.startswith("| Pendulum-v1 | 60 | 1 of 2 |")
-    assert "nan" not in line + readme_table(results)  # a lone seed has no interval
+    assert "nan" not in tables(results)["table1"]  # a lone seed has no interval
     for _ in range(2):  # the second time they replace themselves
         assert main([*words, "--seeds", "1"]) == 0
     assert "pendulum: the same evaluations as in the stored run, seed 0" in capsys.readouterr().out
@@ -512,7 +531,7 @@ def test_a_frozen_seed_does_not_shorten_the_curve(row, tmp_path, monkeypatch):
     status = json.loads((run.path / "status.json").read_text())
     frozen = {"1": {"env_steps": 20, "reason": "the loss is not a number"}}
     (run.path / "status.json").write_text(json.dumps({**status, "frozen": frozen}))
-    monkeypatch.setattr("td3_lab.reproduce.page.ROWS", (row,))
+    these_rows(monkeypatch, (row,))
     store(Run(run.path), row, tmp_path / "results", "two cores")
     assert read_curve(tmp_path / "results" / row.name).returns.shape == (1, 4)
     assert "| Pendulum-v1 | 60 | 1 of 2 (1 diverged) |" in tables(tmp_path / "results")["table1"]
@@ -524,7 +543,7 @@ def test_success_rates_are_stored_and_shown(monkeypatch, tmp_path):
         Row(name, "goals", "RailGoal-v0", 120, 2, settings=settings, variant=variant, eval_every=60, baseline="plain")
         for name, variant in (("plain", ""), ("hindsight", "hindsight"))
     ]
-    monkeypatch.setattr("td3_lab.reproduce.page.ROWS", tuple(rows))
+    these_rows(monkeypatch, tuple(rows))
     for row in rows:
         store(trained(row.config(), tmp_path / row.name), row, tmp_path / "results", "two cores")
     curve = read_curve(tmp_path / "results" / "hindsight")
@@ -535,7 +554,7 @@ def test_success_rates_are_stored_and_shown(monkeypatch, tmp_path):
 
 
 def test_overestimation_is_the_mean_of_values_less_returns_up_to_the_end_of_the_ablations(monkeypatch, tmp_path):
-    monkeypatch.setattr("td3_lab.reproduce.page.ROWS", (Row("hopper", "table1", "Hopper-v5"),))
+    these_rows(monkeypatch, (Row("hopper", "table1", "Hopper-v5"),))
     (tmp_path / "hopper").mkdir()
     (tmp_path / "hopper" / "evaluations.csv").write_text("seed,env_steps,mean_return\n0,0,1\n0,5,1\n1,0,1\n1,5,1\n")
     (tmp_path / "hopper" / "run.json").write_text('{"command": "", "hardware": ""}')

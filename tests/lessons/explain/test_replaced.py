@@ -171,7 +171,7 @@ def test_state_for_each_row_of_the_replay_buffer_is_shown_too(tmp_path, variant)
 
 
 def test_a_run_of_someone_else_is_data(huber):
-    with pytest.raises(RunError, match="td3 steps diff"):
+    with pytest.raises(RunError, match="read it with  td3 steps "):
         record_run(huber)
 
 

@@ -155,8 +155,8 @@ def actions_by_onnx(path: Path, observations: Array) -> Array:
 
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     (actions,) = session.run([OUTPUT], {INPUT: observations})
-    found: Array = actions
-    return found
+    array: Array = actions
+    return array
 
 
 @contextlib.contextmanager

@@ -58,7 +58,7 @@ class Counting(Callback):
 def failure_in(function) -> str:
     """The exception that a function of this file raises in its last line, and that line, as errors name them."""
     lines, first = inspect.getsourcelines(function)
-    return f"ValueError: no such thing (test_base.py, line {first + len(lines) - 1})"
+    return f"ValueError: no such thing (test_callback.py, line {first + len(lines) - 1})"
 
 
 class Failing(Callback):

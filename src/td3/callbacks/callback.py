@@ -100,27 +100,29 @@ class Callback:
 EVENTS = tuple(name for name in vars(Callback) if name.startswith("on_"))
 
 
-def checked_callbacks(given: Any) -> list[Callback]:
+def checked_callbacks(callbacks: Any) -> list[Callback]:
     """Callbacks as given from Python; raises `CallbackError` for what is none, and for methods named like no event."""
-    if isinstance(given, Callback) or not isinstance(given, Iterable):
-        raise CallbackError(f"callbacks={_named(given)} is no list: give  callbacks=[...]")
-    found = list(given)
-    for one in found:
-        if isinstance(one, type):
-            raise CallbackError(f"the callback {one.__name__} is a class: give an object of it,  {one.__name__}()")
-        if not isinstance(one, Callback):
-            raise CallbackError(f"{_named(one)} is no callback: derive its class from td3.Callback.")
-        for method in dir(type(one)):
-            if method.startswith("on_") and method not in EVENTS and callable(getattr(type(one), method)):
+    if isinstance(callbacks, Callback) or not isinstance(callbacks, Iterable):
+        raise CallbackError(f"callbacks={_named(callbacks)} is no list: give  callbacks=[...]")
+    checked = list(callbacks)
+    for entry in checked:
+        if isinstance(entry, type):
+            raise CallbackError(f"the callback {entry.__name__} is a class: give an object of it,  {entry.__name__}()")
+        if not isinstance(entry, Callback):
+            raise CallbackError(f"{_named(entry)} is no callback: derive its class from td3.Callback.")
+        for method in dir(type(entry)):
+            if method.startswith("on_") and method not in EVENTS and callable(getattr(type(entry), method)):
                 close = difflib.get_close_matches(method, EVENTS, 1)
-                known = f"give it another name; events are {', '.join(EVENTS)}."
-                advice = f"did you mean {close[0]}?" if close else known
-                raise CallbackError(f"callback {one.name} has a method {method}, and there is no such event: {advice}")
-    return found
+                listed = f"give it another name; events are {', '.join(EVENTS)}."
+                advice = f"did you mean {close[0]}?" if close else listed
+                raise CallbackError(
+                    f"callback {entry.name} has a method {method}, and there is no such event: {advice}"
+                )
+    return checked
 
 
-def _named(given: Any) -> str:
-    return f"{type(given).__name__}()" if isinstance(given, Callback) else f"{given!r:.60}"
+def _named(value: Any) -> str:
+    return f"{type(value).__name__}()" if isinstance(value, Callback) else f"{value!r:.60}"
 
 
 class CallbackList(Callback):
@@ -146,23 +148,23 @@ class CallbackList(Callback):
             for event in EVENTS
         }
 
-    def all_of(self, kind: type[Kind]) -> list[Kind]:
+    def all_of(self, wanted: type[Kind]) -> list[Kind]:
         """The callbacks of this class, in order."""
-        return [callback for callback in self.callbacks if isinstance(callback, kind)]
+        return [callback for callback in self.callbacks if isinstance(callback, wanted)]
 
     def state(self) -> dict[str, Any]:
         """What the callbacks want to have back, by name."""
-        found: dict[str, Any] = {}
+        states: dict[str, Any] = {}
         for callback in self.callbacks:
             try:
                 state = dict(callback.state())
             except Exception as error:
                 raise _failed(callback, "state", error) from error
-            if state and callback.name in found:
+            if state and callback.name in states:
                 raise CallbackError(f"two callbacks are called {callback.name}: give each a name of its own.")
             if state:
-                found[callback.name] = _plain(callback.name, state)
-        return found
+                states[callback.name] = _plain(callback.name, state)
+        return states
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Hand each callback what it returned; one that was not there then gets nothing."""

@@ -52,14 +52,14 @@ def start_from_(agent: "Agent", path: Path, seeds: Sequence[int], spaces: TaskSp
     Optimizers stay new. Target networks that the file does not have begin as copies, and so does what normalizes
     observations. Raises `AgentFileError` where sizes, action range, activation or normalization differ.
     """
-    said, sources = "", []
+    message, sources = "", []
     for member, seed in enumerate(seeds):
         folder = agent_folder(path, seed)
         facts, tensors = load_tensors_of(folder)
         _require_same_task(folder, facts, agent, spaces)
         views = network_views(agent, member)
         _require_usable(folder, views, tensors)
-        given = {part for part, names in PARTS.items() if any(name.startswith(names) for name in tensors)}
+        present = {part for part, names in PARTS.items() if any(name.startswith(names) for name in tensors)}
         for name, view in views.items():
             online = name.replace("_target", "")
             if (source := name if name in tensors else online) in tensors and not name.startswith("observation."):
@@ -68,14 +68,14 @@ def start_from_(agent: "Agent", path: Path, seeds: Sequence[int], spaces: TaskSp
             mean, scale = (_tensor(tensors[f"observation.{part}"]) for part in ("mean", "scale"))
             count = float(tensors.get("observation.count", max(1, facts.get("env_steps", 1)) * ONE)[0])
             agent.normalizer.member(member).continue_from_(mean, scale, count)
-            given.add("normalizer")
-        taken = ", ".join(part for part in (*PARTS, "normalizer") if part in given)
+            present.add("normalizer")
+        taken = ", ".join(part for part in (*PARTS, "normalizer") if part in present)
         sources.append(folder)
         unit = "updates" if read_facts(folder / "../../config.json").get("dataset") else "env steps"
-        said = said or f"Started from {folder}: {taken} after {facts.get('env_steps', 0):,} {unit}"
+        message = message or f"Started from {folder}: {taken} after {facts.get('env_steps', 0):,} {unit}"
     others = [f"seed {seed} from {folder}" for seed, folder in zip(seeds[1:], sources[1:], strict=True)]
     more = f" (and likewise {', '.join(others)})" if others else ""
-    return f"{said}{more}; optimizers and replay buffer are new."
+    return f"{message}{more}; optimizers and replay buffer are new."
 
 
 def _require_same_task(folder: Path, facts: Mapping[str, Any], agent: "Agent", spaces: TaskSpaces) -> None:
@@ -106,8 +106,8 @@ def _require_usable(folder: Path, views: Mapping[str, "Tensor"], tensors: Mappin
         )
     networks = {name: tuple(view.shape) for name, view in views.items() if not name.startswith("observation.")}
     for name in sorted({*networks} | {name for name in tensors if not name.startswith("observation.")}):
-        part = name.split(".")[0]
-        is_absent = not any(other.startswith(f"{part}.") for other in tensors)
+        network = name.split(".")[0]
+        is_absent = not any(other.startswith(f"{network}.") for other in tensors)
         here, there = networks.get(name), tensors[name].shape if name in tensors else None
         if here != there and not is_absent:
             raise AgentFileError(

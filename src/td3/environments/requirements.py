@@ -56,9 +56,9 @@ def check_environment(environment: gym.Env[Any, Any], name: str) -> TaskSpaces:
     """The task's spaces, after a reset and a step; raises `EnvironmentFault` when TD3 cannot be trained on it."""
     action_space, observation_space = environment.action_space, environment.observation_space
     if not isinstance(action_space, Box):
-        kind = type(action_space).__name__
+        label = type(action_space).__name__
         raise EnvironmentFault(
-            f"{name} has {kind} actions, and TD3 needs continuous ones (a Box): "
+            f"{name} has {label} actions, and TD3 needs continuous ones (a Box): "
             + (
                 "make it with  --env-kwargs continuous=true"
                 if "continuous" in inspect.signature(type(environment.unwrapped)).parameters
@@ -84,14 +84,14 @@ def check_environment(environment: gym.Env[Any, Any], name: str) -> TaskSpaces:
             f"{name} has an action dimension without width ({_short(low)}..{_short(high)}): remove that dimension."
         )
     if holds_image(observation_space) and not isinstance(observation_space, Box):
-        kind = type(observation_space).__name__
+        label = type(observation_space).__name__
         how = _without_images(observation_space)
-        raise EnvironmentFault(f"{name} has {kind} observations with images among them: give one or the other{how}")
+        raise EnvironmentFault(f"{name} has {label} observations with images among them: give one or the other{how}")
     if not isinstance(observation_space, Box):
-        kind = type(observation_space).__name__
+        label = type(observation_space).__name__
         raise EnvironmentFault(
-            f"{name} has {kind} observations: wrap it so that it gives an array (a Box), as with a function as_array:  "
-            "gymnasium.wrappers.TransformObservation(env, as_array, gymnasium.spaces.Box(-1.0, 1.0, (SIZE,)))"
+            f"{name} has {label} observations: wrap it so that it gives an array (a Box), as with a function as_array:"
+            "  gymnasium.wrappers.TransformObservation(env, as_array, gymnasium.spaces.Box(-1.0, 1.0, (SIZE,)))"
         )
     if 0 in observation_space.shape:
         raise EnvironmentFault(
@@ -135,7 +135,7 @@ def _unit_box(space: Box) -> str:
 
 def _without_images(space: Any) -> str:
     """How to keep the numbers of a Dict, as text that follows the advice."""
-    numbers = [name for name, part in space.items() if not holds_image(part)] if isinstance(space, Dict) else []
+    numbers = [name for name, subspace in space.items() if not holds_image(subspace)] if isinstance(space, Dict) else []
     return f", as with  gymnasium.wrappers.FilterObservation(env, {numbers})" if numbers else "."
 
 
@@ -170,7 +170,7 @@ def _time_limit(environment: gym.Env[Any, Any]) -> int:
 
 def _check_reset(environment: gym.Env[Any, Any], space: Box, name: str) -> None:
     takes = inspect.signature(environment.unwrapped.reset).parameters
-    is_old = not any(name == "seed" or one.kind == one.VAR_KEYWORD for name, one in takes.items())
+    is_old = not any(name == "seed" or parameter.kind == parameter.VAR_KEYWORD for name, parameter in takes.items())
     advice = f"its reset() follows the old gym API: {NEW_RESET}" if is_old else "fix the environment."
     result = guarded_call(f"{name}.reset()", lambda: environment.reset(seed=0), advice)
     if not (isinstance(result, tuple) and len(result) == 2):
@@ -204,8 +204,8 @@ def guarded_call(source: str, call: Callable[[], Any], advice: str = "fix the en
         raise with_lines(EnvironmentFault(f"{source} failed with {describe(error)}: {advice}"), error) from error
 
 
-def _check_observation(given: Any, space: Box, source: str) -> None:
-    observation = guarded_call(source, lambda: np.asarray(given))
+def _check_observation(returned: Any, space: Box, source: str) -> None:
+    observation = guarded_call(source, lambda: np.asarray(returned))
     if observation.shape != space.shape:
         raise EnvironmentFault(
             f"{source} gave an observation of shape {observation.shape}, but its observation_space says "

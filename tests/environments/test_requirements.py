@@ -6,8 +6,8 @@ import pytest
 from scripted import FAULTY, HIGH, LOW, Changed, Scripted, box
 
 from td3.environments import check_environment
-from td3.environments.check import TaskSpaces
 from td3.environments.observations import as_vector
+from td3.environments.requirements import TaskSpaces
 from td3.errors import EnvironmentFault
 
 SENTENCES = {
@@ -83,11 +83,11 @@ def raising(error):
 AWKWARD = {
     "raises in reset": (
         Changed(first=raising(ValueError("no"))),
-        r"Odd-v0.reset\(\) failed with ValueError: no \(test_check.py, line \d+\): fix the",
+        r"Odd-v0.reset\(\) failed with ValueError: no \(test_requirements.py, line \d+\): fix the",
     ),
     "raises in step": (
         Changed(result=raising(ValueError("no"))),
-        r"Odd-v0.step\(\) failed with ValueError: no \(test_check.py, line \d+\): fix the",
+        r"Odd-v0.step\(\) failed with ValueError: no \(test_requirements.py, line \d+\): fix the",
     ),
     "exits in reset": (Changed(first=raising(SystemExit(0))), r"Odd-v0.reset\(\) failed with SystemExit: 0 "),
     "no text": (Changed(result=raising(Mute())), r"Odd-v0.step\(\) failed with Mute: its text cannot be printed "),
