@@ -39,7 +39,19 @@ def no_waiting_for_the_disk():
         yield
 
 
-WHOLE_RUNS = {"bench", "callbacks", "collect", "docs", "explain", "export", "faults", "ladder", "learning", "offline"}
+WHOLE_RUNS = {
+    "bench",
+    "callbacks",
+    "collect",
+    "docs",
+    "examples",
+    "explain",
+    "export",
+    "faults",
+    "ladder",
+    "learning",
+    "offline",
+}
 WHOLE_RUNS |= {"parity", "report", "reproduce", "sb3", "tune"}
 """Folders whose tests train whole runs, many times over: there they are as fast as in training."""
 WHOLE_RUN_FILES = {"test_beside", "test_cli", "test_families", "test_normalizing", "test_spec", "test_vector"}

@@ -131,7 +131,7 @@ def test_an_unknown_command_is_told_the_nearest(capsys):
 
 def test_an_unknown_preset_is_refused(capsys):
     sentence = refused(capsys, "train", "Pendulum-v1", "--preset", "fast")
-    assert sentence == "there is no preset 'fast': choose one of author, paper, course, bullet."
+    assert sentence == "there is no preset 'fast': choose one of author, paper, course, bullet, tuned."
 
 
 @pytest.mark.parametrize(

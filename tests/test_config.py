@@ -9,6 +9,7 @@ import td3
 from td3.callbacks.notes import updates_note, warm_up_note
 from td3.config import TrainConfig, preset_config, resolve
 from td3.errors import ConfigError
+from td3.presets import TUNED
 from td3.settings import TD3Config
 
 BAD_TD3 = [
@@ -214,6 +215,27 @@ def test_the_preset_bullet_has_the_tuned_numbers():
     assert (preset.hidden_sizes, preset.batch_size, preset.train_freq) == ((400, 300), 256, "step")
 
 
+def test_the_preset_tuned_fits_the_task():
+    assert preset_config("tuned", "Pendulum-v1", 250_000) == TD3Config(
+        hidden_sizes=(64, 64), batch_size=64, actor_learning_rate=1e-3, critic_learning_rate=1e-3, gamma=0.95
+    )
+    walker = preset_config("tuned", "Walker2DBulletEnv-v0", 1_000_000)
+    assert walker == preset_config("bullet", "Walker2DBulletEnv-v0", 1_000_000)
+    assert preset_config("tuned", "", 250_000) == TD3Config()  # the help of td3 train without a task
+
+
+def test_a_task_without_tuned_settings_is_refused_with_those_that_have_them():
+    with pytest.raises(
+        ConfigError, match=r"^no tuned settings are known for Ant-v5, only for Pendulum-v1, .*td3 tune\.$"
+    ):
+        resolve("Ant-v5", "tuned")
+
+
+@pytest.mark.parametrize("env", TUNED)
+def test_tuned_settings_are_valid_and_change_something(env):
+    assert preset_config("tuned", env, 250_000) != preset_config("author", env, 250_000)
+
+
 def test_given_fields_go_on_top_of_the_preset():
     config = resolve("Ant-v5", "paper", steps=5_000, seeds=3, batch_size=32)
     assert (config.steps, config.seeds, config.preset) == (5_000, 3, "paper")
@@ -221,7 +243,9 @@ def test_given_fields_go_on_top_of_the_preset():
 
 
 def test_an_unknown_preset_lists_those_there_are():
-    with pytest.raises(ConfigError, match="there is no preset 'fast': choose one of author, paper, course, bullet"):
+    with pytest.raises(
+        ConfigError, match="there is no preset 'fast': choose one of author, paper, course, bullet, tuned"
+    ):
         resolve("Pendulum-v1", "fast")
 
 

@@ -1,7 +1,8 @@
 """Every setting with its default, unit, source and valid values.
 
 Sources: "author" is the current code of the paper's first author, "paper" is arXiv 1802.09477 (2018) with the code
-published with it, "course" the fifteen-step lesson, "bullet" RL Zoo's tuned values for PyBullet.
+published with it, "course" the fifteen-step lesson, "bullet" RL Zoo's tuned values for PyBullet, "tuned" what
+fits a task where that is known.
 """
 
 from collections.abc import Mapping
@@ -17,7 +18,7 @@ from td3.settings import TD3Config
 from td3.spellings import nearest, own_settings
 from td3.variant_settings import VARIANTS, are_names, check_variants, function_names, variant_names, with_variant
 
-Preset = Literal["author", "paper", "course", "bullet"]
+Preset = Literal["author", "paper", "course", "bullet", "tuned"]
 Device = Literal["auto", "cpu", "cuda"]
 BufferDevice = Literal["auto", "gpu", "host"]
 Precision = Literal["float32", "tf32"]
