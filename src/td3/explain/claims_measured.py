@@ -1,0 +1,313 @@
+"""What the project has measured with five seeds or more, as sentences that are recomputed from the stored data."""
+
+import json
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import numpy as np
+
+from td3.environments.rail import FALL
+from td3.explain import toy
+from td3.explain.breaks import RACE_UPDATES, RACES
+from td3.explain.claim import Computed, claim
+from td3.explain.evidence import MARGIN, races, stored_bodies, verdict
+from td3.explain.trace import lesson_trace
+from td3.policy import Array
+from td3.statistics import FEWEST_SEEDS, compare, difference_interval, mean_interval
+
+LAST = 4
+"""Points of a curve on Rail that count as its end: the last 1,000 updates."""
+
+
+def _curve(name: str) -> Array:
+    return np.asarray(lesson_trace().arrays[f"curve.{name}"], float)
+
+
+def _ends(name: str) -> Array:
+    return np.asarray(_curve(name)[:, -LAST:].mean(1))
+
+
+def _gap(who: str) -> Array:
+    return _ends(f"{who}_q") - _ends(f"{who}_earned")
+
+
+@claim(
+    "rail.belief",
+    "On Rail, at the end of training, DDPG predicts {ddpg:.1f} more than its policy earns, and TD3 {td3:.1f}: a "
+    "difference of {apart:.1f} ({low:.1f} to {high:.1f}; ten seeds each).",
+    10,
+)
+def _() -> Computed:
+    ddpg, td3 = _gap("ddpg"), _gap("td3")
+    low, high = difference_interval(ddpg, td3)
+    apart = ddpg.mean() - td3.mean()
+    return bool(low > 0), {"ddpg": ddpg.mean(), "td3": td3.mean(), "apart": apart, "low": low, "high": high}
+
+
+@claim(
+    "rail.impossible",
+    "No reward on Rail is above 0, so a Q-value above 0 is impossible; {above} of DDPG's ten seeds end with such a mean "
+    "prediction, and {td3} of TD3's.",
+    10,
+)
+def _() -> Computed:
+    above, td3 = (int((_ends(f"{who}_q") > 0).sum()) for who in ("ddpg", "td3"))
+    rewards = lesson_trace().arrays["memory"][:, 5]
+    return bool(rewards.max() <= 0 and above > td3), {"above": above, "td3": td3 or "none"}
+
+
+@claim(
+    "rail.returns",
+    "Whether TD3 also earns more on Rail, these ten seeds cannot decide: {td3:.1f} against DDPG's {ddpg:.1f}, a difference "
+    "of {apart:.1f} ({low:.1f} to {high:.1f}).",
+    10,
+)
+def _() -> Computed:
+    td3, ddpg = _ends("td3_return"), _ends("ddpg_return")
+    made = compare(td3, ddpg, MARGIN * abs(float(ddpg.mean())))
+    means = {"td3": td3.mean(), "ddpg": ddpg.mean()}
+    return made.verdict == "undecided", means | {"apart": made.difference, "low": made.low, "high": made.high}
+
+
+@claim(
+    "rail.failures", "TD3 fails here too: {failed} of its ten seeds end below -10, where -4.8 is the best possible.", 10
+)
+def _() -> Computed:
+    failed = int((_ends("td3_return") < -10).sum())
+    return failed > 0 and round(lesson_trace().facts["optimum"], 1) == -4.8, {"failed": failed}
+
+
+@claim(
+    "rail.early",
+    "After {update} updates TD3's critic 1 predicts {q:.1f} for the starts of episodes, and its policy earns {earned:.1f}; "
+    "it predicts too much in {above} of ten seeds.",
+    10,
+)
+def _() -> Computed:
+    q, earned = _curve("td3_q")[:, 1], _curve("td3_earned")[:, 1]
+    return bool(mean_interval(q - earned)[0] > 0 and (q > earned).sum() > 5), {
+        "above": int((q > earned).sum()),
+        "update": int(lesson_trace().arrays["curve.update"][1]),
+        "q": q.mean(),
+        "earned": earned.mean(),
+    }
+
+
+@claim(
+    "census.rows",
+    "Of all updates of ten seeds, {falls:.0%} lower the loss of both critics on their own batch, but only {rows:.0%} of "
+    "the rows come closer to y by both critics.",
+    10,
+)
+def _() -> Computed:
+    rows, falls = (float(lesson_trace().arrays[f"census.{name}"].mean()) for name in ("approach", "falls"))
+    return falls > 0.5 > rows, {"rows": rows, "falls": falls}
+
+
+@claim(
+    "census.largest",
+    "On average the largest of the 64 squared errors makes {largest:.0%} of critic 1's loss.",
+    10,
+)
+def _() -> Computed:
+    arrays = lesson_trace().arrays
+    largest = float(arrays["census.largest"].mean())
+    return arrays["memory"][:, 5].min() < -FALL, {"largest": largest}
+
+
+def _body(body: str) -> dict[str, Any]:
+    return dict(stored_bodies()[body])
+
+
+def _believes(body: str) -> Computed:
+    mean, low, high = _body(body)["ddpg"]["too_much"]
+    apart = _body(body)["difference"]
+    less, most, least = apart["difference"]
+    values = {"much": mean, "low": low, "high": high, "less": -less, "least": -least, "most": -most, "more": less}
+    values |= {"from_": most, "to": least, "td3": -_body(body)["td3"]["too_much"][0]}
+    return low > 0 and _body(body)["td3"]["too_much"][2] < 0, values | {"verdict": apart["verdict"]}
+
+
+LOSES = (
+    "On {body} DDPG believes {{much:.0f}} too much ({{low:.0f}} to {{high:.0f}}), TD3 {{td3:.0f}} too little; DDPG earns "
+    "{{less:,.0f}} less ({{least:,.0f}} to {{most:,.0f}}; ten seeds each)."
+)
+for _name, _env in (("hopper", "Hopper-v5"), ("walker", "Walker2d-v5"), ("ant", "Ant-v5")):
+
+    def _worse(env: str = _env) -> Computed:
+        holds, values = _believes(env)
+        return holds and values["verdict"] == "worse", values
+
+    claim(f"bodies.{_name}", LOSES.format(body=_env), 10)(_worse)
+
+
+@claim(
+    "bodies.cheetah",
+    "HalfCheetah-v5 goes the other way: DDPG believes {much:.0f} too much ({low:.0f} to {high:.0f}), and its return, {more:+.0f} "
+    "against TD3's, is not shown to be lower ({from_:+,.0f} to {to:+,.0f}; ten seeds each).",
+    10,
+)
+def _() -> Computed:
+    holds, values = _believes("HalfCheetah-v5")
+    return holds and values["verdict"] == "undecided", values
+
+
+def _removed(body: str, change: str, wanted: str) -> Computed:
+    row = _body(body)["removed"][change]
+    difference, low, high = row["difference"]
+    values = {"ours": row["ours"], "theirs": row["theirs"], "less": -difference, "least": -high, "most": -low}
+    return row["verdict"] == wanted and row["seeds"] >= FEWEST_SEEDS, values | {
+        "more": difference,
+        "low": low,
+        "high": high,
+    }
+
+
+@claim(
+    "bodies.ant.first",
+    "Without the minimum, TD3 earns {ours:,.0f} on Ant-v5 instead of {theirs:,.0f} (ten seeds each).",
+    10,
+)
+def _() -> Computed:
+    return _removed("Ant-v5", "first", "worse")
+
+
+@claim(
+    "bodies.cheetah.first",
+    "On HalfCheetah-v5 the minimum costs: without it the return is {more:,.0f} higher ({low:,.0f} to {high:,.0f}).",
+    10,
+)
+def _() -> Computed:
+    return _removed("HalfCheetah-v5", "first", "better")
+
+
+@claim(
+    "bodies.hopper.nosmooth",
+    "Without smoothing, TD3 earns {less:,.0f} less on Hopper-v5 ({least:,.0f} to {most:,.0f}; ten seeds each).",
+    10,
+)
+def _() -> Computed:
+    return _removed("Hopper-v5", "nosmooth", "worse")
+
+
+@claim(
+    "bodies.nosmooth.undecided",
+    "On Walker2d-v5 and HalfCheetah-v5 ten seeds do not decide whether smoothing helps.",
+    10,
+)
+def _() -> Computed:
+    both = [_removed(body, "nosmooth", "undecided")[0] for body in ("Walker2d-v5", "HalfCheetah-v5")]
+    return all(both), {}
+
+
+@claim(
+    "bodies.ant.nodelay",
+    "Without the delay, TD3 earns {less:,.0f} less on Ant-v5 ({least:,.0f} to {most:,.0f}); on the other three bodies ten "
+    "seeds do not decide.",
+    10,
+)
+def _() -> Computed:
+    others = [_removed(body, "nodelay", "undecided")[0] for body in ("Hopper-v5", "Walker2d-v5", "HalfCheetah-v5")]
+    holds, values = _removed("Ant-v5", "nodelay", "worse")
+    return holds and all(others), values
+
+
+@claim(
+    "toy.once",
+    "The actor's pick is really worth 0; critic 1 alone believes {one:+.2f} of it, the minimum of two {two:+.2f}, of ten "
+    "{ten:+.2f} (means of 300 draws).",
+    toy.DRAWS,
+)
+def _() -> Computed:
+    one, two, ten = toy.errors()[[0, 1, 9]]
+    return bool(one > 1 and abs(two) < 0.2 * one and ten < -1), {"one": one, "two": two, "ten": ten}
+
+
+@claim(
+    "toy.loop",
+    "After ten rounds, in which each y starts from the belief before, one critic believes {one:+.1f}, the minimum of two "
+    "{two:+.1f}, of ten {ten:+.1f}.",
+    toy.DRAWS,
+)
+def _() -> Computed:
+    one, two, ten = toy.believed()[[0, 1, 9]]
+    return bool(one > 5 and abs(two) < 0.2 * one and ten < -5), {"one": one, "two": two, "ten": ten}
+
+
+@claim(
+    "toy.count", "Two critics come closest to 0 of all counts from one to ten, and lie below it: biased low.", toy.DRAWS
+)
+def _() -> Computed:
+    return bool(np.abs(toy.errors()).argmin() == 1 and toy.errors()[1] < 0), {}
+
+
+@cache
+def _ladder() -> dict[str, Any]:
+    stored = json.loads(resources.files("td3.explain").joinpath("data", "ladder.json").read_text(encoding="utf-8"))
+    assert len(stored["seeds"]) >= FEWEST_SEEDS
+    return dict(stored["runs"])
+
+
+def _ladder_mean(run: str, what: str) -> str:
+    values = np.array(_ladder()[run][what])
+    low, high = mean_interval(values)
+    return f"{values.mean():.2f} ({low:.2f} to {high:.2f})"
+
+
+@claim(
+    "ladder.returns",
+    "What the ladder does not show is that TD3 earns more: on a problem this small the returns of DDPG, {ddpg}, and TD3, "
+    "{td3}, cannot be told apart with ten seeds.",
+    10,
+)
+def _() -> Computed:
+    ddpg, td3 = (np.array(_ladder()[f"rung_{n}"]["return"]) for n in (5, 6))
+    low, high = difference_interval(td3, ddpg)
+    return bool(low < 0 < high), {"ddpg": _ladder_mean("rung_5", "return"), "td3": _ladder_mean("rung_6", "return")}
+
+
+@claim(
+    "ladder.belief",
+    "Without noise in the reward, DDPG predicts {ddpg} more than its policy earns; for TD3 the number is {td3}, an interval "
+    "around 0 (ten seeds each).",
+    10,
+)
+def _() -> Computed:
+    ddpg, td3 = (np.array(_ladder()[f"rung_{n}"]["self_deception"]) for n in (5, 6))
+    holds = mean_interval(ddpg)[0] > 0 and mean_interval(td3)[0] < 0 < mean_interval(td3)[1]
+    return bool(holds), {
+        "ddpg": _ladder_mean("rung_5", "self_deception"),
+        "td3": _ladder_mean("rung_6", "self_deception"),
+    }
+
+
+@claim(
+    "ladder.noisy",
+    "With noise in the reward DDPG predicts {ddpg} more than its policy earns; for TD3, {td3}, ten seeds do not decide.",
+    10,
+)
+def _() -> Computed:
+    ddpg, td3 = (np.array(_ladder()[f"rung_{n}_noisy"]["self_deception"]) for n in (5, 6))
+    holds = mean_interval(ddpg)[0] > 0 and mean_interval(td3)[0] < 0 < mean_interval(td3)[1]
+    return bool(holds), {
+        "ddpg": _ladder_mean("rung_5_noisy", "self_deception"),
+        "td3": _ladder_mean("rung_6_noisy", "self_deception"),
+    }
+
+
+@claim(
+    "race.count",
+    "Every change is trained with {seeds} seeds for {updates:,} updates, with the settings of the whole page.",
+    10,
+)
+def _() -> Computed:
+    shapes = {run["return"].shape for run in races().values()}
+    (seeds, moments), *others = shapes
+    return not others and moments == RACE_UPDATES // 250 + 1, {"seeds": {10: "ten"}[seeds], "updates": RACE_UPDATES}
+
+
+@claim("race.verdicts", "Of {all} changes, {worse} lower the return on Rail significantly, and {better} raise it.", 10)
+def _() -> Computed:
+    made = [verdict(name).verdict for name in RACES]
+    return True, {"all": len(made), "worse": made.count("worse") or "none", "better": made.count("better") or "none"}
