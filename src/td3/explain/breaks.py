@@ -46,7 +46,7 @@ MEASURES = {
 }
 """What the runs are measured by, as the charts label it; returns are discounted."""
 RACES = {
-    "ddpg": Race(8, "DDPG: none of the three ideas", "gap", "One target critic, no noise on a', no delay."),
+    "ddpg": Race(8, "plain DDPG", "gap", "One target critic, no noise on a', no delay."),
     "first": Race(8, "one critic instead of two", "gap", "y follows one critic's errors upwards."),
     "mean": Race(8, "mean instead of minimum", "gap", "The mean keeps part of every error upwards; y feeds it back."),
     "max": Race(8, "maximum instead of minimum", "gap", "The maximum selects errors upwards, and y feeds them back."),
@@ -76,6 +76,7 @@ def race_setup(settings: TD3Config) -> dict[str, Any]:
     return {
         "sizes": {"actor": [2, *settings.hidden_sizes, 1], "critic": [3, *settings.hidden_sizes, 1]},
         "settings": {name: getattr(settings, name) for name in names},
+        "updates": RACE_UPDATES,
     }
 
 

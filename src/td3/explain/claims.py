@@ -19,5 +19,6 @@ def told(text: str) -> str:
 def marked(text: str) -> str:
     """The same as HTML, in which every claim keeps its name."""
     return NAMED.sub(
-        lambda found: f'<span data-claim="{found[1]}">{escape(CLAIMS[found[1]].said(), quote=False)}</span>', text
+        lambda found: f'<span data-claim="{found[1]}">{escape(CLAIMS[found[1]].said(), quote=False)}</span>',
+        escape(text, quote=False),
     )

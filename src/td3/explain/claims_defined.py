@@ -52,7 +52,7 @@ def _() -> Computed:
 
 @claim(
     "task.reward",
-    "Every step costs -(x² + 0.1 v² + 0.001 a²), so the middle is best; falling off an end costs {fall:.0f} more and ends the "
+    "Every step costs −(x² + 0.1 v² + 0.001 a²), so the middle is best; falling off an end costs {fall:.0f} more and ends the "
     "task; after 100 steps the time is up.",
 )
 def _() -> Computed:
@@ -125,6 +125,24 @@ def _() -> Computed:
     return bool(made["batch"][worst, 6] == 1 and approaching(number) < 32 and values["share"] > 0.5), values
 
 
-@claim("shapes.axes", "The first axis is the seed: a shape [2, 1, 64] is two critics, one seed, 64 rows.")
+@claim("film.updates", "{updates} updates.")
 def _() -> Computed:
-    return _settings()["batch_size"] == 64, {}
+    return True, {"updates": len(lesson_trace().arrays["film.y"]) - 1}
+
+
+@claim(
+    "film.chosen",
+    "These updates, {first} to {last}, and this row were chosen: of the first {all:,} updates those in which critic 1 closes "
+    "the largest share of its distance to y while the action climbs far; it goes from {before:.2f} to {after:.2f} away.",
+)
+def _() -> Computed:
+    arrays, facts, grid = lesson_trace().arrays, lesson_trace().facts, np.linspace(-1, 1, 61)
+    stored = float(arrays["film.action"][0, 2])
+    before, after = (abs(float(np.interp(stored, grid, arrays["film.q"][at])) - arrays["film.y"][at]) for at in (0, -1))
+    actions = [float(np.interp(arrays["film.action"][at, 0], grid, arrays["film.q"][-1])) for at in (0, -1)]
+    values = {
+        "first": facts["film"],
+        "last": facts["film"] + len(arrays["film.y"]) - 1,
+        "all": len(arrays["lag.online"]) - 1,
+    }
+    return bool(after < 0.1 * before and actions[1] > actions[0]), values | {"before": before, "after": after}

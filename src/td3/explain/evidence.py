@@ -16,9 +16,10 @@ import numpy as np
 
 from td3.errors import RunError
 from td3.explain.breaks import RACES
+from td3.explain.trace import lesson_trace
 from td3.policy import Array
 from td3.reproduce.figures import VALUED_STEPS, Curve, at_steps, last_evaluations, read_curve, read_values
-from td3.statistics import FEWEST_SEEDS, Comparison, compare, difference_interval, mean_interval
+from td3.statistics import Comparison, compare, difference_interval, mean_interval
 
 BODIES = ("Hopper-v5", "Walker2d-v5", "Ant-v5", "HalfCheetah-v5")
 VALUED = {"Hopper-v5": "hopper_v5_again"}
@@ -138,9 +139,19 @@ SAID = {
     "better": "helps here",
     "worse": "hurts here",
     "equivalent": "makes no difference here",
-    "undecided": "is undecided here",
+    "undecided": "is undecided by ten seeds",
     "too_few_seeds": "cannot be judged from so few seeds",
 }
+
+
+def rail() -> dict[str, Any]:
+    """Belief, earnings and the best possible of both learners on Rail, as the bodies have them."""
+    arrays = lesson_trace().arrays
+    made: dict[str, Any] = {"steps": arrays["curve.update"].tolist()}
+    for who in ("td3", "ddpg"):
+        kinds = {"believed": "q", "earned": "earned", "best": "best"}
+        made[who] = {name: _band(np.asarray(arrays[f"curve.{who}_{kind}"], float)) for name, kind in kinds.items()}
+    return made
 
 
 def verdicts() -> dict[str, dict[str, Any]]:
@@ -162,12 +173,6 @@ def verdicts() -> dict[str, dict[str, Any]]:
             "bodies": {body: row["removed"][name] for body, row in stored_bodies().items() if name in row["removed"]},
         }
     return made
-
-
-def require_seeds(count: int) -> None:
-    """Refuse to say anything from fewer seeds than a verdict needs."""
-    if count < FEWEST_SEEDS:
-        raise RunError(f"{count} seeds say nothing; a claim needs {FEWEST_SEEDS}.")
 
 
 def as_columns(runs: Mapping[str, list[list[Mapping[str, float]]]]) -> dict[str, dict[str, list[list[float]]]]:

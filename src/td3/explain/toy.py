@@ -35,7 +35,7 @@ def noise(draw: int, which: int) -> Array:
     """What critic `which` is wrong by, over the actions from -1 to 1."""
     drawn, at = _uniforms(draw, which, 8), np.arange(POINTS) / (POINTS - 1) * np.pi
     waves = zip((1, 2, 3, 5), drawn[::2], drawn[1::2], strict=True)
-    return np.sum([(2 * high - 1) * 1.2 * np.cos(k * at + turn * 2 * np.pi) for k, high, turn in waves], 0)
+    return np.asarray(np.sum([(2 * high - 1) * 1.2 * np.cos(k * at + turn * 2 * np.pi) for k, high, turn in waves], 0))
 
 
 @cache
