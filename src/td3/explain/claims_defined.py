@@ -125,7 +125,7 @@ def _() -> Computed:
     return bool(made["batch"][worst, 6] == 1 and approaching(number) < 32 and values["share"] > 0.5), values
 
 
-@claim("film.updates", "{updates} updates.")
+@claim("film.updates", "The drawing runs through {updates} updates.")
 def _() -> Computed:
     return True, {"updates": len(lesson_trace().arrays["film.y"]) - 1}
 

@@ -6,7 +6,6 @@ in this project: from at least five seeds, or not at all.
 """
 
 import json
-from collections.abc import Mapping
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -173,11 +172,3 @@ def verdicts() -> dict[str, dict[str, Any]]:
             "bodies": {body: row["removed"][name] for body, row in stored_bodies().items() if name in row["removed"]},
         }
     return made
-
-
-def as_columns(runs: Mapping[str, list[list[Mapping[str, float]]]]) -> dict[str, dict[str, list[list[float]]]]:
-    """Runs of moments as `{name: {measure: [seed][moment]}}`, which is a third of the size."""
-    return {
-        name: {measure: [[moment[measure] for moment in run] for run in seeds] for measure in seeds[0][0]}
-        for name, seeds in runs.items()
-    }

@@ -401,7 +401,9 @@ def for_page() -> dict[str, Any]:
         "steps": steps,
         "acting": {name: marked(text) for name, text in ACTING._asdict().items()},
         "film": [list(shot) for shot in FILM],
-        "filmed": marked("Critic 1 over all actions in one state, update by update, its target dashed. {{film.chosen}}"),
+        "filmed": marked(
+            "Critic 1 over all actions in one state, update by update, its target dashed. {{film.chosen}}"
+        ),
         "questions": [[each.question, marked(each.answer), each.moment] for each in QUESTIONS],
         "races": {name: race._asdict() for name, race in RACES.items()},
         "measures": MEASURES,

@@ -67,7 +67,7 @@ SCREENS = (
         "The actor finds it",
         "The actor is a network that turns a state into an action. It never sees a reward. It sees critic 1, and moves "
         "its action along dQ1/da.",
-        "Here is critic 1 over all actions in one state, through {{film.updates}} updates. Where does the actor go?",
+        "Here is critic 1 over all actions in one state. {{film.updates}} Where does the actor go?",
         ("where the reward is high", "where critic 1 is high", "where it explored"),
         _climb,
         "Uphill on critic 1, right or wrong. A peak that is an error is found like a peak that is true. {{film.chosen}}",
@@ -136,6 +136,23 @@ PARTS = {
     "RACE": "{{race.count}} {{race.verdicts}}",
 }
 """Texts of the page that stand outside of steps and questions."""
+
+INTRODUCTION = """Every line of code here is the one that runs, every drawing shows recorded numbers: TD3 learning to hold
+a cart in the middle of a rail (`Rail-v0`). {{task.settings}} `td3 explain` opens the page that these drawings come from:
+it opens in motion, tells in six screens why TD3 has three ideas more than DDPG, and then lets every step move, be changed
+and be broken; its exercises check what you write. `td3 explain --run RUN` makes it from a run of your own; of a run with
+[replaced steps](modify.md) it shows the functions that replaced them, and their numbers (with `--trust`, since that
+executes their file). Of the code shown here, types, decorators and docstrings are left out."""
+HOW_TO_READ = """Above each drawing is the same map. A network shows what it says in every state of the cart: an actor its
+force (purple above zero, gray below), a critic its Q-value of the actor's force (darker is higher); targets are dashed.
+What a step does not use is faded. Below it the chosen transition: the cart before, the force, the cart after. This file,
+the drawings and the film are made by `make steps`; a test fails when they differ from the code, or when a sentence with a
+number differs from the recorded data."""
+FILMED = """*Critic 1 over all actions in one state of the cart; its target dashed, y a star, the actor's action orange.*
+{{film.chosen}}"""
+IN_README = """*TD3's critic 1 over all actions in one state: fitted to y (star), its target late (dashed), climbed by the actor
+(orange).* `td3 explain` opens the page it comes from: [every step, with its drawing](docs/fifteen_steps.md)."""
+"""The last four: what stands in docs/fifteen_steps.md and in the README."""
 
 
 def parts() -> dict[str, str]:
