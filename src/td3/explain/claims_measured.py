@@ -1,8 +1,6 @@
 """What the project has measured with five seeds or more, as sentences that are recomputed from the stored data."""
 
-import json
-from functools import cache, partial
-from importlib import resources
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +11,7 @@ from td3.explain.breaks import RACE_UPDATES, RACES
 from td3.explain.claim import Computed, claim
 from td3.explain.evidence import MARGIN, at_the_end, races, stored_bodies, verdict
 from td3.explain.trace import lesson_trace
+from td3.ladder.recorded import recorded
 from td3.policy import Array
 from td3.statistics import FEWEST_SEEDS, compare, difference_interval, mean_interval
 
@@ -251,15 +250,8 @@ def _() -> Computed:
     return bool(np.abs(toy.errors()).argmin() == 1 and toy.errors()[1] < 0), {}
 
 
-@cache
-def _ladder() -> dict[str, Any]:
-    stored = json.loads(resources.files("td3.explain").joinpath("data", "ladder.json").read_text(encoding="utf-8"))
-    assert len(stored["seeds"]) >= FEWEST_SEEDS
-    return dict(stored["runs"])
-
-
 def _ladder_mean(run: str, what: str) -> str:
-    values = np.array(_ladder()[run][what])
+    values = np.array(recorded()[run][what])
     low, high = mean_interval(values)
     return f"{values.mean():.2f} ({low:.2f} to {high:.2f})"
 
@@ -271,7 +263,7 @@ def _ladder_mean(run: str, what: str) -> str:
     10,
 )
 def _() -> Computed:
-    ddpg, td3 = (np.array(_ladder()[f"rung_{n}"]["return"]) for n in (5, 6))
+    ddpg, td3 = (np.array(recorded()[f"rung_{n}"]["return"]) for n in (5, 6))
     low, high = difference_interval(td3, ddpg)
     return bool(low < 0 < high), {"ddpg": _ladder_mean("rung_5", "return"), "td3": _ladder_mean("rung_6", "return")}
 
@@ -283,7 +275,7 @@ def _() -> Computed:
     10,
 )
 def _() -> Computed:
-    ddpg, td3 = (np.array(_ladder()[f"rung_{n}"]["self_deception"]) for n in (5, 6))
+    ddpg, td3 = (np.array(recorded()[f"rung_{n}"]["self_deception"]) for n in (5, 6))
     holds = mean_interval(ddpg)[0] > 0 and mean_interval(td3)[0] < 0 < mean_interval(td3)[1]
     return bool(holds), {
         "ddpg": _ladder_mean("rung_5", "self_deception"),
@@ -297,12 +289,49 @@ def _() -> Computed:
     10,
 )
 def _() -> Computed:
-    ddpg, td3 = (np.array(_ladder()[f"rung_{n}_noisy"]["self_deception"]) for n in (5, 6))
+    ddpg, td3 = (np.array(recorded()[f"rung_{n}_noisy"]["self_deception"]) for n in (5, 6))
     holds = mean_interval(ddpg)[0] > 0 and mean_interval(td3)[0] < 0 < mean_interval(td3)[1]
     return bool(holds), {
         "ddpg": _ladder_mean("rung_5_noisy", "self_deception"),
         "td3": _ladder_mean("rung_6_noisy", "self_deception"),
     }
+
+
+@claim(
+    "ladder.luck",
+    "Rung 3 depends on luck: its ten seeds end between {low:.1f} and {high:.1f}, those of rung 4, with a critic, between "
+    "{critic_low:.1f} and {critic_high:.1f}.",
+    10,
+)
+def _() -> Computed:
+    plain, critic = (np.array(recorded()[f"rung_{number}"]["return"]) for number in (3, 4))
+    ends = {"low": plain.min(), "high": plain.max(), "critic_low": critic.min(), "critic_high": critic.max()}
+    return bool(np.ptp(plain) > 2 * np.ptp(critic)), ends
+
+
+@claim(
+    "ladder.best",
+    "Against Q* DDPG predicts too much by {ddpg}; TD3 is {td3} away, to the other side.",
+    10,
+)
+def _() -> Computed:
+    ddpg, td3 = (np.array(recorded()[f"rung_{n}"]["overestimate"]) for n in (5, 6))
+    holds = mean_interval(ddpg)[0] > 0 > mean_interval(td3)[1]
+    return bool(holds), {"ddpg": _ladder_mean("rung_5", "overestimate"), "td3": _ladder_mean("rung_6", "overestimate")}
+
+
+@claim(
+    "ladder.ideas",
+    "Of the three changes, twin critics alone bring predictions down to {twin}; with delay alone they stay at {delay}, with "
+    "smoothing alone at {smoothing}.",
+    10,
+)
+def _() -> Computed:
+    ends = {name: np.array(recorded()[name]["self_deception"]) for name in ("twin", "delay", "smoothing")}
+    ddpg = np.array(recorded()["rung_5"]["self_deception"])
+    holds = bool(difference_interval(ends["twin"], ddpg)[1] < 0)
+    holds = holds and all(mean_interval(ends[name])[0] > 0 for name in ("delay", "smoothing"))
+    return bool(holds), {name: _ladder_mean(name, "self_deception") for name in ends}
 
 
 @claim(

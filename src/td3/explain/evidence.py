@@ -102,7 +102,7 @@ def _compared(ours: Array, theirs: Array) -> dict[str, Any]:
 
 
 def _rounded(value: Any) -> float:
-    return float(f"{float(value):.4g}")
+    return float(f"{float(value):.5g}")
 
 
 def _data(name: str) -> Any:

@@ -28,8 +28,9 @@ from td3.explain.evidence import bodies
 from td3.explain.lessons import ACTING, CREDITS, FILM, LESSONS, QUESTIONS, words
 from td3.explain.page import Source, page, read
 from td3.explain.rail_run import record_rail
-from td3.explain.story import FILMED, HOW_TO_READ, IN_README, INTRODUCTION
+from td3.explain.story import FILMED, HOW_TO_READ, IN_README, INTRODUCTION, LADDER
 from td3.explain.trace import lesson_trace
+from td3.ladder.recorded import with_tables
 
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = (
@@ -249,6 +250,12 @@ def with_block(readme: str) -> str:
     return re.sub(f"{re.escape(BEGIN)}.*?{re.escape(END)}", lambda _: readme_block(), readme, flags=re.DOTALL)
 
 
+def ladder_sentences() -> dict[str, str]:
+    """What docs/ladder.md says under its tables, from the same recorded runs."""
+    said = {name: "\n".join(_wrapped(_md(text))[:-1]) for name, text in LADDER.items()}
+    return {name: text.replace("\N{MINUS SIGN}", "-") for name, text in said.items()}
+
+
 def repository(root: Path) -> str:
     """The project's address, from `[project.urls]` in pyproject.toml: the one place where it is set; "" until then."""
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -293,6 +300,7 @@ def texts(root: Path, tab: Any) -> dict[Path, str]:
     return made | {
         root / "docs/fifteen_steps.md": markdown(),
         root / "docs/fifteen_steps.html": page(lesson_trace()),
+        root / "docs/ladder.md": with_tables((root / "docs/ladder.md").read_text(encoding="utf-8"), ladder_sentences()),
         root / "README.md": with_block((root / "README.md").read_text(encoding="utf-8")),
         source.with_suffix(".ipynb"): notebook(source.read_text(encoding="utf-8"), repository(root)),
     }

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from td3.algorithm.registry import STEPS
 from td3.explain.breaks import MEASURES, RACES
 from td3.explain.claims import marked, told
+from td3.explain.story import QUESTIONS
 
 
 class Lesson(NamedTuple):
@@ -41,14 +42,6 @@ class Words(NamedTuple):
     what: str
     why: str
     without: str
-
-
-class Question(NamedTuple):
-    """A question on a misreading, its answer, and the moment of the page that shows it."""
-
-    question: str
-    answer: str
-    moment: str
 
 
 class Shot(NamedTuple):
@@ -155,7 +148,7 @@ LESSONS: dict[int, Lesson] = {
     12: Lesson(
         "Minimizing the loss does not pull y toward the critics: no gradient passes into a target network.",
         "θ ← θ − | Adam(∂loss / ∂θ)",
-        "The gradient runs from the loss through both critics and their curves move. Beside them all rows of the batch: which come closer to y, and which do not.",
+        "The gradient runs from the loss through both critics and their curves move. Beside them every row of the batch: does it approach y, or move away?",
         "{{census.rows}}",
         [("slider", "rate", 1, 10, 1, "learning rate ×"), ROW],
         [("leak", "let the targets learn too", ""), ("onecritic", "train critic 1 only", "")],
@@ -199,63 +192,6 @@ FILM = (
     Shot(3.0, 0.34, 0.67, "Updates pull its guess toward y."),
     Shot(3.0, 0.67, 1.0, "The actor climbs; targets follow late."),
     Shot(3.0, 1.0, 1.0, "Again, thousands of times: that is TD3."),
-)
-
-QUESTIONS = (
-    Question("What is a Q-value, and which numbers of the task does it add up?",
-        "The discounted sum of all rewards from now on, after doing action a in state s and following the policy. {{task.reward}}", "step=10&t=1"),
-    Question("Where does overestimation come from? Three numbers.",
-        "Three actions are all worth 0, and a critic sees them as +1, 0 and −1: right on average. The actor picks the +1, so what is "
-        "believed of the pick is 1 too much. Then y copies the belief into the state before. {{toy.once}} {{toy.loop}}", "step=8&t=1"),
-    Question("Why a minimum of two critics, and not of ten?",
-        "{{toy.count}} Each further critic sinks the minimum, and what ten uncertain critics say of an action is far too low. Try N in screen 4.", "step=8&t=1"),
-    Question("Is the minimum unbiased, and why is too low less harmful than too high?",
-        "It is biased low. {{bodies.hopper}} The actor goes where Q is high: an action rated too high is chosen, and its error enters y. "
-        "An action rated too low is avoided, and its error goes nowhere.", "step=8&t=1"),
-    Question("Which critic does the actor ascend, and what does critic 2 do then?",
-        "Critic 1 alone. Critic 2 rests in step 13. It is fitted in step 12 like critic 1, and its target takes part in every minimum of step 8.", "step=13&t=0.6"),
-    Question("Why one y and one ã for both critics?",
-        "So that they differ in their answer alone. With a noise for each, the minimum would compare two actions. One y from the minimum protects both; "
-        "in double Q-learning each critic is judged by the other, and with a shared slow actor the two agree too soon.", "step=7&t=1"),
-    Question("Is the noise of step 6 how TD3 explores?",
-        "No. Step 0 explores: noise on the action that the environment receives. Step 6 smooths: noise on the action at which y is read. {{noise.both}}", "step=0&t=1"),
-    Question("What harm does unclipped target noise do?",
-        "Rare large draws read y far from the policy's action, where the critics have little data. The bound c keeps the average local.", "step=6&t=1&break=noclip&sigma=0.6"),
-    Question("An episode was stopped by the time limit. Does its last row bootstrap?",
-        "Yes. A time-out ends the episode, not the task: y = r + γ min as in any other row. {{bodies.timeout}}", "step=9&t=1&row=3"),
-    Question("A cart fell off the rail. What is y of that row, and what does it do to the loss?",
-        "y is the reward alone: (1 − terminated) is 0. Its error is squared. {{census.largest}} So the gradient is mostly about falls.", "step=11&t=1&row=2"),
-    Question("Why do rows move away from y in an update that lowers the loss?",
-        "All rows share the weights, and the loss is their sum. {{puzzle.rows}} {{census.rows}}", "update=puzzle&step=12&t=1"),
-    Question("Does minimizing the loss also change y?",
-        "No. y comes from the target networks, and no gradient passes into them (the wall on the map): in step 12 only the two critics move.", "step=12&t=0.5"),
-    Question("Is step 12 stochastic gradient descent?",
-        "Lessons say so; published code uses Adam, and so does the recorded run (`--td3.optimizer sgd` is the lessons').", "step=12&t=1"),
-    Question("Why is the actor's loss minus Q?",
-        "Optimizers minimize, and Q1 is to be maximized: minimizing −Q1 is gradient ascent on Q1.", "step=13&t=1"),
-    Question("Why is the deterministic policy gradient off-policy, without importance weights?",
-        "The gradient is dQ1/da at the actor's own action. No expectation over actions is taken, so it does not matter who chose the stored "
-        "action; the stored states alone are used. A policy gradient with random actions would have to weight them.", "step=13&t=1&break=stored"),
-    Question("What is the landscape that the actor climbs?",
-        "Q1 over states and actions. In one state it is a curve (step 13); over all states the map shows it as a picture: the critics' nodes "
-        "show Q at the actor's own action, the actor's node shows its force. Press a node to see it large.", "step=13&t=1"),
-    Question("Why do actor and targets move only every second update?",
-        "{{delay.once}} {{bodies.ant.nodelay}}", "update=odd&step=13&t=1"),
-    Question("How long is the lag of a target network?", "{{lag.half}} Change τ in the drawing.", "step=14&t=1"),
-    Question("Would TD3 work without target networks?",
-        "On Rail it does. {{race.notargets}} y then moves with every step of the networks that are fitted to it, and on harder tasks nothing damps that loop.", "step=15&t=1"),
-    Question("What is the deadly triad, and where is it here?",
-        "A network as table (step 3), bootstrapping (step 9), data of other policies (step 4). Each is harmless alone; together an error can feed itself. "
-        "Targets, minimum and delay damp that loop.", "step=9&t=1"),
-    Question("What is the best possible Q, and how is it known?",
-        "Q* is the value of the best policy. On Rail the state has two numbers, so dynamic programming on a grid computes it. What a policy really "
-        "earns is another curve: the cart is driven by the policy from there on, and its rewards are added up.", "step=10&t=1&compare=both"),
-    Question("What is one row of the buffer, and when is it overwritten?", "{{row.numbers}}", "step=1&t=1&capacity=500"),
-    Question("Which shape has every tensor?",
-        "The table below the questions has them all. B is the batch; the two critics come first, [2, B].", "step=7&t=1"),
-    Question("How do I see overestimation in a run of my own?",
-        "`td3 doctor RUN` compares the critic's prediction with the observed discounted return and remarks on a large difference; the report "
-        "draws both over training, as here for Rail. Prediction above return, and growing, is overestimation.", "step=15&t=1"),
 )
 # fmt: on
 

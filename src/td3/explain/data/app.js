@@ -149,8 +149,8 @@ const SAYS = {
     const late = count(R.batch.timed_out, (v, j) => v === 1 && R.batch.terminated[j] === 0),
       j = R.shown.find((place) => R.batch.timed_out[place] && !R.batch.terminated[place]);
     return late
-      ? `${late} of ${batchSize} rows ended at the time limit, and y treats them as terminations${j === undefined ? "" : `: one goes from ${show(plain(R).y[j], 2)} to ${show(R.y[j], 2)}`}. The future that they drop has a cost here, so y is too high.`
-      : "this batch holds no time-out; in one that does, y would lose its future.";
+      ? `${late} of ${batchSize} rows ended at the time limit, and y treats them as terminations${j === undefined ? "" : `: one goes from ${show(plain(R).y[j], 2)} to ${show(R.y[j], 2)}`}. The future that they drop has a cost on Rail.`
+      : "this batch holds no time-out; in one that does, y would drop its future.";
   },
   ownaction: (R) =>
     `the Q-values are of other actions than those that gave r and s′: ${show(mean(Array.from(R.asked, (v, j) => Math.abs(v - R.batch.action[j]))), 2)} apart on average.`,
@@ -895,7 +895,7 @@ function openNetwork(name) {
   $("network-title").textContent = `${label}, update ${group(R.number)}`;
   $("network-body").innerHTML =
     svgOf({ width: 540, height: 296, name: `What the ${label} says`, description: `Before and after the update: ${net === "actor" ? "its action" : "its Q-value of the actor's own action"} in every state.`, inside: pictures.join("") }, "", "", "net") +
-    `<p>${net === "actor" ? "The action in every state" : "Q of the actor's own action in every state: the darker, the higher"}; layers ${facts.sizes[net].join(" → ")}. In one update hardly anything changes; move through the training to see it change.</p>`;
+    `<p>${net === "actor" ? "The action in every state" : "Q of the actor's own action in every state, from pale (low) to dark (high)"}; layers ${facts.sizes[net].join(" → ")}. In one update hardly anything changes; move through the training to see it change.</p>`;
   $("network").showModal();
 }
 // On paper: all fifteen steps, each with its drawing.
