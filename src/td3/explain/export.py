@@ -25,10 +25,10 @@ from td3.errors import MissingExtra
 from td3.explain.breaks import MEASURES, RACE_UPDATES, RACES
 from td3.explain.claims import told
 from td3.explain.evidence import bodies
-from td3.explain.lessons import ACTING, CREDITS, FILM, LESSONS, QUESTIONS, words
+from td3.explain.lessons import ACTING, CREDITS, FILM, LESSONS, words
 from td3.explain.page import Source, page, read
 from td3.explain.rail_run import record_rail
-from td3.explain.story import FILMED, HOW_TO_READ, IN_README, INTRODUCTION, LADDER
+from td3.explain.story import FILMED, HOW_TO_READ, IN_README, INTRODUCTION, LADDER, QUESTIONS
 from td3.explain.trace import lesson_trace
 from td3.ladder.recorded import with_tables
 

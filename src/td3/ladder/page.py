@@ -107,10 +107,10 @@ def compared(results: Sequence[Result], noise: float, against: str) -> dict[str,
     }
 
 
-def summary(values: Any) -> dict[str, float]:
+def summary(values: Any) -> dict[str, Any]:
     """Mean and 95 % interval over the seeds; of one seed there is no interval."""
-    low, high = interval(np.asarray(values)) if len(values) > 1 else (np.nan, np.nan)
-    return {"mean": float(np.mean(values)), "low": float(low), "high": float(high)}
+    low, high = (float(end) for end in interval(np.asarray(values))) if len(values) > 1 else (None, None)
+    return {"mean": float(np.mean(values)), "low": low, "high": high}
 
 
 def pick(results: Sequence[Result], number: int, noise: float = 0.0) -> list[Result]:
@@ -225,9 +225,10 @@ def number_text(value: float, signed: bool = False, digits: int = 2) -> str:
     return f"{value:{'+' if signed else ''}.{digits}f}".replace("-", "\N{MINUS SIGN}")
 
 
-def with_interval(row: dict[str, float], signed: bool = False) -> Markup:
+def with_interval(row: dict[str, Any], signed: bool = False) -> Markup:
     """Mean and interval, as in -4.93 (-5.01 to -4.88)."""
-    mean, low, high = (number_text(row[name], signed) for name in ("mean", "low", "high"))
-    if np.isnan(row["low"]):
+    if row["low"] is None:
+        mean = number_text(row["mean"], signed)
         return Markup('<span class="n">{}</span> <span class="ci">(one seed, no interval)</span>').format(mean)
+    mean, low, high = (number_text(row[name], signed) for name in ("mean", "low", "high"))
     return Markup('<span class="n">{}</span> <span class="ci">({} to {})</span>').format(mean, low, high)

@@ -7,9 +7,9 @@ from importlib import resources
 import numpy as np
 
 from td3.ladder.climb import NUMBERS, code_lines, diff_to_below, lesson, rung_module, share
-from td3.ladder.page import AGAINST, NOISE, summary
+from td3.ladder.page import AGAINST, NOISE
 from td3.policy import Array
-from td3.statistics import FEWEST_SEEDS
+from td3.statistics import FEWEST_SEEDS, mean_interval
 
 COMMAND = "td3 ladder all --seed 200"
 BEGIN, END = "<!-- ladder {}: begin -->", "<!-- ladder {}: end -->"
@@ -77,8 +77,8 @@ def ideas_table() -> list[str]:
 
 
 def _text(values: Array, sign: str = "") -> str:
-    row = summary(values)
-    return f"{row['mean']:{sign}.2f} ({row['low']:{sign}.2f} to {row['high']:{sign}.2f})"
+    low, high = mean_interval(values)
+    return f"{values.mean():{sign}.2f} ({low:{sign}.2f} to {high:{sign}.2f})"
 
 
 TABLES = {"rungs": rungs_table, "belief": belief_table, "ideas": ideas_table}

@@ -171,8 +171,8 @@ def describe_all(figures: dict[str, Any]) -> str:
     return "\n".join([*lines, f"The page is {figures['page']}"])
 
 
-def as_text(row: dict[str, float], sign: str = "") -> str:
+def as_text(row: dict[str, Any], sign: str = "") -> str:
     """Mean and 95 % interval; of one seed the number alone."""
-    if math.isnan(row["low"]):
+    if row["low"] is None:
         return f"{row['mean']:{sign}.2f} (one seed, no interval)"
     return f"{row['mean']:{sign}.2f} (95 % interval {row['low']:{sign}.2f} to {row['high']:{sign}.2f})"
