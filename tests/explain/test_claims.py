@@ -143,29 +143,20 @@ def test_the_page_carries_the_name_of_every_claim_it_makes(tab):
     assert tab.page.locator('#opening [data-claim="rail.belief"]').inner_text() == CLAIMS["rail.belief"].said()
 
 
-@pytest.fixture
-def other_data(monkeypatch):
-    """The recorded data with changes, where claims read them."""
-
-    def changed(**arrays):
-        trace = lesson_trace()
-        new = replace(trace, arrays=trace.arrays | {name.replace("__", "."): value for name, value in arrays.items()})
-        monkeypatch.setattr(claims_measured, "lesson_trace", lambda: new)
-
-    return changed
-
-
-def test_a_claim_is_refused_when_the_data_say_otherwise(other_data, monkeypatch):
-    arrays = lesson_trace().arrays
-    other_data(curve__ddpg_q=arrays["curve.td3_q"], curve__ddpg_earned=arrays["curve.td3_earned"])
+def test_a_claim_is_refused_when_the_data_say_otherwise(monkeypatch):
+    runs = evidence.races()
+    monkeypatch.setattr(evidence, "races", lambda: runs | {"ddpg": runs["td3"]})
     for name in ("rail.belief", "rail.impossible"):
         with pytest.raises(RunError, match="contradict"):
             CLAIMS[name].said()
-    other_data(curve__td3_return=arrays["curve.td3_return"] * 0 - 5.0)
+    same = runs["td3"] | {"return": runs["td3"]["return"] * 0 - 5.0}
+    monkeypatch.setattr(evidence, "races", lambda: runs | {"td3": same})
     for name in ("rail.returns", "rail.failures"):
         with pytest.raises(RunError, match="contradict"):
             CLAIMS[name].said()
-    other_data(census__approach=1 - arrays["census.approach"])
+    trace = lesson_trace()
+    other = replace(trace, arrays=trace.arrays | {"census.approach": 1 - trace.arrays["census.approach"]})
+    monkeypatch.setattr(claims_measured, "lesson_trace", lambda: other)
     with pytest.raises(RunError, match="contradict"):
         CLAIMS["census.rows"].said()
     monkeypatch.setattr(toy, "errors", lambda: np.linspace(1.4, 0.1, 10))

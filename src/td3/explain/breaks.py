@@ -38,6 +38,7 @@ RACE_UPDATES = 7_000
 """Updates of every run of a race, as of the recorded run."""
 MEASURES = {
     "return": "discounted return, 64 fixed starts",
+    "q": "predicted Q",
     "gap": "predicted minus earned",
     "error": "mean |predicted minus earned|",
     "jitter": "movement of y per update",
@@ -46,10 +47,10 @@ MEASURES = {
 }
 """What the runs are measured by, as the charts label it; returns are discounted."""
 RACES = {
-    "ddpg": Race(8, "plain DDPG", "gap", "One target critic, no noise on a', no delay."),
-    "first": Race(8, "one critic instead of two", "gap", "y follows one critic's errors upwards."),
-    "mean": Race(8, "mean instead of minimum", "gap", "The mean keeps part of every error upwards; y feeds it back."),
-    "max": Race(8, "maximum instead of minimum", "gap", "The maximum selects errors upwards, and y feeds them back."),
+    "ddpg": Race(8, "plain DDPG", "q", "One target critic, no noise on a', no delay."),
+    "first": Race(8, "one critic instead of two", "q", "y follows one critic's errors upwards."),
+    "mean": Race(8, "mean instead of minimum", "q", "The mean keeps part of every error upwards; y feeds it back."),
+    "max": Race(8, "maximum instead of minimum", "q", "The maximum selects errors upwards, and y feeds them back."),
     "notargets": Race(15, "no target networks", "jitter", "y is computed from the networks that are fitted to it."),
     "hardcopy": Race(15, "hard copy (τ = 1)", "jitter", "The targets have no lag, so y jumps with every actor update."),
     "nodelay": Race(13, "no delay", "error", "The critics are fitted once per change of the policy."),

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from td3.errors import RunError
-from td3.explain.breaks import RACES
+from td3.explain.breaks import RACE_UPDATES, RACES
 from td3.explain.trace import lesson_trace
+from td3.ladder.exact import solve
 from td3.policy import Array
 from td3.reproduce.figures import VALUED_STEPS, Curve, at_steps, last_evaluations, read_curve, read_values
 from td3.statistics import Comparison, compare, difference_interval, mean_interval
@@ -27,6 +28,8 @@ REMOVED = {"first": "no_twin", "nosmooth": "no_smoothing", "nodelay": "no_delay"
 """Changes of the page that were also trained on the four bodies, by the name of their switch."""
 EVERY = 20_000
 """Env steps between two drawn points."""
+EVERY_UPDATES = 500
+"""Updates between two stored moments of a race."""
 MARGIN = 0.1
 """A change of the return below this share is called none, as in docs/results.md."""
 
@@ -124,8 +127,8 @@ def races() -> dict[str, dict[str, Array]]:
 
 
 def at_the_end(name: str, measure: str) -> Array:
-    """Each seed's mean over the last 1,000 updates of a race: its last four moments."""
-    return np.asarray(races()[name][measure][:, -4:].mean(1))
+    """Each seed's mean over the last 1,000 updates of a race."""
+    return np.asarray(races()[name][measure][:, -1_000 // EVERY_UPDATES :].mean(1))
 
 
 def verdict(name: str, measure: str = "return") -> Comparison:
@@ -138,18 +141,18 @@ SAID = {
     "better": "helps here",
     "worse": "hurts here",
     "equivalent": "makes no difference here",
-    "undecided": "is undecided by ten seeds",
+    "undecided": "is undecided",
     "too_few_seeds": "cannot be judged from so few seeds",
 }
 
 
 def rail() -> dict[str, Any]:
-    """Belief, earnings and the best possible of both learners on Rail, as the bodies have them."""
-    arrays = lesson_trace().arrays
-    made: dict[str, Any] = {"steps": arrays["curve.update"].tolist()}
+    """Belief and earnings of both learners on Rail, as the bodies have them, and what the best policy earns."""
+    moments = races()["td3"]["q"].shape[1]
+    made: dict[str, Any] = {"steps": np.linspace(0, RACE_UPDATES, moments).tolist()}
+    made["best"] = float(solve().v(lesson_trace().arrays["starts"].astype(float)).mean())
     for who in ("td3", "ddpg"):
-        kinds = {"believed": "q", "earned": "earned", "best": "best"}
-        made[who] = {name: _band(np.asarray(arrays[f"curve.{who}_{kind}"], float)) for name, kind in kinds.items()}
+        made[who] = {"believed": _band(races()[who]["q"]), "earned": _band(races()[who]["earned"])}
     return made
 
 

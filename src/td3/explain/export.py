@@ -24,7 +24,7 @@ from td3.algorithm.registry import STEPS
 from td3.errors import MissingExtra
 from td3.explain.breaks import MEASURES, RACE_UPDATES, RACES
 from td3.explain.claims import told
-from td3.explain.evidence import bodies
+from td3.explain.evidence import EVERY_UPDATES, bodies
 from td3.explain.lessons import ACTING, CREDITS, FILM, LESSONS, words
 from td3.explain.page import Source, page, read
 from td3.explain.rail_run import record_rail
@@ -306,18 +306,18 @@ def texts(root: Path, tab: Any) -> dict[Path, str]:
     }
 
 
-def record_races(tab: Any, updates: int = RACE_UPDATES, seeds: Iterable[int] = range(1, 11)) -> str:
+def record_races(tab: Any, updates: int = RACE_UPDATES, seeds: Iterable[int] = range(1, 31)) -> str:
     """TD3 and each of its changes trained in the page: what `data/race.json` holds (minutes)."""
-    script = """([name, seed, updates]) => {
+    script = """([name, seed, updates, each]) => {
         const T = explain.makeTrainer(explain.raceSetup(), name === "td3" ? [] : [name], seed), made = [T.measure()];
-        for (let u = 1; u <= updates; u++) { T.step(); if (u % 250 === 0) made.push(T.measure()); }
+        for (let u = 1; u <= updates; u++) { T.step(); if (u % each === 0) made.push(T.measure()); }
         return made; }"""
     made = {}
     for name in ("td3", *RACES):
-        runs = [tab.evaluate(script, [name, seed, updates]) for seed in seeds]
+        runs = [tab.evaluate(script, [name, seed, updates, EVERY_UPDATES]) for seed in seeds]
         made[name] = {
             measure: [[float(f"{moment[measure]:.4g}") for moment in run] for run in runs]
-            for measure in (*MEASURES, "q", "earned")
+            for measure in (*MEASURES, "earned")
         }
     return json.dumps(made, separators=(",", ":"), sort_keys=True)
 

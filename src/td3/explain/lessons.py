@@ -157,7 +157,7 @@ LESSONS: dict[int, Lesson] = {
         "The actor is improved at its own action, not at the stored one, and on critic 1 alone. Minus: optimizers minimize.",
         "loss = | − mean(Q1(s, π(s))) ; φ ← φ − | Adam(∂loss / ∂φ)",
         "A tangent on Q1's curve at the actor's point; the gradient passes through critic 1 into the actor, whose action moves. On other updates: not in this update.",
-        "{{bodies.ant.nodelay}} {{race.nodelay}}",
+        "{{bodies.ant.nodelay}} {{bodies.nodelay.undecided}} {{race.nodelay}}",
         [("choice", "delay", [1, 2, 4], "policy delay"), ROW],
         [("both", "ascend the mean of both", ""), ("least", "ascend the smaller of both", ""), ("stored", "use the stored action", "")],
     ),

@@ -1,4 +1,4 @@
-"""The runs behind the lesson: TD3 and DDPG on Rail with ten seeds; of one of them, chosen updates in full.
+"""The runs behind the lesson: TD3 on Rail with ten seeds; of one of them, chosen updates in full.
 
     python -m td3.explain.export --record
 
@@ -16,20 +16,19 @@ from td3.algorithm.networks import StackedMLP
 from td3.algorithm.step_02_actor import Actor
 from td3.algorithm.step_03_twin_critics import TwinCritics
 from td3.config import TD3Config
-from td3.engine import live_policy
 from td3.environments import InProcessVectorEnv, make_environment
 from td3.environments.rail import END
 from td3.explain.moments import Chooser, Effect, default_row, effect
-from td3.explain.record import Recorder, ddpg_update, flat, new_learner, train_on
-from td3.explain.trace import GRID, Trace, assembled, facts_of, lesson_trace, q_values
-from td3.ladder.climb import EPISODE, LONG, STATES, optimum, play_rail
+from td3.explain.record import Recorder, flat, new_learner, train_on
+from td3.explain.trace import GRID, Trace, assembled, facts_of, lesson_trace
+from td3.ladder.climb import STATES, optimum
 from td3.ladder.exact import solve
 from td3.policy import Array
 from td3.resources import one_thread
 
 RAIL = "Rail-v0"
 SEEDS = range(10)
-"""Trained with both algorithms: what the page says of Rail is said of all of them."""
+"""What the page says of all updates is said of these seeds."""
 SEED = 3
 """The one whose updates are shown."""
 STEPS = 8_000
@@ -48,7 +47,8 @@ OPENING = WINDOWS[2]
 """The page opens with the pair of this window."""
 PUZZLE = WINDOWS[3]
 """The pair of this window is the one in which the fewest rows approach y: an exercise asks why."""
-EVALUATE_EVERY = 250
+GROUP = 250
+"""Updates that the census takes together."""
 LAG = 2_000
 """So many first updates are followed weight by weight, for the drawing of Polyak averaging in time."""
 FILMED = 200
@@ -60,42 +60,8 @@ def rail() -> InProcessVectorEnv:
     return InProcessVectorEnv([make_environment(RAIL)])
 
 
-class Curves:
-    """What a learner predicts for its own actions, what its policy earns, and Q* of those actions, along training."""
-
-    def __init__(self) -> None:
-        self.values: dict[str, list[list[float]]] = {}
-
-    def begin(self, name: str) -> None:
-        """A new seed of this learner."""
-        for kind in ("return", "q", "earned", "best"):
-            self.values.setdefault(f"{name}_{kind}", []).append([])
-
-    def add(self, name: str, learner: Agent) -> None:
-        """One point of each curve of this learner's seed: critic 1 and returns from 200 fixed starts."""
-        policy = live_policy(learner)
-
-        def force(states: Array) -> Array:
-            return np.asarray(policy(states.astype(np.float32)[None])[0][:, 0])
-
-        forces = force(STATES)
-        points = {
-            "return": play_rail(force, STATES, EPISODE),
-            "q": q_values(learner.critics, STATES.astype(np.float32), forces[:, None].astype(np.float32))[0],
-            "earned": play_rail(force, STATES, LONG),
-            "best": solve().q(STATES, forces.astype(float)),
-        }
-        for kind, values in points.items():
-            self.values[f"{name}_{kind}"][-1].append(float(np.mean(values)))
-
-    def arrays(self, steps: int) -> dict[str, Array]:
-        """Every curve as `[seeds, points]`, and the updates of its points."""
-        updates = np.arange(0, steps - SETTINGS.learning_starts + 1, EVALUATE_EVERY, dtype=float)
-        return {"curve.update": updates} | {f"curve.{name}": np.array(all_) for name, all_ in self.values.items()}
-
-
 class Census:
-    """What every update of every seed did to its batch, in groups of `EVALUATE_EVERY`: not only the shown ones."""
+    """What every update of every seed did to its batch, in groups of `GROUP`: not only the shown ones."""
 
     def __init__(self) -> None:
         self.seeds: list[list[tuple[float, float, float]]] = []
@@ -107,34 +73,26 @@ class Census:
 
     def arrays(self) -> dict[str, Array]:
         """Means `[seeds, groups]`: rows that approach y, updates in which both losses fall, the largest row's share."""
-        grouped = np.array(self.seeds).reshape(len(self.seeds), -1, EVALUATE_EVERY, 3).mean(2)
+        grouped = np.array(self.seeds).reshape(len(self.seeds), -1, GROUP, 3).mean(2)
         return {f"census.{name}": grouped[..., n] for n, name in enumerate(("approach", "falls", "largest"))}
 
 
 def record_rail(steps: int = STEPS) -> Trace:
-    """Train TD3 and DDPG on Rail with every seed, and record the updates of TD3 that show the lesson."""
+    """Train TD3 on Rail with every seed, and record the updates of one seed that show the lesson."""
     with one_thread():
-        curves, census = Curves(), Census()
-        recorded = [_td3(seed, steps, curves, census) for seed in SEEDS]
-        for seed in SEEDS:
-            _ddpg(seed, steps, curves)
-        trace = recorded[SEEDS.index(SEED)]
-        trace.arrays.update({name: value.astype(np.float32) for name, value in _shared(curves, census, steps).items()})
+        census = Census()
+        trace = [_td3(seed, steps, census) for seed in SEEDS][SEEDS.index(SEED)]
+        shared = census.arrays() | {"truth": solve().nodes, "starts": STATES[:64]}
+        trace.arrays.update({name: value.astype(np.float32) for name, value in shared.items()})
         return trace
 
 
-def _shared(curves: Curves, census: Census, steps: int) -> dict[str, Array]:
-    return curves.arrays(steps) | census.arrays() | {"truth": solve().nodes, "starts": STATES[:64]}
-
-
-def _td3(seed: int, steps: int, curves: Curves, census: Census) -> Trace:
+def _td3(seed: int, steps: int, census: Census) -> Trace:
     environments = rail()
     agent, buffer = new_learner(SETTINGS, seed, environments, STEPS)
     facts = facts_of(RAIL, seed, SETTINGS, agent, ["position", "velocity"], ["force"], [-END] * 2, [END] * 2)
     chooser, recorder = Chooser(WINDOWS, OPENING, PUZZLE, facts["sizes"]), Recorder()
     ends, history = np.zeros(steps, bool), [_networks(agent)]
-    curves.begin("td3")
-    curves.add("td3", agent)
     census.seeds.append([])
 
     def around(number: int, one: Callable[[], Any]) -> None:
@@ -143,8 +101,6 @@ def _td3(seed: int, steps: int, curves: Curves, census: Census) -> Trace:
         census.add(chooser.add(number, flat(calls), ends))
         if number <= LAG:
             history.append(_networks(agent))
-        if number % EVALUATE_EVERY == 0:
-            curves.add("td3", agent)
 
     train_on(agent, buffer, environments, SETTINGS, seed, steps, around=around, timed_out=ends)
     kept = chooser.chosen()
@@ -165,20 +121,6 @@ def _td3(seed: int, steps: int, curves: Curves, census: Census) -> Trace:
 
 def _even(kept: dict[int, Any], window: tuple[int, int]) -> int:
     return next(number for number in sorted(kept) if window[0] < number <= window[1] + 1 and number % 2 == 0)
-
-
-def _ddpg(seed: int, steps: int, curves: Curves) -> None:
-    """DDPG on the same task from the same weights."""
-    baseline, buffer = new_learner(SETTINGS, seed, rail(), STEPS)
-    curves.begin("ddpg")
-    curves.add("ddpg", baseline)
-
-    def around(number: int, one: Callable[[], Any]) -> None:
-        one()
-        if number % EVALUATE_EVERY == 0:
-            curves.add("ddpg", baseline)
-
-    train_on(baseline, buffer, rail(), SETTINGS, seed, steps, ddpg_update, around)
 
 
 def _networks(agent: Agent) -> dict[str, Array]:

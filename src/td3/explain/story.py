@@ -10,7 +10,7 @@ import numpy as np
 
 from td3.explain import toy
 from td3.explain.claims import marked
-from td3.explain.evidence import stored_bodies
+from td3.explain.evidence import races, stored_bodies
 from td3.explain.trace import lesson_trace
 
 
@@ -26,12 +26,8 @@ class Screen(NamedTuple):
     drawing: str
 
 
-def _curve(name: str) -> Any:
-    return np.asarray(lesson_trace().arrays[f"curve.{name}"], float)
-
-
 def _guess() -> int:
-    apart = _curve("td3_q")[:, 1] - _curve("td3_earned")[:, 1]
+    apart = races()["td3"]["q"][:, 1] - races()["td3"]["earned"][:, 1]
     return 2 if apart.mean() > 1 else 0 if apart.mean() < -1 else 1
 
 
@@ -118,7 +114,7 @@ SCREENS = (
         "A weight jumps. After how many updates has its target covered half of the way?",
         ("about 2", "about 280", "about 10,000"),
         _lag,
-        "{{lag.half}} {{bodies.ant.nodelay}}",
+        "{{lag.half}} {{bodies.ant.nodelay}} {{bodies.nodelay.undecided}}",
         "lag",
     ),
 )
@@ -127,7 +123,7 @@ SCREENS = (
 QUESTIONS = (
     Question("What is a Q-value, and which numbers of the task does it add up?",
         "The discounted sum of all rewards from now on, after doing action a in state s and following the policy. {{task.reward}}", "step=10&t=1"),
-    Question("Where does overestimation come from? Three numbers.",
+    Question("Where does overestimation come from, in three numbers?",
         "Three actions are all worth 0, and a critic sees them as +1, 0 and −1: right on average. The actor picks the +1, so what is "
         "believed of the pick is 1 above the truth. Then y copies the belief into the state before. {{toy.once}} {{toy.loop}}", "step=8&t=1"),
     Question("Why a minimum of two critics, and not of ten?",
@@ -163,7 +159,7 @@ QUESTIONS = (
         "Q1 over states and actions. In one state it is a curve (step 13); over all states the map shows it as a picture: the critics' nodes "
         "show Q at the actor's own action, the actor's node shows its force. Press a node to see it large.", "step=13&t=1"),
     Question("Why do actor and targets move only every second update?",
-        "{{delay.once}} {{bodies.ant.nodelay}}", "update=odd&step=13&t=1"),
+        "{{delay.once}} {{bodies.ant.nodelay}} {{bodies.nodelay.undecided}}", "update=odd&step=13&t=1"),
     Question("How long is the lag of a target network?", "{{lag.half}} Change τ in the drawing.", "step=14&t=1"),
     Question("Would TD3 work without target networks?",
         "On Rail it does. {{race.notargets}} y then moves with every step of the networks that are fitted to it, and on harder tasks nothing damps that loop.", "step=15&t=1"),
@@ -194,7 +190,7 @@ PARTS = {
     "TASK": "{{task.reward}} There is no noise in the reward.",
     "SETTINGS": "{{task.settings}}",
     "SHOWS": "{{rail.belief}} {{rail.impossible}}",
-    "NOT": "{{rail.returns}} {{rail.failures}} So Rail is a microscope, not the proof: on it every number of an update can be "
+    "NOT": "{{rail.returns}} {{rail.gap}} {{rail.failures}} So Rail is a microscope, not the proof: on it every number of an update can be "
     "seen. The proof is on the bodies above.",
     "OVER": "{{census.rows}} {{census.largest}} The updates that can be opened were chosen: in each the loss of both critics "
     "falls and mean Q1 rises. One was chosen because few of its rows approach y. The eight rows are chosen by their "

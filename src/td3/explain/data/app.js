@@ -253,13 +253,7 @@ function values(S, R) {
         ["reward, terminated", `[${b}]`],
       ],
       ...table(
-        [
-          ["buffer row", ""],
-          ["s\u2081", "s"],
-          ["a", "a"],
-          ["r", "r"],
-          ["d", "d"],
-        ],
+        [["buffer row", ""], ["s\u2081", "s"], ["a", "a"], ["r", "r"], ["d", "d"]],
         (j) => [
           group(B.rows[j]),
           show(at(B.state, stateSize, j)),
@@ -272,11 +266,7 @@ function values(S, R) {
     5: () => ({
       shapes: [["next_action", `[${b}, ${A}]`]],
       ...table(
-        [
-          ["s′\u2081", "s2"],
-          [stateSize > 1 ? "s′\u2082" : "", "s2"],
-          ["a′", "a2"],
-        ],
+        [["s′\u2081", "s2"], [stateSize > 1 ? "s′\u2082" : "", "s2"], ["a′", "a2"]],
         (j) => [
           show(at(B.next_state, stateSize, j)),
           stateSize > 1 ? show(B.next_state[j * stateSize + 1]) : "",
@@ -287,12 +277,7 @@ function values(S, R) {
     6: () => ({
       shapes: [["smoothed_action", `[${b}, ${A}]`]],
       ...table(
-        [
-          ["a′", "a2"],
-          ["noise", "sigma"],
-          ["clipped", "clip"],
-          ["ã", "smooth"],
-        ],
+        [["a′", "a2"], ["noise", "sigma"], ["clipped", "clip"], ["ã", "smooth"]],
         (j) => [
           show(at(R.next_action, A, j)),
           show(at(R.raw, A, j)),
@@ -308,61 +293,36 @@ function values(S, R) {
     7: () => ({
       shapes: [["target_q_values", `[2, ${b}]`]],
       ...table(
-        [
-          ["ã", "smooth"],
-          ["Q1′", "q1t"],
-          ["Q2′", "q2t"],
-        ],
+        [["ã", "smooth"], ["Q1′", "q1t"], ["Q2′", "q2t"]],
         (j) => [show(at(R.smoothed, A, j)), show(R.target_q_values[0][j]), show(R.target_q_values[1][j])],
       ),
     }),
     8: () => ({
       shapes: [["next_q", `[${b}]`]],
       ...table(
-        [
-          ["Q1′", "q1t"],
-          ["Q2′", "q2t"],
-          ["kept", "min"],
-        ],
+        [["Q1′", "q1t"], ["Q2′", "q2t"], ["kept", "min"]],
         (j) => [show(R.target_q_values[0][j]), show(R.target_q_values[1][j]), show(R.next_q[j])],
       ),
-      sums: [
-        ["mean of the kept Q-values", mean(R.next_q), 3],
-      ],
+      sums: [["mean of the kept Q-values", mean(R.next_q), 3]],
     }),
     9: () => ({
       shapes: [["target_q (y)", `[${b}]`]],
       ...table(
-        [
-          ["r", "r"],
-          ["d", "d"],
-          ["min", "min"],
-          ["y", "y"],
-        ],
+        [["r", "r"], ["d", "d"], ["min", "min"], ["y", "y"]],
         (j) => [show(B.reward[j]), R.ended[j], show(R.next_q[j]), show(R.y[j])],
       ),
     }),
     10: () => ({
       shapes: [["q_values", `[2, ${b}]`]],
       ...table(
-        [
-          ["a", "a"],
-          ["Q1", "q1"],
-          ["Q2", "q2"],
-          ["y", "y"],
-        ],
+        [["a", "a"], ["Q1", "q1"], ["Q2", "q2"], ["y", "y"]],
         (j) => [show(at(R.asked, A, j)), show(R.q[0][j]), show(R.q[1][j]), show(R.y[j])],
       ),
     }),
     11: () => ({
       shapes: [["loss", "[ ]"]],
       ...table(
-        [
-          ["Q1 − y", "q1"],
-          ["squared", "loss"],
-          ["Q2 − y", "q2"],
-          ["squared", "loss"],
-        ],
+        [["Q1 − y", "q1"], ["squared", "loss"], ["Q2 − y", "q2"], ["squared", "loss"]],
         (j) => [
           show(R.q[0][j] - R.y[j]),
           show((R.q[0][j] - R.y[j]) ** 2),
@@ -397,11 +357,7 @@ function values(S, R) {
       ],
       ...(R.slope && R.turn
         ? table(
-            [
-              ["π(s) before", "a"],
-              ["dQ1/da", "q1"],
-              ["π(s) after", "a"],
-            ],
+            [["π(s) before", "a"], ["dQ1/da", "q1"], ["π(s) after", "a"]],
             (j) => [show(at(R.policy, A, j), 4), show(at(R.slope, A, j)), show(at(R.policyAfter, A, j), 4)],
           )
         : {}),
@@ -409,10 +365,7 @@ function values(S, R) {
         ? [
             ["loss (minus mean Q1)", R.actorLoss, 5],
             ...(R.rise
-              ? [
-                  ["mean Q1 before", R.rise[0], 5],
-                  ["mean Q1 after", R.rise[1], 5],
-                ]
+              ? [["mean Q1 before", R.rise[0], 5], ["mean Q1 after", R.rise[1], 5]]
               : []),
             ["largest move, actor", change(R.actor, R.actorAfter), 6],
             ["largest move, critics", still ? still[0] : 0, 6],
@@ -469,7 +422,7 @@ const COMPARED = [7, 8, 10, 12, 13];
 const ANSWERING = { 6: [3, 4], 8: [3], 9: [4], 13: [2, 3] };
 
 const firstUpdate = facts.truth ? 0 : facts.updates[0] - 1,
-  lastUpdate = facts.truth ? array("curve.update").at(-1) : facts.updates[last];
+  lastUpdate = facts.truth ? facts.race.updates : facts.updates[last];
 const nearestUpdate = (n) =>
   facts.updates.reduce((best, v, u) => (Math.abs(v - n) < Math.abs(facts.updates[best] - n) ? u : best), 0);
 
@@ -873,7 +826,7 @@ document.addEventListener("keydown", (event) => {
   if (event.key === " " && event.target.matches?.("button")) return;
   event.preventDefault();
   act_();
-  if (event.target.matches?.("nav button") && event.key.startsWith("Arrow")) stepButtons[state.step - 1].focus();
+  if (event.target.matches?.("nav button") && event.key.startsWith("Arrow")) stepButtons.find((button) => +button.dataset.step === state.step).focus();
 });
 // What a network says, large: before and after this update.
 function openNetwork(name) {

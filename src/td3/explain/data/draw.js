@@ -260,18 +260,9 @@ steps[1] = (R, S, t, W) => {
     ) +
     legend(
       narrow
-        ? [
-            [16, 276],
-            [16, 294],
-          ]
-        : [
-            [350, 318],
-            [470, 318],
-          ],
-      [
-        ["square", "dots-new", "newest 15 %"],
-        ["square", "dots-old", "older"],
-      ],
+        ? [[16, 276], [16, 294]]
+        : [[350, 318], [470, 318]],
+      [["square", "dots-new", "newest 15 %"], ["square", "dots-old", "older"]],
     )
   );
 };
@@ -815,10 +806,7 @@ steps[8] = (R, S, t, W) => {
     ? { mean: "the mean", max: "the larger", first: "critic 1 alone" }[wrong] +
       ` is kept: ${show(R.next_q.reduce((a, b) => a + b, 0) / batchSize - minMean(R), 2)} more on average`
     : `kept: ${show(kept, 3)}`;
-  return (
-    out +
-    text(52, y, said, wrong ? "bad s b" : "ink s num")
-  );
+  return (out + text(52, y, said, wrong ? "bad s b" : "ink s num"));
 };
 const minMean = (R) => R.target_q_values[0].reduce((s, v, j) => s + Math.min(v, R.target_q_values[1][j]), 0) / batchSize;
 // 9: reward and discounted future, stacked; after a true end the second block falls away.
@@ -874,10 +862,7 @@ steps[9] = (R, S, t, W) => {
   return (
     out +
     legend(
-      [
-        [lx, L.bottom + 36],
-        [lx + (narrow ? 84 : 100), L.bottom + 36],
-      ],
+      [[lx, L.bottom + 36], [lx + (narrow ? 84 : 100), L.bottom + 36]],
       [
         ["square", "reward", "reward r"],
         ["square", "future", `γ · min, γ = ${show(k.gamma, 2)}`],
@@ -1375,7 +1360,7 @@ function lagPlot(R, S, t, W, y0, h, name, cls, label) {
       line(A.X(from), yy, A.X(from + half), yy, "ink stroke") +
       line(A.X(from), yy - 4, A.X(from), yy + 4, "ink stroke") +
       line(A.X(from + half), yy - 4, A.X(from + half), yy + 4, "ink stroke") +
-      text(A.X(from + half) + 6, yy + 4, `half of a jump: ${Math.round(half)} updates${W < narrowAt ? "" : `; behind a drift: ${Math.round(every * (1 / R.tau - 1))}`}`, "ink xs num");
+      text(A.X(from), yy - 8, `half of a jump: ${Math.round(half)} updates${W < narrowAt ? "" : `; behind a drift: ${Math.round(every * (1 / R.tau - 1))}`}`, "ink xs num");
   }
   out += stacked(
     [
@@ -1477,10 +1462,7 @@ steps[15] = (R, S, t, W) => {
     path(trail(fast), "bad stroke w1") +
     path(trail(slow), "ystroke stroke w3") +
     stacked(
-      [
-        { y: A.Y(fast[upto]), text: "online", cls: "bad" },
-        { y: A.Y(slow[upto]), text: "y", cls: "ink b" },
-      ],
+      [{ y: A.Y(fast[upto]), text: "online", cls: "bad" }, { y: A.Y(slow[upto]), text: "y", cls: "ink b" }],
       W - 86,
       14,
       y0 + 4,

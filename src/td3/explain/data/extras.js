@@ -208,17 +208,14 @@ const recordedRace = (name) => {
   const columns = facts.races?.[name];
   if (!columns) return [];
   return (recorded[name] ||= columns.return.map((run_, seed) =>
-    run_.map((_, at) => Object.fromEntries([["update", at * RACE_EVERY], ...Object.keys(columns).map((measure) => [measure, columns[measure][seed][at]])])),
+    run_.map((_, at) => Object.fromEntries([["update", (at * RACE_UPDATES) / (columns.return[seed].length - 1)], ...Object.keys(columns).map((measure) => [measure, columns[measure][seed][at]])])),
   ));
 };
 function raceRuns(name) {
   return race.live[name]?.some((run_) => run_.length > 1) ? race.live[name] : recordedRace(name);
 }
 function racePanel(x0, y0, w, h, measure, label, name) {
-  const series = [
-      ["td3", raceRuns("td3"), "c1"],
-      [name, raceRuns(name), "bad"],
-    ],
+  const series = [["td3", raceRuns("td3"), "c1"], [name, raceRuns(name), "bad"]],
     all = series.flatMap(([, runs]) => runs.map((r) => r.slice(1).map((m) => m[measure]))).filter((v) => v.length);
   let range = spanOf(all.length ? all : [[0, 1]], 0.08);
   if (measure === "return") range = [Math.max(range[0], -75), Math.min(1, range[1])];
@@ -263,7 +260,7 @@ function raceDraw(name, W) {
     inside: out,
   };
 }
-// The verdict: of ten recorded seeds, with its interval, on Rail and where the same was trained on a body.
+// The verdict of the recorded seeds, with its interval, on Rail and where the same was trained on a body.
 function raceSays(name) {
   const { measure, label, expect } = lessons.races[name],
     V = facts.verdicts[name],

@@ -133,7 +133,6 @@ const POKES = {
   compare: "earned",
   breaks: [],
 };
-const poked = (k, ...names) => names.some((name) => k[name] !== POKES[name]);
 const broken = (k, name) => k.breaks.includes(name);
 
 function batchOf(u, k) {
@@ -329,13 +328,7 @@ function learn(R, k, u, asked, meanY) {
     both ? 0.5 : least ? (R.ownScores[twin][j] <= R.ownScores[1 - twin][j] ? 1 : 0) : 1 - twin;
   R.slope = new Float64Array(n * actionSize);
   judges.forEach((p, twin) => {
-    const { inputs } = backward(
-      p,
-      sizes,
-      runs[twin],
-      n,
-      Float64Array.from({ length: n }, (_, j) => share(twin, j)),
-    );
+    const { inputs } = backward(p, sizes, runs[twin], n, Float64Array.from({ length: n }, (_, j) => share(twin, j)));
     for (let j = 0; j < n; j++) {
       for (let d = 0; d < actionSize; d++)
         R.slope[j * actionSize + d] += inputs[j * (stateSize + actionSize) + stateSize + d];

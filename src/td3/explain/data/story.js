@@ -19,10 +19,10 @@ function belief(x, y, w, h, title, data, steps_, range, cls, { best = null, upto
   return {
     A,
     svg:
-      (range[1] > 0 && facts.truth && best ? rect(x, y, w, A.Y(0) - y, "cannot") : "") +
+      (range[1] > 0 && best !== null ? rect(x, y, w, A.Y(0) - y, "cannot") : "") +
       (bare ? "" : A.svg.replace('class="panel"', 'class="panel clear"')) +
       between_ +
-      (best ? path(points(at(best[0])), "exact stroke w1") : "") +
+      (best === null ? "" : line(x, A.Y(best), x + w, A.Y(best), "exact stroke w1")) +
       band(A, steps_, data.earned, cls, false, Math.min(upto, to)) +
       band(A, steps_, data.believed, cls, true, Math.min(upto, to)) +
       text(x, y - 8, title, `${cls}-ink s b`),
@@ -39,6 +39,7 @@ function beliefKey(x, y, narrow, best) {
 // The opening: DDPG and TD3 train side by side, in two workers, on the settings of the whole page.
 const live = { runs: {}, workers: [], running: false };
 const LIVE_SEED = 1;
+const recordedSeeds = () => facts.races.td3.q.length;
 const LEARNERS = [["ddpg", "DDPG: one critic", "ddpg"], ["td3", "TD3: two critics, and patience", "c1"]];
 function liveDraw(W) {
   const narrow = W < narrowAt,
@@ -49,7 +50,7 @@ function liveDraw(W) {
     const x = narrow ? 46 : 46 + j * (w + 56),
       y = narrow ? 50 + j * 204 : 50,
       run_ = live.runs[name],
-      P = belief(x, y + 14, w, h, title, facts.rail[name], facts.rail.steps, [-60, 5], cls, { best: facts.rail[name].best });
+      P = belief(x, y + 14, w, h, title, facts.rail[name], facts.rail.steps, [-60, 5], cls, { best: facts.rail.best });
     out += P.svg.replace(/class="(\w+) stroke w2/g, 'class="$1 stroke w1 faint') + cart(x, y - 14, w, run_?.cart[0] ?? 0, null, null, cls);
     if (run_?.moments.length > 1) {
       const line_ = (measure) => points(run_.moments.map((m) => [P.A.X(m.update), P.A.Y(Math.max(-60, Math.min(5, m[measure])))]));
@@ -73,10 +74,10 @@ function liveRender() {
   put("live-stage", svgOf(liveDraw($("live-stage").clientWidth < narrowAt ? 360 : 640), "", "", "live"));
   const update = Math.min(...LEARNERS.map(([name]) => live.runs[name]?.update ?? 0));
   $("live-says").textContent = live.running
-    ? `training here, seed ${LIVE_SEED}: update ${group(update)} of ${group(RACE_UPDATES)}; pale: ten recorded seeds`
+    ? `training here, seed ${LIVE_SEED}: update ${group(update)} of ${group(RACE_UPDATES)}; pale: ${recordedSeeds()} recorded seeds`
     : update
-      ? `trained here, seed ${LIVE_SEED}, ${group(update)} updates; pale: ten recorded seeds`
-      : "ten recorded seeds, mean and 95 % interval";
+      ? `trained here, seed ${LIVE_SEED}, ${group(update)} updates; pale: ${recordedSeeds()} recorded seeds`
+      : `${recordedSeeds()} recorded seeds, mean and 95 % interval`;
   $("live-toggle").textContent = live.running ? "Pause" : update && update < RACE_UPDATES ? "Go on" : "Train it here";
 }
 function liveStart() {
@@ -157,7 +158,7 @@ function blurDraw(t, W) {
 }
 const SCREEN_DRAWINGS = {
   early: (t, W) => {
-    const P = belief(52, 34, W - 80, 220, "TD3, ten seeds", facts.rail.td3, facts.rail.steps, [-100, 5], "c1", { best: facts.rail.td3.best, to: 1500, upto: 1500 * t });
+    const P = belief(52, 34, W - 80, 220, `TD3, ${recordedSeeds()} seeds`, facts.rail.td3, facts.rail.steps, [-100, 5], "c1", { best: facts.rail.best, to: 1500, upto: 1500 * t });
     return { width: W, height: 310, name: "Belief and earnings of a new learner", description: "What TD3 predicts and what it earns in its first 1,500 updates.", inside: P.svg + beliefKey(52, 304, W < narrowAt, true) };
   },
   climb: (t, W) => filmDraw({ at: t, named: 0 }, W),
@@ -276,7 +277,7 @@ function overDraw(W) {
     out = LEARNERS.map(([name, title, cls], j) => {
       const x = narrow ? 46 : 46 + j * (w + 56),
         y = narrow ? 34 + j * 220 : 34,
-        P = belief(x, y, w, 150, title.split(":")[0], facts.rail[name], facts.rail.steps, [-60, 5], cls, { best: facts.rail[name].best }),
+        P = belief(x, y, w, 150, title.split(":")[0], facts.rail[name], facts.rail.steps, [-60, 5], cls, { best: facts.rail.best }),
         marked = name === "td3" ? facts.updates.filter((_, u) => u % 2).map((n) => marks.diamond(P.A.X(n), y + 150, 4, n - here < 2 && n >= here ? "actor fill edge" : "ink fill edge")).join("") : "";
       return P.svg + marked;
     }).join(""),
@@ -285,7 +286,7 @@ function overDraw(W) {
     width: W,
     height: foot + 26,
     name: "Predicted and earned on Rail over training",
-    description: "For DDPG and TD3: what critic 1 predicts for 200 starts, what the policy earns from them, and Q*; means of ten seeds with 95 % intervals.",
+    description: "For DDPG and TD3: what critic 1 predicts for 64 starts, what the policy earns from them, and the best possible; means with 95 % intervals.",
     inside: out + beliefKey(46, foot, narrow, true) + text(46, foot + 18, narrow ? "◆ updates to open; above 0: impossible" : "◆ updates that can be opened; shaded top: no reward is above 0", "soft s"),
   };
 }
