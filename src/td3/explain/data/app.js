@@ -627,7 +627,7 @@ function go(step_, t = null) {
   change((S) => {
     S.step = Math.max(facts.truth ? 0 : 1, Math.min(15, step_));
     // A step that asks for a prediction begins before its result, and waits.
-    S.t = t ?? (calm && !asks(S) ? 1 : 0);
+    S.t = t ?? (calm && !asks({ ...S, t: 0 }) ? 1 : 0);
   });
   if (t === null && !calm && !asks(state)) play();
 }

@@ -39,6 +39,7 @@ function beliefKey(x, y, narrow, best) {
 // The opening: DDPG and TD3 train side by side, in two workers, on the settings of the whole page.
 const live = { runs: {}, workers: [], running: false };
 const LIVE_SEED = 1;
+const RAIL_RANGE = [-32, 4];
 const recordedSeeds = () => facts.races.td3.q.length;
 const LEARNERS = [["ddpg", "DDPG: one critic", "ddpg"], ["td3", "TD3: two critics, and patience", "c1"]];
 function liveDraw(W) {
@@ -50,10 +51,10 @@ function liveDraw(W) {
     const x = narrow ? 46 : 46 + j * (w + 56),
       y = narrow ? 50 + j * 204 : 50,
       run_ = live.runs[name],
-      P = belief(x, y + 14, w, h, title, facts.rail[name], facts.rail.steps, [-60, 5], cls, { best: facts.rail.best });
+      P = belief(x, y + 14, w, h, title, facts.rail[name], facts.rail.steps, RAIL_RANGE, cls, { best: facts.rail.best });
     out += P.svg.replace(/class="(\w+) stroke w2/g, 'class="$1 stroke w1 faint') + cart(x, y - 14, w, run_?.cart[0] ?? 0, null, null, cls);
     if (run_?.moments.length > 1) {
-      const line_ = (measure) => points(run_.moments.map((m) => [P.A.X(m.update), P.A.Y(Math.max(-60, Math.min(5, m[measure])))]));
+      const line_ = (measure) => points(run_.moments.map((m) => [P.A.X(m.update), P.A.Y(Math.max(RAIL_RANGE[0], Math.min(RAIL_RANGE[1], m[measure])))]));
       out += path(line_("earned"), `${cls} stroke w3`) + path(line_("q"), `${cls} stroke w3 dashed`);
     }
     const now = run_?.moments.at(-1),
@@ -277,7 +278,7 @@ function overDraw(W) {
     out = LEARNERS.map(([name, title, cls], j) => {
       const x = narrow ? 46 : 46 + j * (w + 56),
         y = narrow ? 34 + j * 220 : 34,
-        P = belief(x, y, w, 150, title.split(":")[0], facts.rail[name], facts.rail.steps, [-60, 5], cls, { best: facts.rail.best }),
+        P = belief(x, y, w, 150, title.split(":")[0], facts.rail[name], facts.rail.steps, RAIL_RANGE, cls, { best: facts.rail.best }),
         marked = name === "td3" ? facts.updates.filter((_, u) => u % 2).map((n) => marks.diamond(P.A.X(n), y + 150, 4, n - here < 2 && n >= here ? "actor fill edge" : "ink fill edge")).join("") : "";
       return P.svg + marked;
     }).join(""),
