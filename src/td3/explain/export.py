@@ -183,7 +183,7 @@ def markdown() -> str:
     for number, step in sorted(STEPS.items()):
         if number in groups:
             parts += [f"## {groups[number]}", ""]
-        source, said, lesson = Source(number), words(number), LESSONS[number]
+        source, said, lesson = Source(number, whole=True), words(number), LESSONS[number]
         parts += [
             f"### {number}. {step.title}",
             "",

@@ -182,7 +182,7 @@ LESSONS: dict[int, Lesson] = {
 ACTING = Acting(
     "Act in the environment",
     "a = clip(π(s) + noise, low, high). The environment answers with r and s', and the row (s, a, r, s', terminated) goes into the buffer.",
-    "Without noise the actor repeats itself, and the critics learn nothing of the actions beside its own. TD3 is off-policy: any stored row will do, whoever acted.",
+    "Without noise the actor repeats itself, and the critics learn nothing of the actions beside its own. TD3 is off-policy: any stored row will do, no matter which policy acted.",
     "Step 6 has a noise as well. That one is added to the target actor's action, inside the update. {{noise.both}}",
 )
 """Step 0: outside the update, and outside the fifteen."""

@@ -33,9 +33,9 @@ SCRIPTS = ("model.js", "draw.js", "map.js", "train.js", "extras.js", "story.js",
 
 
 class Source:
-    """The lines of a step as they stand in its file, or of the function that a run has in its place."""
+    """The lines of a step, `whole` or what they compute alone, or of the function that a run has in its place."""
 
-    def __init__(self, number: int, replaced: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, number: int, replaced: Mapping[str, Any] | None = None, whole: bool = False) -> None:
         function = inspect.unwrap(STEPS[number].function)
         if replaced is None:
             lines, self.line = inspect.getsourcelines(function)
@@ -44,7 +44,7 @@ class Source:
         else:
             lines, self.line, self.file = [replaced["source"]], replaced["line"], replaced["file"]
         self.numbers, self.text = _mathematics(
-            textwrap.dedent("".join(lines)).rstrip("\n"), self.line, replaced is None
+            textwrap.dedent("".join(lines)).rstrip("\n"), self.line, replaced is None and not whole
         )
 
     @property

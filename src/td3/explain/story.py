@@ -211,7 +211,7 @@ a cart in the middle of a rail (`Rail-v0`). {{task.settings}} `td3 explain` open
 it opens in motion, tells in six screens why TD3 has three ideas that DDPG lacks, and then lets every step move, be changed
 and be broken; its exercises check what you write. `td3 explain --run RUN` makes it from a run of your own; of a run with
 [replaced steps](modify.md) it shows the functions that replaced them, and their numbers (with `--trust`, since that
-executes their file). Of the code shown here, types, decorators and docstrings are left out."""
+executes their file)."""
 HOW_TO_READ = """Above each drawing is the same map. A network shows what it says in every state of the cart: an actor its
 force (purple above zero, gray below), a critic its Q-value of the actor's force (from pale, low, to dark, high); targets are dashed.
 What a step does not use is faded. Below it the chosen transition: the cart before, the force, the cart after. This file,
