@@ -105,7 +105,7 @@ def watch_command(command: WatchCommand) -> int:
         print(json.dumps({"video": str(video.path), "frames": video.frames, "returns": video.returns}))
     else:
         returns = ", ".join(f"{value:,.1f}" for value in video.returns)
-        print(f"{video.path}: {video.frames} frames, return {returns}")
+        print(f"{video.path}: {video.frames} frames, return {returns}{f' ({video.agent})' if video.agent else ''}")
         if command.gif and video.path.suffix == ".mp4":
             print(video.path.with_suffix(".gif"))
     return 0

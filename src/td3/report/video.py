@@ -28,6 +28,8 @@ class Video(NamedTuple):
     path: Path
     frames: int
     returns: list[float]
+    agent: str = ""
+    """Which agent of a run was played: its seed and the env step at which it was saved."""
 
 
 def record(
@@ -147,12 +149,15 @@ def record_run(
         env_steps, returns = found.evaluations(chosen)
         return record_learning(players, env, path, curve=(env_steps.astype(float).tolist(), returns.mean(1).tolist()))
     player = _player(found, found.best_seed() if seed is None else seed, which)
-    return record(player.policy, env, path, episodes, max_steps=max_steps, player=None if plain else player)
+    video = record(player.policy, env, path, episodes, max_steps=max_steps, player=None if plain else player)
+    return video._replace(agent=player.label)
 
 
 def _player(run: Run, seed: int, which: str) -> Player:
     agent = run.agent(seed, which)
-    return Player(agent.policy, saved_critic(run.folder(seed) / which), f"seed {seed}", run.config.td3.gamma)
+    step = int(agent.facts["env_steps"])
+    label = f"seed {seed}, env step {step:,}" + ("" if step else " (untrained)")
+    return Player(agent.policy, saved_critic(run.folder(seed) / which), label, run.config.td3.gamma)
 
 
 def _along_the_way(run: Run, seed: int) -> list[Player]:
