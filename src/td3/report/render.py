@@ -85,6 +85,7 @@ def page(runs: Sequence[RunRecords], margin: float = MARGIN) -> str:
             tasks=[_task([run for run in named if run.records.config.env == env]) for env in envs],
             results=_results(named),
             comparisons=_comparisons(named, margin),
+            differing=_differing(named),
             margin=f"{100 * margin:g}",
             fewest_seeds=FEWEST_SEEDS,
             runs=[_details(*run) for run in named],
@@ -255,6 +256,15 @@ def _video(records: RunRecords) -> dict[str, str]:
     except (OSError, ValueError):
         return none
     return none | {"source": f"data:video/mp4;base64,{base64.b64encode(content).decode()}" if content else ""}
+
+
+def _differing(runs: Sequence[NamedRun]) -> list[list[str]]:
+    """The settings in which runs differ, each with its value in every run; nothing for one run."""
+    configs = [run.records.config.to_json() for run in runs]
+    flat = [{**config, **{f"td3.{name}": value for name, value in config["td3"].items()}} for config in configs]
+    names = [name for name in flat[0] if name not in ("td3", "out", "seed", "seeds")]
+    values = [[name, *(setting(config.get(name)) for config in flat)] for name in names]
+    return [row for row in values if len(set(row[1:])) > 1]
 
 
 def _settings(records: RunRecords) -> dict[str, Any]:
