@@ -682,6 +682,28 @@ def test_two_learners_train_in_the_page_and_can_be_paused(open_tab, page_file):
     tab.context.close()
 
 
+def test_the_page_opens_in_motion_unless_the_reader_wants_stillness(open_tab, page_file):
+    moving = open_tab(page_file, moment="")
+    moving.page.wait_for_function("() => live.runs.ddpg?.update > 20 && live.runs.td3?.update > 20", timeout=60_000)
+    first = moving.page.locator("#live-stage .cart, #live-stage svg").first.inner_html()
+    moving.page.wait_for_function(
+        "update => live.runs.td3.update > update + 20", arg=moving.evaluate("() => live.runs.td3.update")
+    )
+    assert moving.page.locator("#live-stage svg").inner_html() != first
+    assert moving.page.locator("#live-toggle").inner_text() == "Pause"
+    assert moving.said == []
+    assert [url for url in moving.asked if not url.startswith(("file:", "data:", "blob:"))] == []
+    box = moving.page.locator("#live-stage").bounding_box()
+    assert box["y"] + box["height"] < 900, "the first drawing is above the fold"
+    moving.context.close()
+    still = open_tab(page_file, moment="", reduced_motion="reduce")
+    assert still.evaluate("() => live.running") is False
+    still.context.close()
+    phone = open_tab(page_file, moment="", width=390, height=844, reduced_motion="reduce")
+    assert phone.page.locator("#live-stage").bounding_box()["y"] < 200
+    phone.context.close()
+
+
 def test_a_prediction_is_not_answered_by_the_numbers_beside_it(open_tab, page_file):
     fresh = open_tab(page_file, reduced_motion="reduce")
     for number, column in ((6, 4), (8, 3), (9, 4), (13, 3)):

@@ -353,7 +353,7 @@ def main() -> None:
 
 def opened(running: Any, text: str) -> Any:
     """A tab with this page in it."""
-    tab = running.new_context(viewport={"width": 1440, "height": 900}).new_page()
+    tab = running.new_context(viewport={"width": 1440, "height": 900}, reduced_motion="reduce").new_page()
     tab.set_content(text)
     return tab
 

@@ -229,7 +229,7 @@ function storyBegin() {
   liveRender();
   exercisesBegin();
   // In motion from the start, unless the reader asked for stillness or came for a moment further down.
-  if (!calm && !location.hash && !navigator.webdriver) liveToggle();
+  if (!calm && !location.hash) liveToggle();
 }
 
 // The four bodies: belief and earnings of both learners, from this project's stored rows.
