@@ -348,8 +348,17 @@ def test_a_run_is_filmed_with_its_own_critic(rail_run, tmp_path):
     assert score(np.array([0.5, -0.2]), np.array([0.1])) == pytest.approx(float(flow[0]), rel=1e-5)
     film = record_run(rail_run.path, tmp_path / "film.mp4", max_steps=5)
     assert film.frames == 5
+    step = rail_run.agent(rail_run.best_seed(), "best").facts["env_steps"]
+    assert film.agent == f"seed {rail_run.best_seed()}, env step {step}" + ("" if step else " (untrained)")
     assert record_run(rail_run.path, tmp_path / "plain.mp4", max_steps=5, plain=True).frames == 5
     assert frames_in(tmp_path / "plain.mp4", 320, 160)[0].shape == (160, 320, 3)
+
+
+def test_an_agent_that_was_best_before_training_is_called_untrained(rail_run, tmp_path, monkeypatch):
+    agent = rail_run.agent(0, "best")
+    monkeypatch.setattr("td3.report.video.Run.agent", lambda *_: agent._replace(facts=agent.facts | {"env_steps": 0}))
+    film = record_run(rail_run.path, tmp_path / "first.mp4", seed=0, max_steps=2)
+    assert film.agent == "seed 0, env step 0 (untrained)"
 
 
 @pytest.mark.parametrize("activation", ["relu", "tanh", "elu", "leaky_relu"])

@@ -17,6 +17,8 @@ from td3.run.directory import PARTS
 from td3.statistics import interquartile_mean, iqm_interval
 
 COLORS = tuple(f"var(--c{index})" for index in range(6))
+BAND_SEEDS = 3
+"""Seeds from which on a learning curve has a band."""
 BAND_POINTS = 60
 """Evaluations at which the band of the learning curve is drawn; more would not be visible."""
 PART_NAMES = {
@@ -67,7 +69,8 @@ def learning_curves(runs: Sequence[NamedRun]) -> Figure:
                 chart.lines.append(Line(seed.steps, seed.curve, color, 1.0, 0.7, dashed=True))
         indices = np.unique(np.linspace(0, len(steps) - 1, BAND_POINTS).round().astype(int))
         low, high = iqm_interval(returns[:, indices])
-        band = (low, high) if many else (None, None)
+        # Two seeds have an interval too, but one that reaches far beyond what the task can give.
+        band = (low, high) if len(returns) >= BAND_SEEDS else (None, None)
         chart.lines.append(Line(steps[indices], interquartile_mean(returns[:, indices]), color, 2.5, 1.0, False, *band))
         legend.append((color, name if len(runs) > 1 else "IQM over seeds" if many else "mean of the episodes"))
     published = paper.published(env)
@@ -82,7 +85,7 @@ def learning_curves(runs: Sequence[NamedRun]) -> Figure:
     episodes = " or ".join(str(count) for count in sorted(_episodes(runs)))
     caption = (
         f"Return of {episodes} noise-free episodes in separate environments. Thin: each seed. Thick: "
-        "interquartile mean over the seeds; band: its 95\u00a0% interval."
+        f"interquartile mean over the seeds; band, from {BAND_SEEDS} seeds on: its 95\u00a0% interval."
         + (
             " Dashed: frozen seeds, not in the mean."
             if any(s.frozen for run in runs for s in run.records.seeds)

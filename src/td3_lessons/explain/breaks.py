@@ -1,4 +1,4 @@
-"""TD3 with one part changed, in our own steps: what the page trains for 5,000 updates beside the unchanged algorithm.
+"""TD3 with one part changed, in our own steps: what the page trains beside the unchanged algorithm.
 
 `broken_update` is the reference; the page's own training (`data/train.js`) must give the same networks
 (tests/lessons/explain/test_breaks.py).
@@ -27,7 +27,7 @@ from td3.settings import TD3Config
 
 
 class Race(NamedTuple):
-    """A change of TD3 that the page trains: its step, label, the measure that shows its effect, and what to expect."""
+    """A change of TD3 that the page trains: its step, label, the measure that may show it, and what it does to y."""
 
     step: int
     label: str
@@ -35,42 +35,35 @@ class Race(NamedTuple):
     expect: str
 
 
-RACE_SETTINGS = TD3Config(
-    hidden_sizes=(24, 24),
-    actor_learning_rate=1e-3,
-    critic_learning_rate=1e-3,
-    batch_size=128,
-    buffer_size=8_000,
-    learning_starts=1_000,
-    exploration_noise=0.5,
-    tau=0.01,
-)
-"""Networks and batches a little larger than the lesson's: with 16 units and 64 rows TD3 itself fails on some seeds."""
+RACE_UPDATES = 7_000
+"""Updates of every run of a race, as of the recorded run."""
 MEASURES = {
     "return": "discounted return, 64 fixed starts",
-    "gap": "predicted Q minus observed return",
-    "error": "mean |Q1 minus observed return|",
+    "q": "predicted Q",
+    "gap": "predicted minus earned",
+    "error": "mean |predicted minus earned|",
     "jitter": "movement of y per update",
     "edge": "Q1 of states just before a fall",
     "sharp": "curvature of Q1 at the policy's action",
 }
 """What the runs are measured by, as the charts label it; returns are discounted."""
 RACES = {
-    "first": Race(8, "one critic instead of two", "gap", "Without the minimum, y follows one critic's errors upwards."),
-    "mean": Race(8, "mean instead of minimum", "gap", "The mean keeps part of every error upwards; y feeds it back."),
-    "max": Race(8, "maximum instead of minimum", "gap", "The maximum selects errors upwards, and y feeds them back."),
+    "ddpg": Race(8, "plain DDPG", "q", "One target critic, no noise on a', no delay."),
+    "first": Race(8, "one critic instead of two", "q", "y follows one critic's errors upwards."),
+    "mean": Race(8, "mean instead of minimum", "q", "The mean keeps part of every error upwards; y feeds it back."),
+    "max": Race(8, "maximum instead of minimum", "q", "The maximum selects errors upwards, and y feeds them back."),
     "notargets": Race(15, "no target networks", "jitter", "y is computed from the networks that are fitted to it."),
     "hardcopy": Race(15, "hard copy (τ = 1)", "jitter", "The targets have no lag, so y jumps with every actor update."),
-    "nodelay": Race(13, "no delay", "error", "The critics are fitted once, not twice, per change of the policy."),
+    "nodelay": Race(13, "no delay", "error", "The critics are fitted once per change of the policy."),
     "nosmooth": Race(6, "no target policy smoothing", "sharp", "y is read at single points, so peaks of Q stay peaks."),
-    "timeout": Race(9, "a time-out is a termination", "gap", "Rows at the time limit lose a costly future: Q rises."),
-    "nodeath": Race(9, "no (1 \N{MINUS SIGN} d)", "edge", "A fall costs 60 and, by mistake, the value of driving on."),
+    "timeout": Race(9, "a time-out is a termination", "gap", "Rows at the time limit drop a costly future from y."),
+    "nodeath": Race(9, "no (1 \N{MINUS SIGN} d)", "edge", "A fall also pays, by mistake, the value of driving on."),
     "broadcast": Race(11, "shape (B, 1) against (B,)", "error", "All Q-values are pulled to the mean of all y."),
 }
 """The changes that the page trains, by the name of their switch."""
 
 
-def race_setup(settings: TD3Config = RACE_SETTINGS) -> dict[str, Any]:
+def race_setup(settings: TD3Config) -> dict[str, Any]:
     """What the page's training needs to know, apart from its starts."""
     names: tuple[str, ...] = (
         "batch_size",
@@ -85,6 +78,7 @@ def race_setup(settings: TD3Config = RACE_SETTINGS) -> dict[str, Any]:
     return {
         "sizes": {"actor": [2, *settings.hidden_sizes, 1], "critic": [3, *settings.hidden_sizes, 1]},
         "settings": {name: getattr(settings, name) for name in names},
+        "updates": RACE_UPDATES,
     }
 
 
@@ -97,6 +91,7 @@ def broken_update(
     timed_out: Float[Tensor, " row"] | None = None,
 ) -> None:
     """One update of TD3 with one part changed; `timed_out` says which stored rows ended at the time limit."""
+    ddpg = change == "ddpg"
     rows = random.rows(buffer.filled, settings.batch_size)
     batch = buffer.gather(rows)
     terminated = batch.terminated
@@ -107,12 +102,12 @@ def broken_update(
     actor, critics = agent.actor_target, agent.critics_target
     if change == "notargets":
         actor, critics = agent.actor, agent.critics
-    noise = 0.0 if change == "nosmooth" else settings.target_policy_noise
+    noise = 0.0 if ddpg or change == "nosmooth" else settings.target_policy_noise
     next_action = target_action(actor, batch.next_state)
     smoothed = smooth_target_action(next_action, random, noise, settings.target_noise_clip, agent.actor.action_range)
     q_values = q_values_of_targets(critics, batch.next_state, smoothed)
     kept = {"mean": lambda: q_values.mean(0), "max": lambda: q_values.amax(0), "first": lambda: q_values[0]}
-    next_q = kept.get(change, lambda: min_q(q_values))()
+    next_q = kept.get("first" if ddpg else change, lambda: min_q(q_values))()
     target_q = bellman_target(batch.reward, terminated, next_q, settings.gamma)
     if change == "broadcast":  # (B, 1) against (B,): every Q-value is compared with every target
         predicted = q_values_of_critics(agent.critics, batch.state, batch.action)
@@ -121,7 +116,7 @@ def broken_update(
         loss = critic_loss(q_values_of_critics(agent.critics, batch.state, batch.action), target_q)
     improve_critics_(agent.critics, agent.critics_optimizer, loss)
     agent.updates += 1
-    if agent.updates[0] % (1 if change == "nodelay" else settings.policy_delay) == 0:
+    if agent.updates[0] % (1 if ddpg or change == "nodelay" else settings.policy_delay) == 0:
         improve_actor_(agent.actor, agent.critics, agent.actor_optimizer, batch.state)
         tau = 1.0 if change == "hardcopy" else settings.tau
         polyak_actor_target_(agent.actor_target, agent.actor, tau)

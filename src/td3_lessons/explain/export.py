@@ -1,6 +1,6 @@
 """Make what the docs show from the same page: fifteen drawings, the film, the texts, the README's block, the notebook.
 
-    python -m td3_lessons.explain.export [--record] [--races] [--execute]
+    python -m td3_lessons.explain.export [--record] [--races]
 
 needs Chromium and the packages of the extra `dev`. Everything but the pixels of the film depends on the trace and the
 sources alone, to the last byte; the film carries the digest of the drawings that it was made of.
@@ -14,7 +14,7 @@ import re
 import shutil
 import textwrap
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
@@ -22,11 +22,15 @@ from typing import Any
 
 from td3.algorithm.registry import STEPS
 from td3.errors import MissingExtra
-from td3_lessons.explain.breaks import MEASURES, RACES
-from td3_lessons.explain.lessons import CREDITS, FILM, LESSONS, QUESTIONS, words
+from td3_lessons.explain.breaks import MEASURES, RACE_UPDATES, RACES
+from td3_lessons.explain.claims import told
+from td3_lessons.explain.evidence import EVERY_UPDATES, bodies
+from td3_lessons.explain.lessons import ACTING, CREDITS, FILM, LESSONS, words
 from td3_lessons.explain.page import Source, page, read
 from td3_lessons.explain.rail_run import record_rail
+from td3_lessons.explain.story import FILMED, HOW_TO_READ, IN_README, INTRODUCTION, LADDER, QUESTIONS
 from td3_lessons.explain.trace import lesson_trace
+from td3_lessons.ladder.recorded import with_tables
 
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = (
@@ -38,26 +42,14 @@ FLAGS = (
     "--disable-component-update",
     "--disable-sync",
 )
-DRAWN_AT = dict.fromkeys(range(1, 16), 1.0) | {6: 0.5, 9: 0.74, 11: 0.66}
+DRAWN_AT = dict.fromkeys(range(16), 1.0) | {6: 0.5, 9: 0.74}
 """The moment of each step that says most when it stands still."""
 DRAWN_ROW = {9: "&row=2"}
 """Rows that show a step better than the one at which the page opens."""
 WIDTH = 640
 FRAMES_PER_SECOND = 10
-INTRODUCTION = """Every line of code here is the one that runs, every drawing shows real numbers: TD3 learning to hold a
-cart in the middle of a rail (`Rail-v0`, networks of 16 and 16 units). `td3 explain` opens the page that these drawings
-come from: there each step moves, can be changed and broken, and TD3 can be trained broken for 5,000 updates beside the
-unchanged algorithm. `td3 explain --run RUN` makes it from a run of your own; of a run with [replaced
-steps](modify.md) it shows the functions that replaced them, and their numbers (with `--trust`, since that executes
-their file)."""
 ON_SITE = "<!-- site: [Open the interactive page](fifteen_steps.html) -->"
 """What only the docs site shows (docs/_hooks.py): GitHub shows an HTML page as its source."""
-HOW_TO_READ = """Above each drawing is the same map: six networks drawn as their weights (purple above zero, gray below;
-targets dashed), and what a step reads and makes on its edges. What a step does not use is faded. Below it the chosen
-transition: the cart before, the force, the cart after. This file, the drawings and the film are made by `make steps`; a
-test fails when they differ from the code."""
-IN_README = """*One update of a real run, steps 11 to 15.* `td3 explain` opens the page it comes from: drive the task,
-step through an update with the code that ran, change it, break it. [All drawings](docs/fifteen_steps.md)."""
 BEGIN, END = "<!-- made by `make steps`: begin -->", "<!-- made by `make steps`: end -->"
 
 
@@ -82,20 +74,20 @@ def browser() -> Iterator[Any]:
             running.close()
 
 
-def standalone(tab: Any, moment: str, caption: bool = False) -> str:
+def standalone(tab: Any, moment: str) -> str:
     """One drawing as an SVG file of its own, in light or dark as the reader has it."""
     svg = tab.evaluate(
-        """([moment, width, caption]) => {
-            const scene = explain.stage(moment, width, { heading: true, caption });
+        """([moment, width]) => {
+            const scene = explain.stage(moment, width, { heading: true });
             return explain.svg(scene, `width="${scene.width}" height="${scene.height}"`, "%STYLE%");
         }""",
-        [moment, WIDTH, caption],
+        [moment, WIDTH],
     )
     return str(svg).replace("%STYLE%", f"<style>{_style()}</style>") + "\n"
 
 
 def drawings(tab: Any) -> dict[str, str]:
-    """The fifteen drawings by file name."""
+    """The drawings by file name: acting, the fifteen steps, and the map."""
     made = {}
     for number, at in DRAWN_AT.items():
         row = DRAWN_ROW.get(number, "")
@@ -123,7 +115,7 @@ def film_frames(tab: Any) -> list[tuple[str, int]]:
     count = round(seconds * FRAMES_PER_SECOND)
     frames: list[tuple[str, int]] = []
     for index in range(count):
-        svg = standalone(tab, f"film={index / (count - 1):.6f}", caption=True)
+        svg = standalone(tab, f"film={index / (count - 1):.6f}")
         if frames and frames[-1][0] == svg:
             frames[-1] = svg, frames[-1][1] + 1000 // FRAMES_PER_SECOND
         else:
@@ -176,25 +168,32 @@ def markdown() -> str:
         "![The whole of TD3 as one map: environment, replay buffer, six networks, y and the loss](steps/map.svg)",
         "",
         *_wrapped(HOW_TO_READ),
-        "## One update as a film, from the loss to the targets",
+        "## The film",
         "",
-        _picture("Steps 11 to 15 as a film", "steps/film"),
+        _picture("A critic is fitted to y, its target follows, an actor climbs", "steps/film"),
         "",
+        *_wrapped(FILMED),
+        "## Acting",
+        "",
+        "![Exploration noise on the action, beside the smoothing noise of step 6](steps/step_00.svg)",
+        "",
+        *(line for part in (ACTING.what, ACTING.why, ACTING.misreading) for line in _wrapped(_md(part))),
     ]
     groups = {1: "Before training", 4: "One update", 13: "Every second update"}
     for number, step in sorted(STEPS.items()):
         if number in groups:
             parts += [f"## {groups[number]}", ""]
-        source, said, lesson = Source(number), words(number), LESSONS[number]
+        source, said, lesson = Source(number, whole=True), words(number), LESSONS[number]
         parts += [
             f"### {number}. {step.title}",
             "",
-            f"![{lesson.drawing}](steps/step_{number:02}.svg)",
+            f"![{told(lesson.drawing)}](steps/step_{number:02}.svg)",
             "",
             *_wrapped(f"**What.** {_md(said.what)}"),
             *_wrapped(f"**Why.** {_md(said.why)}"),
             *_wrapped(f"**If you leave it out.** {_md(said.without)}"),
             *_wrapped(f"**Common misreading.** {_md(lesson.misreading)}"),
+            *(_wrapped(f"**Measured.** {_md(lesson.measured)}") if lesson.measured else ()),
             f"[`{source.place}`](../src/{source.file}#L{source.line})",
             "",
             "```python",
@@ -228,6 +227,8 @@ def _number(moment: str) -> int:
 
 def _anchor(number: int) -> str:
     """The anchor of a step's heading on GitHub and on the docs site."""
+    if number == 0:
+        return "acting"
     return re.sub(r"[^\w -]", "", f"{number}. {STEPS[number].title}".lower()).replace(" ", "-")
 
 
@@ -236,7 +237,7 @@ def readme_block() -> str:
     return "\n".join(
         [
             BEGIN,
-            _picture("One update of TD3 as a film, from the loss to the target networks", "docs/steps/film"),
+            _picture("A critic is fitted to y, its target follows late, and the actor climbs", "docs/steps/film"),
             "",
             *_wrapped(IN_README)[:-1],
             END,
@@ -249,20 +250,27 @@ def with_block(readme: str) -> str:
     return re.sub(f"{re.escape(BEGIN)}.*?{re.escape(END)}", lambda _: readme_block(), readme, flags=re.DOTALL)
 
 
+def ladder_sentences() -> dict[str, str]:
+    """What docs/ladder.md says under its tables, from the same recorded runs."""
+    said = {name: "\n".join(_wrapped(_md(text))[:-1]) for name, text in LADDER.items()}
+    return {name: text.replace("\N{MINUS SIGN}", "-") for name, text in said.items()}
+
+
 def repository(root: Path) -> str:
     """The project's address, from `[project.urls]` in pyproject.toml: the one place where it is set; "" until then."""
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     return str(project.get("urls", {}).get("Repository", "")).rstrip("/").removesuffix(".git")
 
 
-def notebook(source: str, address: str = "", before: str = "") -> str:
-    """The notebook from its source; cells that are unchanged keep the outputs that they had `before`.
+def notebook(source: str, address: str = "") -> str:
+    """The notebook from its source, without outputs: its cells are exercises.
 
     With the address of a GitHub repository it has a Colab badge, and installs itself from there.
     """
     import jupytext
     import nbformat
 
+    source = re.sub(r"^# .*\{\{.*$", lambda line: _told_comment(line[0]), source, flags=re.MULTILINE)
     if address:
         place = address.removeprefix("https://github.com/")
         link = f"https://colab.research.google.com/github/{place}/blob/main/notebooks/td3_in_15_steps.ipynb"
@@ -270,31 +278,19 @@ def notebook(source: str, address: str = "", before: str = "") -> str:
         source = source.replace("# # TD3 in fifteen steps\n#\n", f"# # TD3 in fifteen steps\n#\n{badge}\n#\n", 1)
         source = source.replace('REPOSITORY = ""', f'REPOSITORY = "{address}"', 1)
     book = jupytext.reads(source, fmt="py:percent")
-    old = nbformat.reads(before, 4).cells if before else []  # type: ignore[no-untyped-call]  # nbformat leaves it untyped
-    known = {cell["source"]: cell for cell in old if cell["cell_type"] == "code"}
     for index, cell in enumerate(book.cells):
         cell["id"] = f"cell-{index:02}"
         cell["metadata"] = {}
-        if cell["cell_type"] == "code" and cell["source"] in known:
-            kept = known[cell["source"]]
-            cell["outputs"], cell["execution_count"] = kept["outputs"], kept["execution_count"]
     book.metadata = {
         "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
         "language_info": {"name": "python"},
     }
-    return str(nbformat.writes(book)) + "\n"  # type: ignore[no-untyped-call]  # as above
+    return str(nbformat.writes(book)) + "\n"  # type: ignore[no-untyped-call]  # nbformat leaves it untyped
 
 
-def executed(text: str, folder: Path) -> str:
-    """The notebook run from the first cell to the last, with its outputs (minutes)."""
-    import nbformat
-    from nbclient import NotebookClient
-
-    book = nbformat.reads(text, 4)  # type: ignore[no-untyped-call]  # as above
-    NotebookClient(book, timeout=3600, kernel_name="python3", resources={"metadata": {"path": str(folder)}}).execute()
-    for cell in book.cells:
-        cell["metadata"] = {}
-    return str(nbformat.writes(book)) + "\n"  # type: ignore[no-untyped-call]  # as above
+def _told_comment(line: str) -> str:
+    """A line of a Markdown cell with its claims written out."""
+    return "\n".join(f"# {part}" for part in textwrap.wrap(told(line.removeprefix("# ")), 118))
 
 
 def texts(root: Path, tab: Any) -> dict[Path, str]:
@@ -304,37 +300,25 @@ def texts(root: Path, tab: Any) -> dict[Path, str]:
     return made | {
         root / "docs/fifteen_steps.md": markdown(),
         root / "docs/fifteen_steps.html": page(lesson_trace()),
+        root / "docs/ladder.md": with_tables((root / "docs/ladder.md").read_text(encoding="utf-8"), ladder_sentences()),
         root / "README.md": with_block((root / "README.md").read_text(encoding="utf-8")),
-        source.with_suffix(".ipynb"): _notebook_of(root, source),
+        source.with_suffix(".ipynb"): notebook(source.read_text(encoding="utf-8"), repository(root)),
     }
 
 
-def _notebook_of(root: Path, source: Path) -> str:
-    made = source.with_suffix(".ipynb")
-    before = made.read_text(encoding="utf-8") if made.exists() else ""
-    return notebook(source.read_text(encoding="utf-8"), repository(root), before)
-
-
-def record_races(tab: Any, updates: int = 5_000, every: int = 250, seeds: tuple[int, ...] = (1, 2, 3)) -> str:
+def record_races(tab: Any, updates: int = RACE_UPDATES, seeds: Iterable[int] = range(1, 31)) -> str:
     """TD3 and each of its changes trained in the page: what `data/race.json` holds (minutes)."""
-    script = """([name, seed, updates, every]) => {
+    script = """([name, seed, updates, each]) => {
         const T = explain.makeTrainer(explain.raceSetup(), name === "td3" ? [] : [name], seed), made = [T.measure()];
-        for (let u = 1; u <= updates; u++) { T.step(); if (u % every === 0) made.push(T.measure()); }
+        for (let u = 1; u <= updates; u++) { T.step(); if (u % each === 0) made.push(T.measure()); }
         return made; }"""
-    kept = ("update", *MEASURES)
-    made = {
-        name: [
-            [
-                {
-                    measure: moment[measure] if measure == "update" else float(f"{moment[measure]:.4g}")
-                    for measure in kept
-                }
-                for moment in tab.evaluate(script, [name, seed, updates, every])
-            ]
-            for seed in seeds
-        ]
-        for name in ("td3", *RACES)
-    }
+    made = {}
+    for name in ("td3", *RACES):
+        runs = [tab.evaluate(script, [name, seed, updates, EVERY_UPDATES]) for seed in seeds]
+        made[name] = {
+            measure: [[float(f"{moment[measure]:.4g}") for moment in run] for run in runs]
+            for measure in (*MEASURES, "earned")
+        }
     return json.dumps(made, separators=(",", ":"), sort_keys=True)
 
 
@@ -343,7 +327,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m td3_lessons.explain.export", description=__doc__.split("\n")[0])
     parser.add_argument("--record", action="store_true", help="train and record the lesson's run again first")
     parser.add_argument("--races", action="store_true", help="train the changed versions of TD3 again first (minutes)")
-    parser.add_argument("--execute", action="store_true", help="run the notebook and store its outputs (minutes)")
     parser.add_argument("--no-film", action="store_true", help="keep the film as it is")
     parser.add_argument("--root", type=Path, default=Path(), help="the checkout")
     options = parser.parse_args()
@@ -357,10 +340,10 @@ def main() -> None:
         if options.races:
             (data / "race.json").write_text(record_races(tab), encoding="utf-8")
             tab = opened(running, page(lesson_trace()))
+        stored = json.dumps(bodies(root / "results"), separators=(",", ":"))
+        (data / "bodies.json").write_text(stored, encoding="utf-8")
         (root / "docs/steps").mkdir(parents=True, exist_ok=True)
         for path, text in texts(root, tab).items():
-            if options.execute and path.suffix == ".ipynb":
-                text = executed(text, path.parent)
             path.write_text(text, encoding="utf-8")
         if not options.no_film:
             frames = film_frames(tab)
@@ -370,7 +353,7 @@ def main() -> None:
 
 def opened(running: Any, text: str) -> Any:
     """A tab with this page in it."""
-    tab = running.new_context(viewport={"width": 1440, "height": 900}).new_page()
+    tab = running.new_context(viewport={"width": 1440, "height": 900}, reduced_motion="reduce").new_page()
     tab.set_content(text)
     return tab
 
@@ -383,13 +366,14 @@ def _picture(alt: str, stem: str) -> str:
 
 
 def _md(text: str) -> str:
+    text = told(text)
     if "`" in text:
         return text
     return text.replace("*", r"\*").replace("_", r"\_").replace("<", "&lt;")
 
 
 def _wrapped(text: str) -> list[str]:
-    return [*textwrap.wrap(" ".join(text.split()), 118, break_long_words=False, break_on_hyphens=False), ""]
+    return [*textwrap.wrap(" ".join(told(text).split()), 118, break_long_words=False, break_on_hyphens=False), ""]
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
-"""Which updates of the recorded run the page shows, chosen by rule: those in which a reader can see the lesson.
+"""Which updates of the recorded run the page shows, and which rows of their batches it draws one by one.
 
 Adam's momentum and the other rows of a batch pull as well, so in a single update a row may move away from its Bellman
-target, or an action against its gradient. That is true and teaches nothing at first sight. A pair of updates is shown
-only if the loss of both critics falls and the mean of Q1 rises, and from its batches only rows that approach y (both
-critics) and whose action, when the actor moves, follows its gradient.
+target, or an action against its gradient. Updates are chosen by what they did: the loss of both critics falls, the mean
+of Q1 rises, many rows approach y; and one update in which few rows do (the page says so, and how the rest of the run
+compares: `rail_run.Census`). Rows are chosen by what goes into the update, never by what it did to them.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,6 +42,10 @@ class Effect:
     """`[batch]`: how far the action moved, in its first dimension."""
     policy: Array
     """`[batch]`: the actor's action before the update, in its first dimension."""
+    loss_rows: Array
+    """`[batch]`: each row's squared error of critic 1 before step 12."""
+    ended: Array
+    """`[batch]`: the row is a termination, whose y lies far below all others on Rail."""
     rise: float = 0.0
     """By how much the actor's step raised the mean Q1 of the batch; 0 when the actor had to wait."""
 
@@ -49,11 +53,6 @@ class Effect:
     def loss_falls(self) -> bool:
         """Whether step 12 lowered the loss of both critics on this batch."""
         return bool((self.loss_after < self.loss_before).all())
-
-    @property
-    def clear(self) -> Array:
-        """Rows that show what the text says."""
-        return np.flatnonzero(self.approaches & self.follows)
 
 
 def effect(
@@ -92,31 +91,39 @@ def effect(
         with torch.no_grad():
             rise = float((learned(state, moved)[0] - learned(state, own)[0]).mean())
     squares = [np.square(q_values - y).mean(-1) for q_values in (before, after)]
-    return Effect(squares[0], squares[1], gain > 0, gain, follows, shift, policy, rise)
+    return Effect(
+        squares[0],
+        squares[1],
+        gain > 0,
+        gain,
+        follows,
+        shift,
+        policy,
+        np.square(before - y)[0],
+        record["terminated"] == 1,
+        rise,
+    )
 
 
-def choose_rows(record: dict[str, Array], ends: Array, clear: Array) -> list[int]:
-    """Eight rows of the batch, clear ones as far as they go: from the lowest next score to the highest.
+def choose_rows(record: dict[str, Array], ends: Array) -> list[int]:
+    """Eight rows of the batch, from the lowest next score to the highest; the first termination and time-out with them.
 
-    A termination and a time-out are among them, if the batch has clear ones.
+    The third is the termination and the fourth the time-out, where the batch has them.
     """
-    rows = record["rows"].astype(int)
-    if len(clear) < SHOWN:
-        clear = np.concatenate((clear, np.setdiff1d(np.arange(len(rows)), clear)))[: max(SHOWN, len(clear))]
-    dead, late = record["terminated"][clear] == 1, ends[rows[clear]] == 1
-    special = [*clear[dead][:1], *clear[late & ~dead][:1]]
-    common = [place for place in clear if place not in special and not record["terminated"][place]]
-    common = common if len(common) >= SHOWN - len(special) else [place for place in clear if place not in special]
-    common.sort(key=lambda place: float(record["next_q"][place]))
+    rows, terminated = record["rows"].astype(int), record["terminated"] == 1
+    special = [*np.flatnonzero(terminated)[:1], *np.flatnonzero((ends[rows] == 1) & ~terminated)[:1]]
+    common = [place for place in np.argsort(record["next_q"], kind="stable") if not terminated[place]]
+    common = [place for place in common if place not in special] or list(range(len(rows)))
     spread = [common[round(part)] for part in np.linspace(0, len(common) - 1, SHOWN - len(special))]
     return [int(place) for place in (*spread[:2], *special, *spread[2:])]
 
 
 def default_row(shown: list[int], made: Effect, low: float, high: float) -> int:
-    """Which of the shown rows the page opens with: inside the range, and both of its movements can be seen best."""
+    """Which of the shown rows the page opens with: no termination, inside the range, its movements seen best."""
     half, middle = (high - low) / 2, (high + low) / 2
-    free = [j for j, place in enumerate(shown) if abs(made.policy[place] - middle) <= INSIDE * half]
-    return max(free or range(len(shown)), key=lambda j: clarity(shown[j], made, high - low))
+    usual = [j for j, place in enumerate(shown) if not made.ended[place]] or range(len(shown))
+    free = [j for j in usual if abs(made.policy[shown[j]] - middle) <= INSIDE * half]
+    return max(free or usual, key=lambda j: clarity(shown[j], made, high - low))
 
 
 def clarity(place: int, made: Effect, span: float) -> float:
@@ -126,7 +133,7 @@ def clarity(place: int, made: Effect, span: float) -> float:
 
 def pair_quality(effects: tuple[Effect, Effect]) -> float:
     """How well two consecutive updates teach; below zero if they break a rule."""
-    if not all(made.loss_falls and len(made.clear) >= SHOWN for made in effects) or effects[1].rise <= 0:
+    if not all(made.loss_falls for made in effects) or effects[1].rise <= 0:
         return -1.0
     return float(min(made.approaches.mean() for made in effects) + effects[1].follows.mean())
 
@@ -134,12 +141,10 @@ def pair_quality(effects: tuple[Effect, Effect]) -> float:
 def opens_page(record: dict[str, Array], made: Effect, ends: Array, low: float, high: float) -> bool:
     """Whether the page can open with this update, in which the actor moves.
 
-    Among its shown rows are a termination and a time-out, now the one and now the other target critic is lower, and
+    Among its drawn rows are a termination and a time-out, now the one and now the other target critic is lower, and
     one row's action moves visibly inside the range.
     """
-    if len(made.clear) < SHOWN:
-        return False
-    shown = choose_rows(record, ends, made.clear)
+    shown = choose_rows(record, ends)
     dead, late = record["terminated"][shown] == 1, ends[record["rows"].astype(int)[shown]] == 1
     lower = record["target_q_values"][0][shown] < record["target_q_values"][1][shown]
     place = shown[default_row(shown, made, low, high)]
@@ -148,45 +153,49 @@ def opens_page(record: dict[str, Array], made: Effect, ends: Array, low: float, 
     return bool(inside and visible and dead.sum() == 1 and (late & ~dead).any() and 0 < lower.sum() < SHOWN)
 
 
-class Chooser:
-    """Sees the updates of a run one after the other and keeps the best pair of each window.
+def puzzles(records: tuple[dict[str, Array], dict[str, Array]], effects: tuple[Effect, Effect]) -> float:
+    """How well a pair asks why rows move away from y: its first batch has one fall, and few rows approach."""
+    falls = (records[0]["terminated"] == 1).sum() == 1 and all(made.loss_falls for made in effects)
+    return float(2.0 - effects[0].approaches.mean()) if falls and effects[1].rise > 0 else -1.0
 
-    `improves(state, action, shift)` says whether the chosen row's movement also raises its exact Q-value.
-    """
+
+class Chooser:
+    """Sees the updates of a run one after the other and keeps the best pair of each window."""
 
     def __init__(
         self,
         windows: Sequence[tuple[int, int]],
         opening: tuple[int, int],
+        puzzle: tuple[int, int],
         sizes: dict[str, list[int]],
-        improves: Callable[[Array, float, float], bool] = lambda state, action, shift: True,
     ) -> None:
-        self.windows, self.opening, self.sizes, self.improves = windows, opening, sizes, improves
+        self.windows, self.opening, self.puzzle, self.sizes = windows, opening, puzzle, sizes
         self.best: dict[tuple[int, int], tuple[float, dict[int, dict[str, Array]]]] = {}
         self._before: tuple[int, dict[str, Array], Effect] | None = None
 
-    def add(self, number: int, record: dict[str, Array], ends: Array) -> None:
-        """Take the next update of the run; `ends` says which stored rows ended at the time limit."""
+    def add(self, number: int, record: dict[str, Array], ends: Array) -> Effect:
+        """Take the next update of the run, and give its effect; `ends` says which stored rows were time-outs."""
         made = effect(record, [-1.0], [1.0], self.sizes)
         if number % 2 == 0 and self._before is not None and self._before[0] == number - 1:
-            first = number - 1
-            quality = pair_quality((self._before[2], made))
+            first, records, effects = number - 1, (self._before[1], record), (self._before[2], made)
             for window in self.windows:
-                if not window[0] <= first <= window[1] or quality < 0:
+                if not window[0] <= first <= window[1]:
                     continue
-                if window == self.opening:
-                    if not opens_page(record, made, ends, -1.0, 1.0):
-                        continue
-                    quality += self._opening_quality(record, made, ends)
+                quality = puzzles(records, effects) if window == self.puzzle else pair_quality(effects)
+                if window == self.opening and quality >= 0:
+                    quality = (
+                        quality + self._opening(record, made, ends)
+                        if opens_page(record, made, ends, -1.0, 1.0)
+                        else -1.0
+                    )
                 if quality > self.best.get(window, (-1.0, {}))[0]:
                     self.best[window] = quality, {first: self._before[1], number: record}
         self._before = number, record, made
+        return made
 
-    def _opening_quality(self, record: dict[str, Array], made: Effect, ends: Array) -> float:
-        shown = choose_rows(record, ends, made.clear)
-        place = shown[default_row(shown, made, -1.0, 1.0)]
-        improves = self.improves(record["state"][place], float(made.policy[place]), float(made.shift[place]))
-        return clarity(place, made, 2.0) + improves
+    def _opening(self, record: dict[str, Array], made: Effect, ends: Array) -> float:
+        shown = choose_rows(record, ends)
+        return clarity(shown[default_row(shown, made, -1.0, 1.0)], made, 2.0)
 
     def chosen(self) -> dict[int, dict[str, Array]]:
         """The records of the chosen updates, by their numbers."""

@@ -20,21 +20,22 @@ from td3 import __version__
 from td3.algorithm.registry import STEPS
 from td3.errors import RunError
 from td3.files import write_atomically
+from td3_lessons.explain import evidence, story
 from td3_lessons.explain.breaks import race_setup
+from td3_lessons.explain.claims import marked
 from td3_lessons.explain.lessons import CREDITS, SYMBOLS, for_page
+from td3_lessons.explain.rail_run import SETTINGS
 from td3_lessons.explain.trace import Trace
 
-LESSON_STORY = """Twin Delayed DDPG, one update at a time: a recorded run on a small task, with the code that ran and
-every number it computed. Step through it, change it, break it, and train it broken."""
 RUN_STORY = """The six networks are the run's own; the transitions are new, collected by its actor with exploration
 noise, and the optimizers start from zero."""
-SCRIPTS = ("model.js", "draw.js", "map.js", "train.js", "extras.js", "app.js")
+SCRIPTS = ("model.js", "draw.js", "map.js", "train.js", "extras.js", "story.js", "exercises.js", "app.js")
 
 
 class Source:
-    """The lines of a step as they stand in its file, or of the function that a run has in its place."""
+    """The lines of a step, `whole` or what they compute alone, or of the function that a run has in its place."""
 
-    def __init__(self, number: int, replaced: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, number: int, replaced: Mapping[str, Any] | None = None, whole: bool = False) -> None:
         function = inspect.unwrap(STEPS[number].function)
         if replaced is None:
             lines, self.line = inspect.getsourcelines(function)
@@ -42,7 +43,9 @@ class Source:
             self.file = path.relative_to(Path(td3.__file__).parent.parent).as_posix()
         else:
             lines, self.line, self.file = [replaced["source"]], replaced["line"], replaced["file"]
-        self.numbers, self.text = _without_docstring(textwrap.dedent("".join(lines)).rstrip("\n"), self.line)
+        self.numbers, self.text = _mathematics(
+            textwrap.dedent("".join(lines)).rstrip("\n"), self.line, replaced is None and not whole
+        )
 
     @property
     def place(self) -> str:
@@ -64,16 +67,50 @@ class Source:
         return "".join(f'<span class="l" data-n="{number}">{line}\n</span>' for number, line in rows)
 
 
-def _without_docstring(source: str, first: int) -> tuple[list[int], str]:
-    """The lines of a function but for its docstring, which stands beside it as text, and their numbers in the file."""
-    dropped: range = range(0)
+def _mathematics(source: str, first: int, ours: bool) -> tuple[list[int], str]:
+    """The lines of a function that say what is computed, and their numbers in the file.
+
+    Left out are the docstring, which stands beside it as text; of our own steps also types, decorators and checks.
+    """
+    dropped: set[int] = set()
+    cut: list[tuple[int, int, int]] = []
     with contextlib.suppress(SyntaxError):  # a replacement may have no source
         for function in ast.parse(source).body:
-            if isinstance(function, ast.FunctionDef) and ast.get_docstring(function) is not None:
-                said = function.body[0]
-                dropped = range(said.lineno, (said.end_lineno or said.lineno) + 1)
-    kept = [(number, line) for number, line in enumerate(source.splitlines(), 1) if number not in dropped]
+            if not isinstance(function, ast.FunctionDef):
+                continue
+            if ast.get_docstring(function) is not None:
+                dropped |= _lines(function.body[0])
+            if not ours:
+                continue
+            dropped |= {line for decorator in function.decorator_list for line in _lines(decorator)}
+            dropped |= {
+                line for each in function.body if "require_finite" in ast.unparse(each) for line in _lines(each)
+            }
+            for argument in (*function.args.args, *function.args.kwonlyargs):
+                if argument.annotation is not None:
+                    end = argument.col_offset + len(argument.arg)
+                    cut.append((argument.lineno, end, argument.annotation.end_col_offset or end))
+            if function.returns is not None:
+                line = source.splitlines()[function.returns.lineno - 1]
+                cut.append((function.returns.lineno, line.index(" ->"), function.returns.end_col_offset or 0))
+    lines = source.splitlines()
+    for number, start, end in sorted(cut, reverse=True):
+        lines[number - 1] = lines[number - 1][:start] + lines[number - 1][end:]
+    kept = [(number, line) for number, line in enumerate(lines, 1) if number not in dropped]
+    if ours and kept and not kept[0][1].endswith(":"):  # the signature on one line
+        end = next(index for index, (_, line) in enumerate(kept) if line.rstrip().endswith(":"))
+        joined = (
+            " ".join(line.strip() for _, line in kept[: end + 1])
+            .replace("( ", "(")
+            .replace(", )", ")")
+            .replace(" )", ")")
+        )
+        kept = [(kept[0][0], joined), *kept[end + 1 :]]
     return [first + number - 1 for number, _ in kept], "\n".join(line for _, line in kept)
+
+
+def _lines(node: ast.stmt | ast.expr) -> set[int]:
+    return set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
 
 
 def _colored(kind: Any, text: str) -> str:
@@ -110,7 +147,15 @@ def _payload(trace: Trace) -> dict[str, Any]:
     """What the script reads; the lesson also gets the settings and the recorded curves of the runs that are broken."""
     made = trace.payload()
     if trace.facts["truth"]:
-        made["facts"] = {**made["facts"], "race": race_setup(), "races": json.loads(read("race.json"))}
+        made["facts"] = {
+            **made["facts"],
+            "race": race_setup(SETTINGS),
+            "races": json.loads(read("race.json")),
+            "verdicts": evidence.verdicts(),
+            "said": evidence.SAID,
+            "rail": evidence.rail(),
+            "bodies": evidence.stored_bodies(),
+        }
     return made
 
 
@@ -131,17 +176,19 @@ def page(trace: Trace) -> str:
         for number, source in sources.items()
     )
     loaded = facts.get("loaded")
-    story = LESSON_STORY
+    lead = story.PROMISE
     if loaded:
-        story = f"Your run <code>{escape(loaded)}</code>: {escape(facts['env'])}, seed {facts['seed']}. {RUN_STORY}"
-        story += "".join(_replaced_story(number, one) for number, one in replaced.items())
+        lead = f"Your run <code>{escape(loaded)}</code>: {escape(facts['env'])}, seed {facts['seed']}. {RUN_STORY}"
+        lead += "".join(_replaced_story(number, one) for number, one in replaced.items())
     parts = {
         "TITLE": "TD3 in fifteen steps" + (f": {escape(facts['env'])}" if loaded else ""),
-        "STORY": story,
+        "STORY": lead,
+        **story.parts(),
+        "EVIDENCE": "".join(f"<li>{marked(text)}</li>" for _, text in story.EVIDENCE),
         "STYLE": read("style.css") + read("svg.css"),
         "SVGSTYLE": json.dumps(read("svg.css")).replace("<", "\\u003c"),
         "CODES": codes,
-        "LESSONS": json.dumps(for_page(), ensure_ascii=False).replace("<", "\\u003c"),
+        "LESSONS": json.dumps(for_page() | {"screens": story.screens()}, ensure_ascii=False).replace("<", "\\u003c"),
         "TRACE": json.dumps(_payload(trace)).replace("<", "\\u003c"),
         "SCRIPT": "\n".join(read(name) for name in SCRIPTS),
         "CREDITS": _linked(CREDITS),

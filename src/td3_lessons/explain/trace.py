@@ -20,7 +20,7 @@ from td3.algorithm.step_02_actor import ActionRange, Actor
 from td3.algorithm.step_03_twin_critics import TwinCritics
 from td3.policy import Array
 from td3.settings import TD3Config
-from td3_lessons.explain.moments import choose_rows, effect
+from td3_lessons.explain.moments import choose_rows
 
 GRID = 61
 """Points of a curve over the action."""
@@ -100,13 +100,12 @@ def facts_of(
 
 def assembled(arrays: dict[str, Array], facts: dict[str, Any], kept: dict[int, dict[str, Array]], ends: Array) -> Trace:
     """Choose the rows to show, drop what can be read elsewhere, and thin out what is too large to ship."""
-    numbers, kind = sorted(kept), _kind(facts)
+    numbers = sorted(kept)
     facts["updates"], facts["shown"] = numbers, []
     for index, number in enumerate(numbers):
         record = kept[number]
         even = kept[numbers[index + 1 - index % 2]] if len(numbers) > 1 else record
-        clear = effect(record, facts["low"], facts["high"], facts["sizes"], *kind).clear
-        shown = choose_rows(record, ends, clear)
+        shown = choose_rows(record, ends)
         facts["shown"].append(shown)
         own = {name: record[name] for name in record if name not in _IN_MEMORY}
         if "actor_after" not in own:

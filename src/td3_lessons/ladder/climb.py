@@ -86,7 +86,7 @@ class Result:
     self_deception: Array | None = None
     """At each evaluation: the learner's value minus what its policy really earns, mean over the starts."""
     values: Array | None = None
-    """On Rail, at the states of `MAP`: the learner's values, or what its policy earns if it keeps none."""
+    """On Rail, at the states of `MAP`: its values (NaN: never learned), or what its policy earns if it keeps none."""
     idea: str = ""
     """A name of `ideas.IDEAS` if the rung was run with that idea added."""
 
@@ -289,7 +289,8 @@ def value_map(task: Task, learner: Learner) -> Array:
     values = learner.value(states.astype(np.float32))
     if values is None:
         values = play_rail(force_of(task, learner), states, LONG)
-    return np.asarray(values).reshape(MAP.shape[:2])
+    # A number of a table that is still exactly 0 was never learned: on Rail it would look like the best value of all.
+    return np.where(np.asarray(values) == 0, np.nan, values).reshape(MAP.shape[:2])
 
 
 @cache

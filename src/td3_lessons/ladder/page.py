@@ -37,7 +37,7 @@ from td3_lessons.ladder.ideas import IDEAS, PARTS
 
 NOISE = 1.0
 """Standard deviation of the reward noise in the second half of the overestimation experiment."""
-AGAINST = {"overestimate": "the exact optimal Q", "self_deception": "what its own policy earns"}
+AGAINST = {"self_deception": "what its own policy earns", "overestimate": "the best possible Q, Q*"}
 """What values are compared with."""
 JUDGED = (5, 6)
 """The rungs whose overestimation is compared: DDPG and TD3."""
@@ -107,10 +107,10 @@ def compared(results: Sequence[Result], noise: float, against: str) -> dict[str,
     }
 
 
-def summary(values: Any) -> dict[str, float]:
-    """Mean and 95 % interval over the seeds."""
-    low, high = interval(np.asarray(values))
-    return {"mean": float(np.mean(values)), "low": float(low), "high": float(high)}
+def summary(values: Any) -> dict[str, Any]:
+    """Mean and 95 % interval over the seeds; of one seed there is no interval."""
+    low, high = (float(end) for end in interval(np.asarray(values))) if len(values) > 1 else (None, None)
+    return {"mean": float(np.mean(values)), "low": low, "high": high}
 
 
 def pick(results: Sequence[Result], number: int, noise: float = 0.0) -> list[Result]:
@@ -124,10 +124,10 @@ def pick_idea(results: Sequence[Result], name: str) -> list[Result]:
 
 
 def idea_figures(runs: Sequence[Result]) -> dict[str, Any]:
-    """Return and overestimation of an idea's runs at the end."""
+    """Return, and predicted minus earned, of an idea's runs at the end."""
     return {
         "return": summary([run.returns[-1] for run in runs]),
-        "overestimate": summary([plots.at_the_end(run.overestimate) for run in runs]),
+        "self_deception": summary([plots.at_the_end(run.self_deception) for run in runs]),
     }
 
 
@@ -175,8 +175,8 @@ def drawings(results: Sequence[Result], numbers: dict[str, Any]) -> dict[str, Ma
         "overview": _drawn(
             "Learning curves of all six rungs against the optimum", 300, "curves", [*rungs.values()], True
         ),
-        "along": _drawn("Overestimation along training with noisy rewards", 270, "overestimate", noisy),
-        "final": _drawn("Overestimation at the end of training", 270, "final_bias", both),
+        "along": _drawn("Predicted minus earned along training, with noisy rewards", 270, "overestimate", noisy),
+        "final": _drawn("Predicted minus earned at the end of training", 270, "final_bias", both),
     }
     for number, runs in rungs.items():
         drawing, (axes,) = plots.figure(400, 270)
@@ -225,7 +225,10 @@ def number_text(value: float, signed: bool = False, digits: int = 2) -> str:
     return f"{value:{'+' if signed else ''}.{digits}f}".replace("-", "\N{MINUS SIGN}")
 
 
-def with_interval(row: dict[str, float], signed: bool = False) -> Markup:
+def with_interval(row: dict[str, Any], signed: bool = False) -> Markup:
     """Mean and interval, as in -4.93 (-5.01 to -4.88)."""
+    if row["low"] is None:
+        mean = number_text(row["mean"], signed)
+        return Markup('<span class="n">{}</span> <span class="ci">(one seed, no interval)</span>').format(mean)
     mean, low, high = (number_text(row[name], signed) for name in ("mean", "low", "high"))
     return Markup('<span class="n">{}</span> <span class="ci">({} to {})</span>').format(mean, low, high)

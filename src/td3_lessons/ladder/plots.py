@@ -33,7 +33,7 @@ STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "legend.frameon": False,
 }
-TICKS = (0, -2, -5, -10, -20, -40, -80)
+TICKS = (-3, -5, -10, -20, -40, -80)
 """Marks on the axis of returns on Rail, whose scale is logarithmic in the distance from 1: what matters happens near
 zero, and nothing is cut off below."""
 
@@ -99,7 +99,7 @@ def draw_curves(axes: Any, groups: Sequence[Sequence[Result]], logarithmic: bool
         if len(results) > 1:
             axes.fill_between(steps, *interval(returns), color=color, alpha=0.25, lw=0)
     axes.set_xlabel("env steps")
-    axes.set_ylabel("discounted return" if on_rail else "return")
+    axes.set_ylabel("discounted return (logarithmic)" if on_rail else "return")
     axes.margins(x=0.02)
     if logarithmic:
         axes.set_xscale("log")
@@ -111,7 +111,7 @@ def draw_curves(axes: Any, groups: Sequence[Sequence[Result]], logarithmic: bool
         axes.set_yscale("function", functions=(_squeezed, _unsqueezed))
         axes.set_yticks(TICKS, [str(tick) for tick in TICKS])
         lowest = min(float(np.min(result.returns)) for results in groups for result in results)
-        axes.set_ylim(min(-20.0, 1.05 * lowest), 0)
+        axes.set_ylim(min(-20.0, 1.05 * lowest), -3)
     if len(groups) > 2:
         axes.figure.legend(*axes.get_legend_handles_labels(), fontsize=10, loc="outside lower center", ncols=3)
     elif on_rail:
@@ -127,15 +127,15 @@ def _unsqueezed(place: Any) -> Any:
 
 
 def draw_idea(axes: Any, plain: Sequence[Result], changed: Sequence[Result], before: str, after: str) -> None:
-    """Value minus exact Q along training, without and with one idea: mean and 95 % interval over the seeds."""
+    """Predicted minus earned along training, without and with one idea: mean and 95 % interval over the seeds."""
     for results, color, label in ((plain, "#8a8a8a", before), (changed, COLOURS[-1], after)):
-        bias = np.stack([result.overestimate for result in results if result.overestimate is not None])
+        bias = np.stack([result.self_deception for result in results if result.self_deception is not None])
         axes.plot(results[0].steps, bias.mean(0), color=color, lw=2, label=label)
         if len(results) > 1:
             axes.fill_between(results[0].steps, *interval(bias), color=color, alpha=0.25, lw=0)
     axes.axhline(0, color=INK, lw=1.2, ls="--")
     axes.set_xlabel("env steps")
-    axes.set_ylabel("value - exact Q")
+    axes.set_ylabel("predicted - earned")
     axes.xaxis.set_major_formatter(lambda value, _: f"{value / 1000:g}k" if value else "0")
     axes.xaxis.set_major_locator(_few_ticks(4))
     axes.legend(fontsize=9, loc="best")
@@ -148,10 +148,11 @@ def short_title(number: int) -> str:
 
 def draw_values(drawing: Any, axes: Any, results: Sequence[Result]) -> None:
     """The learned values (mean over the seeds) and the exact ones, over position and velocity, in the same colors."""
-    learned = np.mean([result.values for result in results if result.values is not None], 0)
+    learned = np.ma.masked_invalid([result.values for result in results if result.values is not None]).mean(0)
     name = "what its policy earns" if results[0].overestimate is None else "learned value"
     for axis, values, title in zip(axes, (learned, solve().v(MAP)), (name, "exact optimum"), strict=True):
         image = axis.imshow(values, origin="lower", extent=(-END, END, -END, END), vmin=-40, vmax=0, cmap="cividis")
+        axis.patch.set(hatch="////", edgecolor=FAINT)  # shows where no seed has learned a value
         axis.set_title(title, fontsize=10)
         axis.set_xlabel("position")
         axis.grid(False)
@@ -163,16 +164,16 @@ def draw_values(drawing: Any, axes: Any, results: Sequence[Result]) -> None:
 
 
 def draw_overestimate(axes: Any, groups: Sequence[Sequence[Result]]) -> None:
-    """Value minus exact Q along training: mean and 95 % interval over the seeds."""
+    """What is predicted minus what the policy earns, along training: mean and 95 % interval over the seeds."""
     for results in groups:
         number = results[0].number
-        bias = np.stack([result.overestimate for result in results if result.overestimate is not None])
+        bias = np.stack([result.self_deception for result in results if result.self_deception is not None])
         axes.plot(results[0].steps, bias.mean(0), color=COLOURS[number - 1], lw=2, label=short_title(number))
         if len(results) > 1:
             axes.fill_between(results[0].steps, *interval(bias), color=COLOURS[number - 1], alpha=0.25, lw=0)
     axes.axhline(0, color=INK, lw=1.2, ls="--")
     axes.set_xlabel("env steps")
-    axes.set_ylabel("value - exact Q")
+    axes.set_ylabel("predicted - earned")
     axes.xaxis.set_major_formatter(lambda value, _: f"{value / 1000:g}k" if value else "0")
     axes.xaxis.set_major_locator(_few_ticks(5))
     axes.legend(fontsize=10, loc="best")
@@ -197,13 +198,13 @@ def draw_final_bias(axes: Any, groups: Sequence[Sequence[Result]]) -> None:
     axes.axhline(0, color=INK, lw=1.2, ls="--")
     names = [f"{short_title(g[0].number)}\n{'noisy' if g[0].reward_noise else 'noise-free'}\nreward" for g in groups]
     axes.set_xticks(range(len(groups)), names, fontsize=10)
-    axes.set_ylabel("value - exact Q, at the end")
+    axes.set_ylabel("predicted - earned, at the end")
     axes.grid(False, axis="x")
 
 
 def final_overestimate(results: Sequence[Result]) -> Any:
     """The overestimation of each seed at the end of its training: the mean of the last five evaluations."""
-    return np.array([at_the_end(result.overestimate) for result in results])
+    return np.array([at_the_end(result.self_deception) for result in results])
 
 
 def at_the_end(curve: Any) -> float:
@@ -232,7 +233,7 @@ def draw_ladder(results: Sequence[Result], out: Path) -> None:
     with_style(draw_curves, axes[0], groups, True)
     with_style(draw_overestimate, axes[1], noisy)
     axes[0].set_title("six rungs on Rail, against the exact optimum", fontsize=10)
-    axes[1].set_title("overestimation with noisy rewards", fontsize=10)
+    axes[1].set_title("predicted minus earned, with noisy rewards", fontsize=10)
     save(drawing, out)
 
 

@@ -123,7 +123,7 @@ def describe_one(figures: dict[str, Any]) -> str:
             f"{100 * figures['share_of_optimum']:.1f} % of the way)"
         )
     if "value_minus_exact_q" in figures:
-        lines.append(f"Its values lie {figures['value_minus_exact_q']:+.2f} from the exact Q of its own actions.")
+        lines.append(f"It predicts {figures['value_minus_own_return']:+.2f} more than its policy earns (one seed).")
     return "\n".join([*lines, f"The plot is {figures['plot']}"])
 
 
@@ -160,17 +160,19 @@ def describe_all(figures: dict[str, Any]) -> str:
             f"  rung {number} {plots.short_title(int(number)):<21} {as_text(rung['return'])}, "
             f"{100 * rung['share_of_optimum']['mean']:.1f} % of the way"
         )
-    lines.append("Value minus exact Q at the end:")
+    lines.append("Predicted minus earned at the end:")
     for name, row in figures["overestimation"].items():
-        bias = row["overestimate"]
+        bias = row["self_deception"]
         noise = name.removeprefix("reward_noise_")
         lines.append(f"  reward noise {noise}: DDPG {as_text(bias['DDPG'], '+')}, TD3 {as_text(bias['TD3'], '+')}")
-    lines.append("One idea at a time, value minus exact Q at the end:")
+    lines.append("One idea at a time, predicted minus earned at the end:")
     for name, row in figures["ideas"].items():
-        lines.append(f"  {IDEAS[name].title}: {as_text(row['overestimate'], '+')}, return {as_text(row['return'])}")
+        lines.append(f"  {IDEAS[name].title}: {as_text(row['self_deception'], '+')}, return {as_text(row['return'])}")
     return "\n".join([*lines, f"The page is {figures['page']}"])
 
 
-def as_text(row: dict[str, float], sign: str = "") -> str:
-    """Mean and 95 % interval."""
+def as_text(row: dict[str, Any], sign: str = "") -> str:
+    """Mean and 95 % interval; of one seed the number alone."""
+    if row["low"] is None:
+        return f"{row['mean']:{sign}.2f} (one seed, no interval)"
     return f"{row['mean']:{sign}.2f} (95 % interval {row['low']:{sign}.2f} to {row['high']:{sign}.2f})"

@@ -27,14 +27,14 @@ def page_file(tmp_path_factory):
 class Tab:
     """A tab with the page, and everything that it said and asked for since it was opened."""
 
-    def __init__(self, running, file, width=1440, height=900, **context):
+    def __init__(self, running, file, width=1440, height=900, moment="#step=1", **context):
         self.context = running.new_context(viewport={"width": width, "height": height}, **context)
         self.page = self.context.new_page()
         self.said, self.asked = [], []
         self.page.on("console", lambda message: self.said.append(message.text))
         self.page.on("pageerror", lambda error: self.said.append(str(error)))
         self.page.on("request", lambda request: self.asked.append(request.url))
-        self.page.goto(file.as_uri())
+        self.page.goto(file.as_uri() + moment)  # without a moment it trains two learners at once
 
     def show(self, moment):
         self.page.evaluate("moment => { location.hash = moment; }", moment)

@@ -21,6 +21,7 @@ from td3_lessons.ladder.climb import (
     play_rail,
     run_rung,
     rung_module,
+    value_map,
 )
 from td3_lessons.ladder.ideas import PARTS, ddpg_with, idea_module
 
@@ -199,3 +200,12 @@ def test_the_interval_is_that_of_the_mean():
     assert low < values.mean() < high
     assert high - low == pytest.approx(2 * 1.96 * values.std() / 20, rel=0.1)
     assert interval(np.full((5, 3), 7.0))[0].tolist() == [7, 7, 7]
+
+
+def test_a_number_of_the_table_that_was_never_learned_is_no_value():
+    task = make_task(1)
+    learner = rung_module(1).Learner(task, 0, rung_module(1).Settings())
+    learner.q[:60] = -3.0
+    values = value_map(task, learner)
+    assert np.isnan(values).any()
+    assert set(values[~np.isnan(values)]) == {-3.0}

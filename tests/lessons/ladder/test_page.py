@@ -7,8 +7,8 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from td3_lessons.ladder import page, plots
-from td3_lessons.ladder.climb import NUMBERS, RAIL, Result, diff_to_below, lesson
+from td3_lessons.ladder import page, plots, report
+from td3_lessons.ladder.climb import NUMBERS, RAIL, Result, diff_to_below, lesson, optimum
 from td3_lessons.ladder.ideas import IDEAS, PARTS
 
 SEEDS = 10
@@ -77,7 +77,7 @@ def test_target_networks_and_the_three_ideas_have_sections_with_their_curves(wri
     assert three.count("<svg") == 3
     for name in PARTS:
         assert IDEAS[name].title in plain(three)
-        row = page.figures(results)["ideas"][name]["overestimate"]
+        row = page.figures(results)["ideas"][name]["self_deception"]
         assert f"{row['mean']:+.2f} ({row['low']:+.2f} to {row['high']:+.2f})" in plain(three)
     order = [written.index(f'id="{name}"') for name in ("rung-2", "target-networks", "rung-3", "rung-6", "three-ideas")]
     assert order == sorted(order)
@@ -93,7 +93,25 @@ def test_returns_are_not_cut_off_at_the_bottom_of_a_chart(results):
     plots.with_style(plots.draw_curves, axes, [[result] for result in results[:2]])
     low, high = axes.get_ylim()
     assert low < min(result.returns.min() for result in results[:2])
-    assert high == 0
+    assert high > optimum(), "no return is cut off at the top"
+
+
+def test_one_seed_has_no_interval():
+    alone = page.summary([-8.35])
+    assert alone == {"mean": -8.35, "low": None, "high": None}
+    assert "one seed, no interval" in page.with_interval(alone)
+    assert report.as_text(alone) == "-8.35 (one seed, no interval)"
+
+
+def test_cells_that_no_seed_has_learned_are_hatched_and_not_painted_as_the_best():
+    learned = made_up(1, 0, 0.0)
+    learned.values[:30] = np.nan
+    drawing, pair = plots.figure(400, 200, 2)
+    plots.draw_values(drawing, pair, [learned])
+    image = pair[0].images[0].get_array()
+    assert image.mask[:30].all()
+    assert not image.mask[30:].any()
+    assert pair[0].patch.get_hatch()
 
 
 def test_the_overestimation_is_there_with_its_intervals(written, results):

@@ -6,9 +6,9 @@ const $ = (id) => document.getElementById(id);
 const last = facts.updates.length - 1;
 const start = facts.updates.includes(facts.start) ? facts.updates.indexOf(facts.start) : last;
 const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
-const fresh = () => ({ u: start, step: 1, t: 1, film: null, toy: 2, draw: 0, race: "max", pokes: { ...POKES, breaks: [] } });
-const NUMBERS = ["row", "seed", "capacity", "low", "high", "sigma", "clip", "aim", "gamma", "rate", "delay", "tau"];
-const SWITCHES = ["dead", "magnify", "half"];
+const fresh = () => ({ u: start, step: 1, t: 1, film: null, toy: 2, draw: 0, race: "ddpg", screen: 1, pokes: { ...POKES, breaks: [] } });
+const NUMBERS = ["row", "capacity", "low", "high", "sigma", "clip", "aim", "gamma", "rate", "delay", "tau"];
+const SWITCHES = ["dead"];
 const KNOWN_BREAKS = lessons.steps.flatMap((s) => s.breaks.map((b) => b[0]));
 
 function parse(hash) {
@@ -22,15 +22,17 @@ function parse(hash) {
   if (at >= 0) S.u = at;
   // "odd" is the update before the one at which the page opens, in which the actor waits.
   if (given.get("update") === "odd") S.u = Math.max(0, start - 1);
+  // "puzzle" is the one in which the fewest rows come closer to y.
+  if (given.get("update") === "puzzle") S.u = Math.max(0, facts.updates.indexOf(facts.puzzle));
+  S.screen = Math.round(number("screen", 1, lessons.screens.length) ?? S.screen);
   S.toy = Math.round(number("toy", 1, 10) ?? S.toy);
   S.draw = Math.round(number("draw", 0, 999) ?? S.draw);
   if (given.get("race") in lessons.races) S.race = given.get("race");
-  S.step = Math.round(number("step", 1, 15) ?? S.step);
+  S.step = Math.round(number("step", facts.truth ? 0 : 1, 15) ?? S.step);
   S.t = number("t", 0, 1) ?? (given.has("step") ? 1 : S.t);
   S.film = number("film", 0, 1);
   const limits = {
     row: [0, 7],
-    seed: [0, 99],
     capacity: [batchSize, POKES.capacity],
     low: [-1e6, 1e6],
     high: [-1e6, 1e6],
@@ -46,19 +48,19 @@ function parse(hash) {
     const v = number(name, ...limits[name]);
     if (v !== null) S.pokes[name] = v;
   });
-  ["row", "seed", "delay", "capacity"].forEach((name) => {
+  ["row", "delay", "capacity"].forEach((name) => {
     S.pokes[name] = Math.round(S.pokes[name]);
   });
 
   SWITCHES.forEach((name) => {
     if (given.has(name)) S.pokes[name] = given.get(name) === "1";
   });
-  if (["exact", "ddpg", "both", "none"].includes(given.get("compare"))) S.pokes.compare = given.get("compare");
+  if (["earned", "best", "both", "none"].includes(given.get("compare"))) S.pokes.compare = given.get("compare");
   S.pokes.breaks = (given.get("break") || "")
     .split(",")
     .filter((b) => KNOWN_BREAKS.includes(b))
     .sort();
-  if (facts.replaced) S.pokes = { ...fresh().pokes, row: S.pokes.row, magnify: S.pokes.magnify };
+  if (facts.replaced) S.pokes = { ...fresh().pokes, row: S.pokes.row };
   return S;
 }
 function address(S) {
@@ -79,44 +81,20 @@ function address(S) {
   if (S.pokes.compare !== POKES.compare) out.set("compare", S.pokes.compare);
   if (S.pokes.breaks.length) out.set("break", S.pokes.breaks.join(","));
   const plain_ = fresh();
-  ["toy", "draw", "race"].forEach((name) => {
+  ["toy", "draw", "race", "screen"].forEach((name) => {
     if (S[name] !== plain_[name]) out.set(name, S[name]);
   });
   return `#${out}`.replaceAll("%2C", ",");
 }
 
-// The film: a schedule of moments, each drawn by the same functions.
+// The film: one stretch of the training as a drawing of its own, then a pause in which its parts are named.
 const delay = facts.settings.policy_delay;
-const film = lessons.film.filter(([, update, step]) => delay > 1 || update === 1 || step !== 13);
-const filmLength = film.reduce((s, shot) => s + shot[0], 0);
-// In a run with another delay than 2 it is not the odd and the even updates that differ.
-const spoken = (caption) =>
-  delay === 2
-    ? caption
-    : caption
-        .replace("This update is odd", "Not the actor's turn")
-        .replace("It is even: it goes on.", "Now the actor moves.");
-const filmPair = start - (start % 2);
-// In the odd update the film follows the row whose Q-values move most toward y; in the even one, the page's own row.
-let filmRow = null;
-function rowOfFilm(u) {
-  if (!facts.truth) return 0;
-  if (u === start) return POKES.row;
-  if (filmRow === null) {
-    const R = run(u, POKES),
-      gain = (j) => [0, 1].reduce((s, i) => s + Math.abs(R.q[i][j] - R.y[j]) - Math.abs(R.qAfter[i][j] - R.y[j]), 0),
-      half = (facts.high[0] - facts.low[0]) / 2,
-      inside = (j) => Math.abs(R.batch.action[j * actionSize] - (facts.high[0] + facts.low[0]) / 2) < 0.9 * half,
-      usual = R.shown.map((j) => (R.batch.terminated[j] || !inside(j) ? -1 : gain(j)));
-    filmRow = usual.indexOf(Math.max(...usual));
-  }
-  return filmRow;
-}
+const filmLength = lessons.film.reduce((sum, shot) => sum + shot[0], 0);
 function filmState(share) {
-  let left = share * filmLength;
-  let shot = film.at(-1),
+  let left = share * filmLength,
+    shot = lessons.film.at(-1),
     inside = 1;
-  for (const piece of film) {
+  for (const piece of lessons.film) {
     if (left < piece[0]) {
       shot = piece;
       inside = left / piece[0];
@@ -124,17 +102,8 @@ function filmState(share) {
     }
     left -= piece[0];
   }
-  const [, offset, step, from, to, caption] = shot,
-    u = Math.min(filmPair + offset, last);
-  return {
-    ...fresh(),
-    u,
-    step,
-    t: from + (to - from) * inside,
-    film: share,
-    caption: spoken(caption),
-    pokes: { ...POKES, row: rowOfFilm(u), compare: "none", breaks: [] },
-  };
+  const [, from, to, caption] = shot;
+  return { ...fresh(), step: 12, film: share, at: mix(from, to, inside), named: from === to ? inside : 0, caption, pokes: { ...POKES, breaks: [] } };
 }
 const seen = (S) => (S.film === null ? S : filmState(S.film));
 
@@ -154,7 +123,7 @@ const SAYS = {
   twins: () => "critic 2 equals critic 1: they never disagree, so the smaller of two is the only one.",
   newest: () => `all ${batchSize} rows are consecutive: a batch of one stretch of time, and its gradient forgets the rest.`,
   online: (R) =>
-    `y now follows the online actor: its actions differ from the target's by up to ${show(Math.max(...Array.from(R.next_target, (v, j) => Math.abs(v - R.next_action[j]))), 3)} here, and change with each of its steps.`,
+    `the actions of y are the online actor's now: they differ from the target's by up to ${show(Math.max(...Array.from(R.next_target, (v, j) => Math.abs(v - R.next_action[j]))), 3)} here, and change with each of its steps.`,
   noclamp: (R) =>
     `${count(R.smoothed, (v, j) => v < facts.low[0] - 1e-6 || v > facts.high[0] + 1e-6)} of ${batchSize * actionSize} smoothed actions lie outside the range, where no critic has data.`,
   onenoise: (R) => `all ${batchSize} rows move by the same ${show(R.blur[0], 3)}: nothing is averaged out within the batch.`,
@@ -163,9 +132,9 @@ const SAYS = {
   twonoise: (R) =>
     `in ${count(R.smoothed, (v, j) => Math.abs(v - R.second[j]) > 1e-6)} of ${batchSize * actionSize} places the critics evaluate different actions: their minimum compares nothing.`,
   mean: (R) =>
-    `the mean is kept: ${show(mean(R.next_q) - minMean(R), 2)} higher on average than the smaller Q-value in this batch. One update shows little; train it for 5,000 below.`,
+    `the mean is kept: ${show(mean(R.next_q) - minMean(R), 2)} higher on average than the smaller Q-value in this batch. What that does over a training stands below.`,
   max: (R) =>
-    `the larger is kept: ${show(mean(R.next_q) - minMean(R), 2)} higher on average than the smaller Q-value in this batch. One update shows little; train it for 5,000 below.`,
+    `the larger is kept: ${show(mean(R.next_q) - minMean(R), 2)} higher on average than the smaller Q-value in this batch. What that does over a training stands below.`,
   first: (R) =>
     `critic 1 alone is used, as in DDPG: ${show(mean(R.next_q) - minMean(R), 2)} higher on average than the smaller Q-value in this batch.`,
   nodeath: (R) => {
@@ -173,15 +142,15 @@ const SAYS = {
       whole = plain(R),
       j = R.shown.find((place) => R.batch.terminated[place]) ?? 0;
     return dead
-      ? `${dead} of ${batchSize} rows terminated, and y adds a future that does not exist: here from ${show(whole.y[j], 1)} to ${show(R.y[j], 1)}. On Rail values are negative, so falling looks even worse than it is; where staying alive earns reward, it would look harmless.`
+      ? `${dead} of ${batchSize} rows terminated, and y adds a future that does not exist: here from ${show(whole.y[j], 1)} to ${show(R.y[j], 1)}. On Rail values are negative, so a fall costs its future on top; where staying alive earns reward, the fall would look harmless.`
       : "this batch holds no termination; in one that does, y would add a future that does not exist.";
   },
   timeout: (R) => {
     const late = count(R.batch.timed_out, (v, j) => v === 1 && R.batch.terminated[j] === 0),
       j = R.shown.find((place) => R.batch.timed_out[place] && !R.batch.terminated[place]);
     return late
-      ? `${late} of ${batchSize} rows ended at the time limit, and y treats them as terminations${j === undefined ? "" : `: one goes from ${show(plain(R).y[j], 2)} to ${show(R.y[j], 2)}`}. The future they lose has a cost here, so these states look better than they are.`
-      : "this batch holds no time-out; in one that does, y would lose its future.";
+      ? `${late} of ${batchSize} rows ended at the time limit, and y treats them as terminations${j === undefined ? "" : `: one goes from ${show(plain(R).y[j], 2)} to ${show(R.y[j], 2)}`}. The future that they drop has a cost on Rail.`
+      : "this batch holds no time-out; in one that does, y would drop its future.";
   },
   ownaction: (R) =>
     `the Q-values are of other actions than those that gave r and s′: ${show(mean(Array.from(R.asked, (v, j) => Math.abs(v - R.batch.action[j]))), 2)} apart on average.`,
@@ -200,8 +169,9 @@ const SAYS = {
       ? `the actor ascends the smaller: in this batch its gradient differs from critic 1's by ${show(mean(Array.from(R.slope, (v, j) => Math.abs(v - plain(R).slope[j]))), 3)} on average. Another algorithm, not a failure.`
       : "the actor ascends the smaller of both.",
   stored: () => "the stored action does not depend on the actor: its gradient is 0, and the actor never learns.",
-  everyupdate: () => "the targets also move in the updates between: the half-life of their lag falls from 278 to 139 updates.",
-  hardcopy: () => "τ is 1: the target networks equal the online networks after every actor update, and y jumps with them.",
+  everyupdate: (R, S) =>
+    `the targets also move in the updates between: half of a jump is covered after ${halfLife(S.pokes.tau, 1)} updates instead of ${halfLife(S.pokes.tau, S.pokes.delay)}.`,
+  hardcopy: () => "with τ = 1 the target networks equal the online networks after every actor update, and y jumps with them.",
 };
 function banner(S, R) {
   if (!S.pokes.breaks.length) return "";
@@ -247,7 +217,7 @@ function values(S, R) {
   ];
   const V = {
     1: () => ({
-      shapes: [["buffer.rows", `[1, ${group(f.buffer_size)}, ${2 * facts.sizes.actor[0] + A + 2}]`]],
+      shapes: [["buffer.rows", `[${group(f.buffer_size)}, ${2 * facts.sizes.actor[0] + A + 2}]`]],
       sums: [
         ["added", facts.filled[R.u], 0],
         ["kept", Math.min(facts.filled[R.u], S.pokes.capacity), 0],
@@ -256,15 +226,15 @@ function values(S, R) {
     }),
     2: () => ({
       shapes: [
-        ["actor.parameters", `[1, ${count_(R.actor)}]`],
-        ["actor_target.parameters", `[1, ${count_(R.actor)}]`],
+        ["actor.parameters", `[${count_(R.actor)}]`],
+        ["actor_target.parameters", `[${count_(R.actor)}]`],
       ],
       sums: [["largest difference of a weight", change(birth().actor, birth().target), 6]],
     }),
     3: () => ({
       shapes: [
-        ["critics.parameters", `[2, 1, ${count_(R.critics[0])}]`],
-        ["critics_target.parameters", `[2, 1, ${count_(R.critics[0])}]`],
+        ["critics.parameters", `[2, ${count_(R.critics[0])}]`],
+        ["critics_target.parameters", `[2, ${count_(R.critics[0])}]`],
       ],
       sums: [
         [
@@ -278,18 +248,12 @@ function values(S, R) {
     }),
     4: () => ({
       shapes: [
-        ["state, next_state", `[1, ${b}, ${facts.sizes.actor[0]}]`],
-        ["action", `[1, ${b}, ${A}]`],
-        ["reward, terminated", `[1, ${b}]`],
+        ["state, next_state", `[${b}, ${facts.sizes.actor[0]}]`],
+        ["action", `[${b}, ${A}]`],
+        ["reward, terminated", `[${b}]`],
       ],
       ...table(
-        [
-          ["buffer row", ""],
-          ["s\u2081", "s"],
-          ["a", "a"],
-          ["r", "r"],
-          ["d", "d"],
-        ],
+        [["buffer row", ""], ["s\u2081", "s"], ["a", "a"], ["r", "r"], ["d", "d"]],
         (j) => [
           group(B.rows[j]),
           show(at(B.state, stateSize, j)),
@@ -300,13 +264,9 @@ function values(S, R) {
       ),
     }),
     5: () => ({
-      shapes: [["next_action", `[1, ${b}, ${A}]`]],
+      shapes: [["next_action", `[${b}, ${A}]`]],
       ...table(
-        [
-          ["s′\u2081", "s2"],
-          [stateSize > 1 ? "s′\u2082" : "", "s2"],
-          ["a′", "a2"],
-        ],
+        [["s′\u2081", "s2"], [stateSize > 1 ? "s′\u2082" : "", "s2"], ["a′", "a2"]],
         (j) => [
           show(at(B.next_state, stateSize, j)),
           stateSize > 1 ? show(B.next_state[j * stateSize + 1]) : "",
@@ -315,14 +275,9 @@ function values(S, R) {
       ),
     }),
     6: () => ({
-      shapes: [["smoothed_action", `[1, ${b}, ${A}]`]],
+      shapes: [["smoothed_action", `[${b}, ${A}]`]],
       ...table(
-        [
-          ["a′", "a2"],
-          ["noise", "sigma"],
-          ["clipped", "clip"],
-          ["ã", "smooth"],
-        ],
+        [["a′", "a2"], ["noise", "sigma"], ["clipped", "clip"], ["ã", "smooth"]],
         (j) => [
           show(at(R.next_action, A, j)),
           show(at(R.raw, A, j)),
@@ -336,64 +291,38 @@ function values(S, R) {
       ],
     }),
     7: () => ({
-      shapes: [["target_q_values", `[2, 1, ${b}]`]],
+      shapes: [["target_q_values", `[2, ${b}]`]],
       ...table(
-        [
-          ["ã", "smooth"],
-          ["Q1′", "q1t"],
-          ["Q2′", "q2t"],
-        ],
+        [["ã", "smooth"], ["Q1′", "q1t"], ["Q2′", "q2t"]],
         (j) => [show(at(R.smoothed, A, j)), show(R.target_q_values[0][j]), show(R.target_q_values[1][j])],
       ),
     }),
     8: () => ({
-      shapes: [["next_q", `[1, ${b}]`]],
+      shapes: [["next_q", `[${b}]`]],
       ...table(
-        [
-          ["Q1′", "q1t"],
-          ["Q2′", "q2t"],
-          ["kept", "min"],
-        ],
+        [["Q1′", "q1t"], ["Q2′", "q2t"], ["kept", "min"]],
         (j) => [show(R.target_q_values[0][j]), show(R.target_q_values[1][j]), show(R.next_q[j])],
       ),
-      sums: [
-        ["mean of the kept Q-values", mean(R.next_q), 3],
-        ...(facts.truth ? [["minus exact, mean of the batch", truthGap(R), 3]] : []),
-      ],
+      sums: [["mean of the kept Q-values", mean(R.next_q), 3]],
     }),
     9: () => ({
-      shapes: [["target_q (y)", `[1, ${b}]`]],
+      shapes: [["target_q (y)", `[${b}]`]],
       ...table(
-        [
-          ["r", "r"],
-          ["d", "d"],
-          ["min", "min"],
-          ["y", "y"],
-        ],
+        [["r", "r"], ["d", "d"], ["min", "min"], ["y", "y"]],
         (j) => [show(B.reward[j]), R.ended[j], show(R.next_q[j]), show(R.y[j])],
       ),
     }),
     10: () => ({
-      shapes: [["q_values", `[2, 1, ${b}]`]],
+      shapes: [["q_values", `[2, ${b}]`]],
       ...table(
-        [
-          ["a", "a"],
-          ["Q1", "q1"],
-          ["Q2", "q2"],
-          ["y", "y"],
-        ],
+        [["a", "a"], ["Q1", "q1"], ["Q2", "q2"], ["y", "y"]],
         (j) => [show(at(R.asked, A, j)), show(R.q[0][j]), show(R.q[1][j]), show(R.y[j])],
       ),
     }),
     11: () => ({
-      shapes: [["loss", "[1]"]],
+      shapes: [["loss", "[ ]"]],
       ...table(
-        [
-          ["Q1 − y", "q1"],
-          ["squared", "loss"],
-          ["Q2 − y", "q2"],
-          ["squared", "loss"],
-        ],
+        [["Q1 − y", "q1"], ["squared", "loss"], ["Q2 − y", "q2"], ["squared", "loss"]],
         (j) => [
           show(R.q[0][j] - R.y[j]),
           show((R.q[0][j] - R.y[j]) ** 2),
@@ -408,7 +337,7 @@ function values(S, R) {
       ],
     }),
     12: () => ({
-      shapes: [["gradient", `[2, 1, ${count_(R.critics[0])}]`]],
+      shapes: [["gradient", `[2, ${count_(R.critics[0])}]`]],
       sums: [
         ...(R.lossesAfter
           ? [
@@ -423,16 +352,12 @@ function values(S, R) {
     }),
     13: () => ({
       shapes: [
-        ["gradient", `[1, ${count_(R.actor)}]`],
-        ["loss", "[1]"],
+        ["gradient", `[${count_(R.actor)}]`],
+        ["loss", "[ ]"],
       ],
       ...(R.slope && R.turn
         ? table(
-            [
-              ["π(s) before", "a"],
-              ["dQ1/da", "q1"],
-              ["π(s) after", "a"],
-            ],
+            [["π(s) before", "a"], ["dQ1/da", "q1"], ["π(s) after", "a"]],
             (j) => [show(at(R.policy, A, j), 4), show(at(R.slope, A, j)), show(at(R.policyAfter, A, j), 4)],
           )
         : {}),
@@ -440,10 +365,7 @@ function values(S, R) {
         ? [
             ["loss (minus mean Q1)", R.actorLoss, 5],
             ...(R.rise
-              ? [
-                  ["mean Q1 before", R.rise[0], 5],
-                  ["mean Q1 after", R.rise[1], 5],
-                ]
+              ? [["mean Q1 before", R.rise[0], 5], ["mean Q1 after", R.rise[1], 5]]
               : []),
             ["largest move, actor", change(R.actor, R.actorAfter), 6],
             ["largest move, critics", still ? still[0] : 0, 6],
@@ -451,7 +373,7 @@ function values(S, R) {
         : [["largest move, actor", change(R.actor, R.actorAfter), 6]],
     }),
     14: () => ({
-      shapes: [["actor_target.parameters", `[1, ${count_(R.actor)}]`]],
+      shapes: [["actor_target.parameters", `[${count_(R.actor)}]`]],
       sums: [
         ["share τ", R.tau, 4],
         ["largest distance", change(R.actorTarget, R.actorAfter), 5],
@@ -459,7 +381,7 @@ function values(S, R) {
       ],
     }),
     15: () => ({
-      shapes: [["critics_target.parameters", `[2, 1, ${count_(R.critics[0])}]`]],
+      shapes: [["critics_target.parameters", `[2, ${count_(R.critics[0])}]`]],
       sums: [
         ["share τ", R.tau, 4],
         [
@@ -480,110 +402,27 @@ function values(S, R) {
 function valuesHtml(S, R) {
   const V = values(S, R);
   let out = "<h3>Values</h3>";
-  out += `<div class="shapes">${V.shapes.map(([name, shape]) => `${esc(name)} ${shape} float32`).join("<br>")}${S.step > 3 ? "<br>first 1: one seed; critics: 2 first" : ""}</div>`;
+  out += `<div class="shapes">${V.shapes.map(([name, shape]) => `${esc(name)} ${shape}`).join("<br>")}</div>`;
   if (V.rows)
-    out += `<div class="scroll"><table><thead><tr><th>row</th>${V.heads.map(([h, s]) => `<th data-sym="${s}">${h}</th>`).join("")}</tr></thead><tbody>${V.rows.map((r, n) => `<tr class="${n === S.pokes.row ? "chosen" : ""}">${r.map((c, i) => `<td${i ? ` data-sym="${V.heads[i - 1][1]}"` : ""}>${c}</td>`).join("")}</tr>`).join("")}</tbody></table></div>`;
-  if (V.sums)
+    out += `<div class="scroll"><table><thead><tr><th>row</th>${V.heads.map(([h, s]) => `<th data-sym="${s}">${h}</th>`).join("")}</tr></thead><tbody>${V.rows.map((r, n) => `<tr class="${n === S.pokes.row ? "chosen" : ""}">${r.map((c, i) => `<td${i ? ` data-sym="${V.heads[i - 1][1]}"` : ""}>${asks(S) && ANSWERING[S.step].includes(i) ? "?" : c}</td>`).join("")}</tr>`).join("")}</tbody></table></div>`;
+  if (V.sums && !asks(S))
     out += `<div class="sums">${V.sums.map(([label, v, digits]) => `<div><span>${esc(label)}</span><b>${Array.isArray(v) ? v.map((x) => show(x, digits)).join(", ") : digits === 0 ? group(v) : show(v, digits)}</b></div>`).join("")}</div>`;
-  if (facts.truth && [7, 8, 10, 12, 13].includes(S.step)) {
+  if (facts.truth && COMPARED.includes(S.step) && !asks(S)) {
     const j = R.shown[S.pokes.row],
       next = S.step < 10,
-      state = vectorAt(next ? R.batch.next_state : R.batch.state, j, stateSize);
-    const a = S.step < 10 ? clamped(R.smoothed[j], 0) : S.step === 13 ? R.policy[j] : R.batch.action[j];
-    const own = next
-      ? Math.min(R.target_q_values[0][j], R.target_q_values[1][j])
-      : S.step === 13
-        ? R.ownScores[0][j]
-        : R.q[0][j];
-    out += `<div class="sums"><div><span>TD3 on this row</span><b>${show(own)}</b></div><div><span>DDPG, same state and action</span><b>${show(curveOf(array(`ddpg_critic.${R.u >> 1}`), state, new Float64Array(1), [a])[0])}</b></div><div><span>exact</span><b>${show(exactQ(state, a))}</b></div></div>`;
+      state = vectorAt(next ? R.batch.next_state : R.batch.state, j, stateSize),
+      a = next ? clamped(R.smoothed[j], 0) : S.step === 13 ? R.policy[j] : R.batch.action[j],
+      own = next ? R.next_q[j] : S.step === 13 ? R.ownScores[0][j] : R.q[0][j];
+    out += `<div class="sums"><div><span>predicted on this row</span><b>${show(own)}</b></div><div><span>earned by the ${next ? "target " : ""}actor from there</span><b>${show(earnedQ(next ? R.actorTarget : R.actor, state, [a])[0])}</b></div><div><span>best possible, Q*</span><b>${show(bestQ(state, a))}</b></div></div>`;
   }
   return out;
 }
+const COMPARED = [7, 8, 10, 12, 13];
+// Until a prediction is made, the columns that would answer it stay covered.
+const ANSWERING = { 6: [3, 4], 8: [3], 9: [4], 13: [2, 3] };
 
-// Strips over training: the learning curve, and how far both learners are from the exact Q. The slider below them has
-// the same scale: its thumb stands under the mark.
-const THUMB = 8;
-const lastUpdate = facts.truth ? array("curve.env_steps").at(-1) - facts.settings.learning_starts : facts.updates[last],
-  firstUpdate = facts.truth ? 0 : facts.updates[0] - 1;
-function strip(series, caption, here, zero, W) {
-  const steps_ = array("curve.env_steps"),
-    H = 92,
-    left = 34,
-    right_ = 46,
-    low0 = Math.min(...series.flatMap((s) => s.values)),
-    high0 = Math.max(...series.flatMap((s) => s.values));
-  const clipLow = facts.truth && !zero ? Math.max(low0, -30) : low0,
-    pad = (high0 - clipLow) * 0.1 || 1,
-    low = clipLow - pad,
-    high = high0 + pad;
-  const shift = facts.truth ? facts.settings.learning_starts : 0,
-    from = facts.truth ? 0 : steps_[0],
-    to = facts.truth ? lastUpdate : Math.max(steps_[0] + 1, steps_.at(-1)),
-    X = (v) => left + THUMB + ((v - from) / (to - from)) * (W - left - right_ - 2 * THUMB),
-    Y = (v) => Math.min(H - 20, H - 22 - ((v - low) / (high - low)) * (H - 30)),
-    ticks = nice(low, high, 3);
-  let out = rect(left, 0, W - left - right_, H - 18, "panel");
-  ticks.ticks.forEach((v) => {
-    if (Y(v) > 8 && Y(v) < H - 20)
-      out += line(left, Y(v), W - right_, Y(v), "grid") + text(left - 4, Y(v) + 4, show(v, ticks.digits), "soft xs end");
-  });
-  const xt = nice(from, to, W < 380 ? 3 : 5);
-  xt.ticks.forEach((v) => {
-    if (X(v) < W - right_ - 14) out += text(X(v), H - 4, group(v), "soft xs mid");
-  });
-  if (zero !== undefined) out += line(left, Y(zero), W - right_, Y(zero), "exact stroke");
-  series.forEach((s) => {
-    out += path(points(Array.from(s.values, (v, j) => [X(steps_[j] - shift), Y(v)])), `${s.cls} stroke w2`);
-  });
-  if (facts.truth)
-    facts.updates.forEach((n, u) => {
-      if (u % 2) out += marks.diamond(X(n), H - 24, 4, "ink fill edge");
-    });
-  const labels = series.map((s) => ({ y: Y(s.values.at(-1)), text: s.label, cls: `${s.cls}-ink b` }));
-  if (zero !== undefined) labels.push({ y: Y(zero), text: "exact", cls: "" });
-  if (facts.truth) out += line(X(here), 2, X(here), H - 20, "ink stroke w2");
-  return `<svg viewBox="0 0 ${W} ${H}" role="img" aria-label="${esc(caption)}"><title>${esc(caption)}</title>${out}${stacked(labels, W - right_ + 4, 14, 8, H - 26)}</svg>`;
-}
-function drawStrips(S) {
-  const list = (name) => Array.from(array(`curve.${name}`)),
-    here = facts.updates[S.u];
-  const learning = [{ values: list("td3_return"), cls: "c1", label: "TD3" }];
-  if (facts.truth) learning.push({ values: list("ddpg_return"), cls: "ddpg", label: "DDPG" });
-  $("learn-caption").textContent = facts.truth
-    ? `Discounted return (best possible ${show(facts.optimum, 1)}) over updates; ◆ a recorded update`
-    : `Return of the run's evaluations, to ${group(array("curve.env_steps").at(-1))} env steps`;
-  put("learning", strip(learning, "Learning curve", here, undefined, $("learning").clientWidth || 400));
-  if (facts.truth) {
-    const gap = (who) => list(`${who}_q`).map((q, j) => q - list(`${who}_exact`)[j]);
-    const td3 = gap("td3"),
-      ddpg = gap("ddpg"),
-      near = nearest(here + facts.settings.learning_starts);
-    $("truth-caption").textContent =
-      `Predicted Q minus exact Q (200 starts): TD3 ${signed(td3[near])}, DDPG ${signed(ddpg[near])}`;
-    put(
-      "truth-strip",
-      strip(
-        [
-          { values: td3, cls: "c1", label: "TD3" },
-          { values: ddpg, cls: "ddpg", label: "DDPG" },
-        ],
-        "How far the learners' Q is from the exact Q",
-        here,
-        0,
-        $("truth-strip").clientWidth || 400,
-      ),
-    );
-  } else $("truth-strip").closest("figure").hidden = true;
-}
-const signed = (v) => (v > 0 ? "+" : "") + show(v, 1);
-const nearest = (step_) => {
-  const all = array("curve.env_steps");
-  let best = 0;
-  all.forEach((v, j) => {
-    if (Math.abs(v - step_) < Math.abs(all[best] - step_)) best = j;
-  });
-  return best;
-};
+const firstUpdate = facts.truth ? 0 : facts.updates[0] - 1,
+  lastUpdate = facts.truth ? facts.race.updates : facts.updates[last];
 const nearestUpdate = (n) =>
   facts.updates.reduce((best, v, u) => (Math.abs(v - n) < Math.abs(facts.updates[best] - n) ? u : best), 0);
 
@@ -591,9 +430,7 @@ function pokesHtml(S) {
   const lesson = lessons.steps[S.step - 1],
     k = S.pokes,
     usable = (name) =>
-      facts.replaced
-        ? name === "magnify"
-        : facts.live || !["seed", "capacity", "low", "high", "rate", "delay"].includes(name);
+      !facts.replaced && (facts.live || !["capacity", "low", "high", "rate", "delay"].includes(name));
   const row = () =>
     `<div class="poke"><span>row</span><div class="choices">${facts.shown[0].map((_, j) => `<button data-set="row" data-value="${j}" aria-pressed="${k.row === j}">${j + 1}</button>`).join("")}</div></div>`;
   const slider = ([, name, low, high, step_, label]) => {
@@ -607,7 +444,7 @@ function pokesHtml(S) {
             : { low, high: name === "capacity" ? Math.max(...facts.filled, facts.truth ? high : 0) : high };
     const fine = name === "aim" || name === "low" || name === "high" ? (own.high - own.low) / 100 : step_,
       value = k[name] ?? run(S.u, k).smoothed[facts.shown[S.u][k.row] * actionSize];
-    return `<label class="poke"><span>${esc(label)}</span><input type="range" data-slide="${name}" min="${own.low}" max="${own.high}" step="${Math.abs(fine)}" value="${value}"><output>${name === "capacity" ? group(value) : name === "rate" || name === "seed" ? value || (name === "seed" ? "own" : 0) : show(value, name === "tau" ? 3 : 2)}</output></label>`;
+    return `<label class="poke"><span>${esc(label)}</span><input type="range" data-slide="${name}" min="${own.low}" max="${own.high}" step="${Math.abs(fine)}" value="${value}"><output>${name === "capacity" ? group(value) : name === "rate" ? value : show(value, name === "tau" ? 3 : 2)}</output></label>`;
   };
   const choice = ([, name, options, label]) =>
     `<div class="poke"><span>${esc(label)}</span><div class="choices">${[...new Set([...options, POKES[name]])]
@@ -622,8 +459,8 @@ function pokesHtml(S) {
       .filter((p) => p[0] === "row" || usable(p[1]))
       .map((p) => ({ row, slider, choice, toggle })[p[0]](p))
       .join("");
-  if (facts.truth && [7, 8, 10, 12, 13].includes(S.step))
-    out += `<div class="poke"><span>compare</span><div class="choices">${["none", "exact", "ddpg", "both"].map((v) => `<button data-set="compare" data-value="${v}" aria-pressed="${k.compare === v}">${{ none: "none", exact: "exact", ddpg: "DDPG", both: "both" }[v]}</button>`).join("")}</div></div>`;
+  if (facts.truth && COMPARED.includes(S.step))
+    out += `<div class="poke"><span>compare</span><div class="choices">${["none", "earned", "best", "both"].map((v) => `<button data-set="compare" data-value="${v}" aria-pressed="${k.compare === v}">${v === "best" ? "best, Q*" : v}</button>`).join("")}</div></div>`;
   const able = (facts.replaced ? [] : lesson.breaks).filter(
     ([id]) =>
       facts.live ||
@@ -647,16 +484,16 @@ function pokesHtml(S) {
   const raced = lesson.breaks.map(([id]) => id).find((id) => id in lessons.races && facts.race);
   const other = Object.keys(lessons.races).filter((id) => lessons.races[id].step === S.step && facts.race);
   if (raced || other.length)
-    out += `<p class="further"><a href="#race" data-race-link="${raced || other[0]}">Train it broken for 5,000 updates</a></p>`;
-  if (S.step === 8 && facts.truth) out += '<p class="further"><a href="#toy" data-toy-link="1">Why two critics and not ten?</a></p>';
+    out += `<p class="further"><a href="#race" data-race-link="${raced || other[0]}">What it does over a whole training</a></p>`;
   if (facts.replaced)
-    out += `<p class="shapes">This run replaces a step, which the page cannot compute: it shows what was recorded, and nothing can be changed. Curves are slices along ${esc(facts.action_names[0])}, cells are a sample of the weights.</p>`;
+    out += `<p class="shapes">This run replaces a step, which the page cannot compute: it shows what was recorded, and nothing can be changed. Curves are slices along ${esc(facts.action_names[0])}, the numbers of steps 12 to 15 are of a sample of the weights.</p>`;
   else if (!facts.live)
-    out += `<p class="shapes">These networks are too large to be computed in the page: curves are slices along ${esc(facts.action_names[0])}, cells are a sample of the weights, and steps 12 to 15 show what was recorded.</p>`;
+    out += `<p class="shapes">These networks are too large to be computed in the page: curves are slices along ${esc(facts.action_names[0])}, and steps 12 to 15 show what was recorded, of a sample of the weights.</p>`;
   return out;
 }
 
-const coded = (text_) => esc(text_).replace(/`([^`]+)`/g, "<code>$1</code>");
+const ticked = (html) => html.replace(/`([^`]+)`/g, "<code>$1</code>");
+const coded = (text_) => ticked(esc(text_));
 
 // Rendering: everything on the screen follows from the state.
 let sliding = null,
@@ -673,11 +510,12 @@ const put = (id, html) => {
 const changed = (S) =>
   Object.keys(POKES).filter(
     (name) =>
-      !["row", "magnify", "compare"].includes(name) && JSON.stringify(S.pokes[name]) !== JSON.stringify(POKES[name]),
+      !["row", "compare"].includes(name) && JSON.stringify(S.pokes[name]) !== JSON.stringify(POKES[name]),
   );
 const stageWidth = () => ($("stage").clientWidth < narrowAt ? 360 : 640);
 
 const GROUPS = [
+  ...(facts.truth ? [["acting", 0, 0]] : []),
   ["before training", 1, 3],
   ["one update", 4, 12],
   ["every second update", 13, 15],
@@ -686,13 +524,12 @@ const GROUPS = [
 $("steps").innerHTML = GROUPS.map(
   ([label, from, to]) =>
     `<div><span>${label}</span>${Array.from({ length: to - from + 1 }, (_, j) => from + j)
-      .map((n) => `<button data-step="${n}" title="${esc(lessons.steps[n - 1].title)}" aria-label="Step ${n}: ${esc(lessons.steps[n - 1].title)}">${n}</button>`)
+      .map((n) => `<button data-step="${n}" title="${esc(titleOf(n))}" aria-label="Step ${n}: ${esc(titleOf(n))}">${n}</button>`)
       .join("")}</div>`,
 ).join("");
 const stepButtons = [...document.querySelectorAll("nav [data-step]")];
 const NAMES = {
   capacity: "capacity",
-  seed: "seed",
   low: "lowest action",
   high: "highest action",
   sigma: "noise σ",
@@ -700,7 +537,6 @@ const NAMES = {
   aim: "ã of this row",
   gamma: "γ",
   dead: "this row ended",
-  half: "half the squared error",
   rate: "learning rate",
   delay: "policy delay",
   tau: "τ",
@@ -709,31 +545,37 @@ const NAMES = {
 function render(push = true) {
   const S = seen(state),
     R = run([2, 3].includes(S.step) ? 0 : S.u, S.pokes),
-    lesson = lessons.steps[S.step - 1];
-  stepButtons.forEach((button, j) => {
-    if (j + 1 === S.step) button.setAttribute("aria-current", "step");
+    lesson = S.step ? lessons.steps[S.step - 1] : lessons.acting;
+  stepButtons.forEach((button) => {
+    const n = +button.dataset.step;
+    if (n === S.step) button.setAttribute("aria-current", "step");
     else button.removeAttribute("aria-current");
-    button.classList.toggle("replaced", Boolean(replaced(j + 1)));
-    button.classList.toggle("changed", lessons.steps[j].breaks.some((b) => broken(S.pokes, b[0])));
+    button.classList.toggle("replaced", Boolean(replaced(n)));
+    button.classList.toggle("changed", n > 0 && lessons.steps[n - 1].breaks.some((b) => broken(S.pokes, b[0])));
   });
   if (shownStep !== S.step) {
     shownStep = S.step;
-    const now = stepButtons[S.step - 1];
+    const now = stepButtons.find((button) => +button.dataset.step === S.step);
     $("steps").scrollLeft = now.offsetLeft - $("steps").clientWidth / 2;
-    $("said").textContent = `Step ${S.step}: ${lesson.title}`;
+    $("said").textContent = `Step ${S.step}: ${titleOf(S.step)}`;
   }
-  put("title", `<b>${S.step}</b>${esc(lesson.title)}`);
-  put("formula", lesson.formula);
-  const other = replaced(S.step);
+  put("title", state.film === null ? `<b>${S.step}</b>${esc(titleOf(S.step))}` : "The film");
+  const formula = state.film === null ? (lesson.formula ?? "") : "";
+  put("formula", formula);
+  $("formula").hidden = !formula;
+  const other = replaced(S.step),
+    part = (name, html) => (html ? `<dt>${name}</dt><dd>${html}</dd>` : "");
   put(
     "prose",
-    `${other ? `<p class="replaced">This run has <code>${esc(other.function)}</code> in the place of this step. Code and numbers are those of <code>${esc(other.function)}</code>; formula, text and drawing explain <code>${esc(other.step)}</code>, TD3's own step.</p>` : ""}<dl><dt>What</dt><dd>${coded(lesson.what)}</dd><dt>Why</dt><dd>${coded(lesson.why)}</dd><dt>If you leave it out</dt><dd>${coded(lesson.without)}</dd><dt>Common misreading</dt><dd>${coded(lesson.misreading)}</dd></dl>`,
+    state.film !== null ? `<p>${lessons.filmed}</p>` : `${other ? `<p class="replaced">This run has <code>${esc(other.function)}</code> in the place of this step. Code and numbers are those of <code>${esc(other.function)}</code>; formula, text and drawing explain <code>${esc(other.step)}</code>, TD3's own step.</p>` : ""}<dl>${part("What", S.step ? coded(lesson.what) : lesson.what)}${part("Why", S.step ? coded(lesson.why) : lesson.why)}${part("If you leave it out", S.step ? coded(lesson.without) : "")}${part("Common misreading", ticked(lesson.misreading))}${part("Measured", ticked(lesson.measured ?? ""))}</dl>`,
   );
   document.querySelectorAll(".code").forEach((f) => {
-    f.hidden = f.id !== `code-${S.step}`;
+    f.hidden = state.film !== null || f.id !== `code-${S.step}`;
   });
-  const { map, drawing } = parts(S, stageWidth());
-  put("stage", `<div id="map">${svgOf(map, "", "", "map")}</div><div id="drawing">${svgOf(drawing)}</div>`);
+  if (state.film === null) {
+    const { map, drawing } = parts(S, stageWidth());
+    put("stage", `<div id="map">${svgOf(map, "", "", "map")}</div><div id="drawing">${svgOf(drawing)}</div>`);
+  } else put("stage", `<div id="drawing">${svgOf(filmDraw({ ...S, caption: undefined }, stageWidth()))}</div>`);
   $("caption").hidden = state.film === null;
   $("caption").textContent = S.caption || "";
   const said = banner(S, R),
@@ -747,11 +589,11 @@ function render(push = true) {
   $("banner").hidden = !said && !undo.length;
   $("banner").classList.toggle("broken", Boolean(said));
   $("banner").dataset.broken = S.pokes.breaks.join(",");
-  put("values", valuesHtml(S, R));
+  put("values", S.step && state.film === null ? valuesHtml(S, R) : "");
   put("predict", state.film === null ? predictHtml(S, R) : "");
   $("predict").hidden = !$("predict").innerHTML;
-  if (!document.querySelector(`[data-slide="${sliding}"]`)) put("pokes", pokesHtml(S));
-  drawStrips(S);
+  if (!document.querySelector(`[data-slide="${sliding}"]`)) put("pokes", S.step && state.film === null ? pokesHtml(S) : "");
+  overRender();
   $("training").value = facts.updates[S.u];
   $("training-label").textContent =
     S.step === 2 || S.step === 3
@@ -767,14 +609,9 @@ function render(push = true) {
   $("play").innerHTML = playing ? "&#10074;&#10074; Pause" : "&#9654;&#xFE0E; Play";
   $("play").setAttribute("aria-label", playing ? "Pause" : "Play");
   $("film").setAttribute("aria-pressed", state.film !== null);
-  if (facts.truth) {
-    const W = $("toy-stage").clientWidth < narrowAt ? 360 : 640;
-    put("toy-stage", svgOf(toyDraw(state.toy, state.draw, W), "", "", "toy"));
-    $("toy-n").value = state.toy;
-    $("toy-out").textContent = state.toy;
-  }
+  storyRender();
   raceRender();
-  document.title = `${S.step} ${lesson.title} · TD3 in fifteen steps`;
+  document.title = `${S.step} ${titleOf(S.step)} · TD3 in fifteen steps`;
   if (push) history.replaceState(null, "", address(state));
 }
 function change(edit, push = true) {
@@ -788,13 +625,14 @@ function change(edit, push = true) {
 function go(step_, t = null) {
   stop();
   change((S) => {
-    S.step = Math.max(1, Math.min(15, step_));
+    S.step = Math.max(facts.truth ? 0 : 1, Math.min(15, step_));
     // A step that asks for a prediction begins before its result, and waits.
-    S.t = t ?? (calm && !asks(S) ? 1 : 0);
+    S.t = t ?? (calm && !asks({ ...S, t: 0 }) ? 1 : 0);
   });
   if (t === null && !calm && !asks(state)) play();
 }
-const asks = (S) => Boolean(predictions[S.step]) && !answers.has(predictionKey(S)) && !changed(S).length;
+// A step asks while it stands before its result; who comes by a link to the result is not asked.
+const asks = (S) => Boolean(predictions[S.step]) && S.t < 0.05 && !facts.replaced && !answers.has(predictionKey(S)) && !changed(S).length;
 
 // Playing: the clock only moves t; when it stops, the address says where.
 const stepSeconds = 3.4;
@@ -851,12 +689,18 @@ function startFilm() {
 }
 
 document.addEventListener("click", (event) => {
-  const hit = event.target.closest("[data-step],[data-set],[data-flip],[data-break],[data-undo],[data-predict],[data-race-link],[data-toy-link],[data-race],[data-net]");
+  const hit = event.target.closest("[data-step],[data-set],[data-flip],[data-break],[data-undo],[data-predict],[data-race-link],[data-race],[data-net]");
   if (!hit) return;
   const d = hit.dataset;
   if (d.step) return go(+d.step);
   if (d.predict) {
-    answers.set(predictionKey(seen(state)), +d.predict);
+    const S = seen(state),
+      R = run(S.u, S.pokes);
+    if (!answers.has(predictionKey(S))) {
+      score_.asked += 1;
+      score_.right += +d.predict === predictions[S.step](R, R.shown[S.pokes.row]).right;
+    }
+    answers.set(predictionKey(S), +d.predict);
     if (calm) change((S) => (S.t = 1));
     else {
       change((S) => (S.t = 0));
@@ -869,10 +713,6 @@ document.addEventListener("click", (event) => {
     state.race = d.raceLink;
     render();
     return $("race").scrollIntoView({ behavior: calm ? "auto" : "smooth" });
-  }
-  if (d.toyLink) {
-    event.preventDefault();
-    return $("toy").scrollIntoView({ behavior: calm ? "auto" : "smooth" });
   }
   if (d.race) {
     state.race = d.race;
@@ -890,10 +730,18 @@ document.addEventListener("click", (event) => {
       if (d.set === "row") S.pokes.aim = null;
     }
     if (d.flip) S.pokes[d.flip] = !S.pokes[d.flip];
-    if (d.break)
-      S.pokes.breaks = (
-        broken(S.pokes, d.break) ? S.pokes.breaks.filter((b) => b !== d.break) : [...S.pokes.breaks, d.break]
-      ).sort();
+    if (d.break) {
+      const off = broken(S.pokes, d.break),
+        bite = lessons.steps.flatMap((step) => step.breaks).find(([id]) => id === d.break)[2];
+      S.pokes.breaks = (off ? S.pokes.breaks.filter((b) => b !== d.break) : [...S.pokes.breaks, d.break]).sort();
+      // A press moves to the state in which the fault bites, and away from it again.
+      if (facts.truth)
+        new URLSearchParams(bite).forEach((value, name) => {
+          if (name === "update") S.u = off ? start : start - 1;
+          else if (name === "row") S.pokes.row = off ? POKES.row : +value;
+          else S.pokes[name] = off ? POKES[name] : +value;
+        });
+    }
     S.t = 1;
   });
   const again = ["set", "flip", "break"].find((n) => d[n]);
@@ -918,8 +766,9 @@ document.addEventListener("input", (event) => {
     output.textContent =
       slide === "capacity"
         ? group(value)
-        : show(value, slide === "tau" ? 3 : slide === "rate" || slide === "seed" ? 0 : 2);
-  } else if (id === "toy-n") {
+        : show(value, slide === "tau" ? 3 : slide === "rate" ? 0 : 2);
+  } else if (id === "lesson-code" || event.target.closest("#exercises")) return;
+  else if (id === "toy-n") {
     state.toy = value;
     render(false);
   } else if (id === "training")
@@ -944,27 +793,11 @@ document.addEventListener("change", (event) => {
   // The controls were drawn anew: keyboard focus goes back to where it was.
   if (slide) document.querySelector(`[data-slide="${slide}"]`)?.focus();
 });
-document.querySelector(".strips").addEventListener("click", (event) => {
-  const svg = event.target.closest("svg");
-  if (!svg || !facts.truth) return;
-  const box = svg.getBoundingClientRect(),
-    share = (event.clientX - box.left - 34 - THUMB) / (box.width - 34 - 46 - 2 * THUMB),
-    even = facts.updates.map((n, u) => u).filter((u) => u % 2 === state.u % 2),
-    at = share * lastUpdate;
-  stop();
-  change((S) => {
-    S.u = even.reduce((best, u) => (Math.abs(facts.updates[u] - at) < Math.abs(facts.updates[best] - at) ? u : best));
-  });
-});
 $("back").onclick = () => go(state.step - 1, 1);
 $("forward").onclick = () => go(state.step + 1);
 $("play").onclick = toggle;
 $("film").onclick = startFilm;
 $("race-go").onclick = raceStart;
-$("toy-draw").onclick = () => {
-  state.draw = (state.draw + 1) % 1000;
-  render();
-};
 // Keys work only while the drawing, the player or the row of steps has focus: elsewhere they scroll the page as usual.
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || !event.target.closest?.("#stage, .player, nav")) return;
@@ -993,29 +826,29 @@ document.addEventListener("keydown", (event) => {
   if (event.key === " " && event.target.matches?.("button")) return;
   event.preventDefault();
   act_();
-  if (event.target.matches?.("nav button") && event.key.startsWith("Arrow")) stepButtons[state.step - 1].focus();
+  if (event.target.matches?.("nav button") && event.key.startsWith("Arrow")) stepButtons.find((button) => +button.dataset.step === state.step).focus();
 });
-// A network's weights, large: before and after this update.
+// What a network says, large: before and after this update.
 function openNetwork(name) {
+  if (!facts.live) return;
   const S = seen(state),
     R = run([2, 3].includes(S.step) ? 0 : S.u, S.pokes),
     [label, color, kind] = NETWORKS[name],
     net = name.startsWith("actor") ? "actor" : "critic",
-    before = { actor: R.actor, critic1: R.critics[0], critic2: R.critics[1], actorTarget: R.actorTarget, critic1Target: R.targets[0], critic2Target: R.targets[1] }[name],
-    after = { actor: R.actorAfter, critic1: R.criticsAfter[0], critic2: R.criticsAfter[1], actorTarget: R.actorTargetAfter, critic1Target: R.targetsAfter[0], critic2Target: R.targetsAfter[1] }[name],
-    draw = (p, y) => {
-      const box = { x: 2, y, w: 536, h: 172 },
-        { plan, cell } = planFor(facts.drawn_sizes[net], box, 10, 20);
-      return rect(box.x, box.y, box.w, box.h, `frame ${color} ${kind}`, 'rx="5"') + cellPaths(plan, cell, (at) => p[at], scaleOf(before), ["pos", "neg"]);
-    };
-  let most = 0;
-  before.forEach((v, j) => {
-    most = Math.max(most, Math.abs(after[j] - v));
-  });
+    target = name.endsWith("Target"),
+    of = (after) => ({ actor: after ? R.actorAfter : R.actor, actorTarget: after ? R.actorTargetAfter : R.actorTarget, critic1: (after ? R.criticsAfter : R.critics)[0], critic2: (after ? R.criticsAfter : R.critics)[1], critic1Target: (after ? R.targetsAfter : R.targets)[0], critic2Target: (after ? R.targetsAfter : R.targets)[1] }),
+    side = 41,
+    pictures = [false, true].map((after, j) => {
+      const p = of(after)[name],
+        own = of(after)[target ? "actorTarget" : "actor"],
+        A = plane(44 + j * 262, 30, 200, 200),
+        values = saidOver(net, p, own, side);
+      return A.svg + nodePicture(net, p, own, 44 + j * 262, 30, 200, 200, side) + rect(44 + j * 262, 30, 200, 200, `frame ${color} ${kind}`) + text(44 + j * 262, 282, `from ${show(Math.min(...values), 3)} to ${show(Math.max(...values), 3)}`, "ink s num") + text(244 + j * 262, 23, after ? "after" : "before", "soft s end");
+    });
   $("network-title").textContent = `${label}, update ${group(R.number)}`;
   $("network-body").innerHTML =
-    svgOf({ width: 540, height: 412, name: `Weights of the ${label}`, description: "Above before the update, below after it: one cell per weight, layer by layer, biases as single columns.", inside: text(4, 14, "before", "soft s") + draw(before, 20) + text(4, 216, "after", "soft s") + draw(after, 222) }, "", "", "net") +
-    `<p>Layers ${facts.sizes[net].join(" → ")}, ${group(before.length)} weights and biases${facts.live ? "" : " shown"}; the largest change in this update is ${show(most, 6)}.</p>`;
+    svgOf({ width: 540, height: 296, name: `What the ${label} says`, description: `Before and after the update: ${net === "actor" ? "its action" : "its Q-value of the actor's own action"} in every state.`, inside: pictures.join("") }, "", "", "net") +
+    `<p>${net === "actor" ? "The action in every state" : "Q of the actor's own action in every state, from pale (low) to dark (high)"}; layers ${facts.sizes[net].join(" → ")}. In one update hardly anything changes; move through the training to see it change.</p>`;
   $("network").showModal();
 }
 // On paper: all fifteen steps, each with its drawing.
@@ -1024,7 +857,7 @@ addEventListener("beforeprint", () => {
   $("paper").innerHTML = lessons.steps
     .map((lesson, j) => {
       const scene = stage({ ...S, step: j + 1, t: { 6: 0.5, 9: 0.74, 11: 0.66 }[j + 1] ?? 1 }, 640, {});
-      return `<article><h2><b>${j + 1}</b>${esc(lesson.title)}</h2><div class="formula">${lesson.formula}</div>${svgOf(scene, "", "", `paper-${j}`)}<p><b>What.</b> ${coded(lesson.what)} <b>Why.</b> ${coded(lesson.why)} <b>If you leave it out.</b> ${coded(lesson.without)} <b>Common misreading.</b> ${coded(lesson.misreading)}</p></article>`;
+      return `<article><h2><b>${j + 1}</b>${esc(lesson.title)}</h2><div class="formula">${lesson.formula}</div>${svgOf(scene, "", "", `paper-${j}`)}<p><b>What.</b> ${coded(lesson.what)} <b>Why.</b> ${coded(lesson.why)} <b>If you leave it out.</b> ${coded(lesson.without)} <b>Common misreading.</b> ${ticked(lesson.misreading)}</p></article>`;
     })
     .join("");
 });
@@ -1043,21 +876,24 @@ addEventListener("hashchange", () => {
   render(false);
 });
 addEventListener("resize", () => {
-  if ($("stage")) {
-    render(false);
-    taskRender();
-  }
+  render(false);
+  taskRender();
 });
 
 $("questions").innerHTML = lessons.questions
   .map(
     ([question, answer, moment]) =>
-      `<details><summary>${esc(question)}</summary><p>${coded(answer)} <a href="#${esc(moment)}" data-go="1">Show me</a></p></details>`,
+      `<details><summary>${esc(question)}</summary><p>${ticked(answer)} <a href="#${esc(moment)}" data-go="1">Show me</a></p></details>`,
   )
   .join("");
 document.addEventListener("click", (event) => {
   if (event.target.dataset.go) $("steps").scrollIntoView({ behavior: calm ? "auto" : "smooth" });
 });
+$("shapes").innerHTML =
+  "<thead><tr><th>step</th><th>tensor</th><th>shape</th></tr></thead>" +
+  lessons.steps
+    .flatMap((_, j) => values({ ...fresh(), step: j + 1 }, run(start, POKES)).shapes.map(([name, shape]) => `<tr><td>${j + 1}</td><td>${esc(name)}</td><td>${shape}</td></tr>`))
+    .join("");
 $("training").min = firstUpdate;
 $("training").max = lastUpdate;
 if (facts.race)
@@ -1065,7 +901,7 @@ if (facts.race)
     .map(([id, { label }]) => `<button data-race="${id}">${esc(label)}</button>`)
     .join("");
 else $("race").remove();
-if (!facts.truth) $("toy").remove();
+storyBegin();
 taskBegin();
 // For tests, docs and film: the same functions that the page itself uses.
 window.explain = {
@@ -1079,9 +915,11 @@ window.explain = {
   filmState,
   raceSetup,
   race,
-  toyAverages,
+  toyErrors,
+  checked,
+  exercises,
   wholeMap: (width) => {
-    const S = { ...fresh(), step: 0, t: 1 },
+    const S = { ...fresh(), step: "whole", t: 1 },
       R = run(start, S.pokes);
     return {
       width,
@@ -1094,6 +932,7 @@ window.explain = {
   },
   stage: (hash, width, options) => {
     const S = seen(parse(hash));
+    if (S.film !== null) return filmDraw(S, width);
     return stage(S, width, { ...options, caption: options?.caption ? S.caption || "" : null });
   },
   svg: svgOf,
@@ -1109,5 +948,5 @@ window.explain = {
   svgStyle,
 };
 // A link to a moment shows that moment: the task above it is for readers who begin at the top.
-if (/step=|film=/.test(location.hash)) requestAnimationFrame(() => $("steps").scrollIntoView());
+if (/step=|film=|update=/.test(location.hash)) requestAnimationFrame(() => $("steps").scrollIntoView());
 render(false);

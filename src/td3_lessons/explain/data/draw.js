@@ -122,17 +122,62 @@ function spanOf(list, pad = 0.12) {
 const actionLabel = () =>
   actionSize > 1 ? `${facts.action_names[0]} (of ${actionSize}; the others as in this row)` : facts.action_names[0];
 const rowLabel = (S) => `row ${S.pokes.row + 1}`;
-function rivals(R, S, state) {
+// What the critics' curves are compared with on Rail: what the policy of this update earns, and the best possible, Q*.
+function rivals(R, S, state, own = R.actor) {
   if (!facts.truth) return [];
-  const out = [];
-  if (["exact", "both"].includes(S.pokes.compare))
-    out.push({ values: exactCurve(state), cls: "exact", label: "exact" });
-  if (["ddpg", "both"].includes(S.pokes.compare))
-    out.push({ values: Array.from(ddpgCurve(R.u, state)), cls: "ddpg", label: "DDPG" });
-  return out;
+  const which = S.pokes.compare;
+  return [
+    ...(["earned", "both"].includes(which) ? [{ values: earnedCurve(own, state), cls: "earned", label: "earned" }] : []),
+    ...(["best", "both"].includes(which) ? [{ values: bestCurve(state), cls: "exact", label: "best, Q*" }] : []),
+  ];
+}
+// No reward on Rail is above 0, so no Q-value can be: that part of an axis is shaded.
+function impossible(x, y, w, A, range) {
+  if (!facts.truth || range[1] <= 0) return "";
+  const to = Math.min(A.Y(0), A.Y(range[0]));
+  return (
+    rect(x, y, w, to - y, "cannot") + (to - y > 15 ? text(x + w - 4, y + 12, w > 240 ? "impossible: no reward is above 0" : "impossible", "bad xs end") : "")
+  );
 }
 
 const steps = {};
+
+// 0: acting. The actor's action, exploration noise around it, the environment's answer; below it, step 6's noise.
+steps[0] = (R, S, t, W) => {
+  const narrow = W < narrowAt,
+    j = R.shown[S.pokes.row],
+    f = facts.settings,
+    x0 = narrow ? 40 : 70,
+    w = W - x0 - (narrow ? 16 : 40),
+    X = (v) => x0 + ((v + 1.6) / 3.2) * w,
+    move = phase(t, 0.15, 0.5),
+    answer = phase(t, 0.55, 0.95);
+  const lane = (y, center, sigma, cut, taken, cls, name, where) => {
+    const bell = Array.from({ length: 61 }, (_, q) => (q / 30 - 1) * Math.min(cut, 3 * sigma)),
+      at = mix(center, taken, move);
+    return (
+      text(x0, y - 52, name, "ink s b") +
+      text(W - 16, y - 52, where, "soft s end") +
+      path(points(bell.map((d) => [X(clamped(center + d, 0)), y - 30 * Math.exp((-d * d) / (2 * sigma * sigma))])) + `L${fix(X(clamped(center + bell.at(-1), 0)))} ${fix(y)}L${fix(X(clamped(center + bell[0], 0)))} ${fix(y)}Z`, "bell") +
+      line(x0, y, x0 + w, y, "axis") +
+      [-1, 1].map((v) => line(X(v), y - 36, X(v), y + 5, "ink stroke w2")).join("") +
+      [-1, 0, 1].map((v) => text(X(v), y + 18, show(v, 0), "soft s mid")).join("") +
+      marks.diamond(X(center), y, 5, "actor hollow2") +
+      marks.diamond(X(at), y, 6.5, `${cls} fill edge`)
+    );
+  };
+  const own = act(R.actor, vectorAt(R.batch.state, j, 2), 1)[0],
+    acted = R.batch.action[j];
+  return (
+    lane(92, own, f.exploration_noise, 9, clamped(own + f.exploration_noise * array(`normal.${R.u}`)[j], 0), "actor", "exploration: on the action", narrow ? "" : "the environment receives it") +
+    lane(206, R.next_action[j], f.target_policy_noise, f.target_noise_clip, R.smoothed[j], "c1", "smoothing (step 6): on a′", narrow ? "" : "only y is read there") +
+    text(x0, 254, narrow ? "a row of the buffer:" : "what the environment answers becomes a row of the buffer:", "soft s") +
+    `<g opacity="${fix(0.25 + 0.75 * answer)}">` +
+    text(x0, 280, `s = (${show(R.batch.state[2 * j], 2)}, ${show(R.batch.state[2 * j + 1], 2)}), a = ${show(acted, 2)}, r = ${show(R.batch.reward[j], 2)},`, "ink s num") +
+    text(x0, 300, `s′ = (${show(R.batch.next_state[2 * j], 2)}, ${show(R.batch.next_state[2 * j + 1], 2)}), terminated = ${R.batch.terminated[j]}`, "ink s num") +
+    "</g>"
+  );
+};
 
 // 1: the ring of slots, and the same transitions on the plane.
 function plane(x, y, w, h, labels = true) {
@@ -215,18 +260,9 @@ steps[1] = (R, S, t, W) => {
     ) +
     legend(
       narrow
-        ? [
-            [16, 276],
-            [16, 294],
-          ]
-        : [
-            [350, 318],
-            [470, 318],
-          ],
-      [
-        ["square", "dots-new", "newest 15 %"],
-        ["square", "dots-old", "older"],
-      ],
+        ? [[16, 276], [16, 294]]
+        : [[350, 318], [470, 318]],
+      [["square", "dots-new", "newest 15 %"], ["square", "dots-old", "older"]],
     )
   );
 };
@@ -329,7 +365,7 @@ steps[2] = (R, S, t, W) => {
       );
   }
   const said = first.bad
-    ? `${first.bad} of ${mapSide * mapSide} actions lie outside ${show(low, 2)} to ${show(high, 2)}`
+    ? `${first.bad} of ${mapSide * mapSide} actions lie outside`
     : facts.loaded
       ? `largest difference of a weight: ${show(apart, 4)} (a trained pair)`
       : `largest difference of a weight: ${show(apart, 1)}`;
@@ -543,7 +579,7 @@ steps[5] = (R, S, t, W) => {
     text(
       L.x,
       L.bottom + 34,
-      online ? "from the online actor, which changes in step 13" : "a′ of the target actor, for each row's next state s′",
+      online ? "the online actor's: it changes in step 13" : "a′ of the target actor, for each row's next state s′",
       online ? "bad s b" : "ink s",
     ) +
     text(
@@ -624,12 +660,11 @@ steps[6] = (R, S, t, W) => {
 // 7 and 8: two target curves, read at a'.
 function curvePlot(R, S, W, kind, states, extra, options = {}) {
   const q = [qCurve(R, kind, 0, S.pokes.row), qCurve(R, kind, 1, S.pokes.row)];
-  const others = rivals(R, S, states),
-    near = others.map((o) => o.values);
+  const others = rivals(R, S, states, kind === "target" ? R.actorTarget : R.actor);
   const all = [...q, ...extra.map((v) => [v])];
   let range = spanOf(all, 0.12);
-  const wide_ = spanOf([...all, ...near], 0.08);
-  // The exact curve may lie far away (a fall costs 60): then it is cut off rather than flattening the rest.
+  const wide_ = spanOf([...all, ...others.map((o) => o.values)], 0.08);
+  // A compared curve may lie far away (a fall costs 60): then it is cut off rather than flattening the rest.
   if (wide_[1] - wide_[0] < 3.5 * (range[1] - range[0])) range = wide_;
   const w = options.w ?? W - 52 - 92,
     h = options.h ?? 232;
@@ -640,7 +675,7 @@ function curvePlot(R, S, W, kind, states, extra, options = {}) {
   const labels = others
     .filter((o) => A.Y(o.values.at(-1)) > 26 && A.Y(o.values.at(-1)) < 36 + h)
     .map((o) => ({ y: A.Y(o.values.at(-1)), text: o.label, cls: `${o.cls}-ink` }));
-  return { A, q, w, h, labels, svg: A.svg + inside + `<g clip-path="url(#${id})">${clipped}</g>` };
+  return { A, q, w, h, labels, svg: impossible(52, 30, w, A, range) + A.svg.replace('class="panel"', 'class="panel clear"') + inside + `<g clip-path="url(#${id})">${clipped}</g>` };
 }
 const nextStateOf = (R, S) => vectorAt(R.batch.next_state, R.shown[S.pokes.row], stateSize);
 const stateOf = (R, S) => vectorAt(R.batch.state, R.shown[S.pokes.row], stateSize);
@@ -766,26 +801,14 @@ steps[8] = (R, S, t, W) => {
     narrow ? "rows 1 to 8, each around its mean" : "rows, around their means",
     "soft xs mid",
   );
-  const gap = facts.truth ? truthGap(R) : null,
-    y = narrow ? 326 : 316;
+  const y = narrow ? 326 : 316;
   const said = wrong
     ? { mean: "the mean", max: "the larger", first: "critic 1 alone" }[wrong] +
       ` is kept: ${show(R.next_q.reduce((a, b) => a + b, 0) / batchSize - minMean(R), 2)} more on average`
     : `kept: ${show(kept, 3)}`;
-  return (
-    out +
-    text(52, y, said, wrong ? "bad s b" : "ink s num") +
-    (gap === null || narrow ? "" : text(486, y, `minus exact: ${show(gap, 2)}`, "soft s"))
-  );
+  return (out + text(52, y, said, wrong ? "bad s b" : "ink s num"));
 };
 const minMean = (R) => R.target_q_values[0].reduce((s, v, j) => s + Math.min(v, R.target_q_values[1][j]), 0) / batchSize;
-function truthGap(R) {
-  let sum = 0;
-  for (let j = 0; j < batchSize; j++)
-    sum += R.next_q[j] - exactQ(vectorAt(R.batch.next_state, j, stateSize), clamped(R.smoothed[j], 0));
-  return sum / batchSize;
-}
-
 // 9: reward and discounted future, stacked; after a true end the second block falls away.
 steps[9] = (R, S, t, W) => {
   const k = S.pokes,
@@ -839,10 +862,7 @@ steps[9] = (R, S, t, W) => {
   return (
     out +
     legend(
-      [
-        [lx, L.bottom + 36],
-        [lx + (narrow ? 84 : 100), L.bottom + 36],
-      ],
+      [[lx, L.bottom + 36], [lx + (narrow ? 84 : 100), L.bottom + 36]],
       [
         ["square", "reward", "reward r"],
         ["square", "future", `γ · min, γ = ${show(k.gamma, 2)}`],
@@ -917,17 +937,19 @@ steps[10] = (R, S, t, W) => {
   );
 };
 
-// 11: every error as a literal square, poured into two bars.
+// 11: every squared error as a square of that area, on one scale; what is too small to be seen stands in a lens with its
+// own. Beside them the loss, in which the rows that terminated are set apart.
 steps[11] = (R, S, t, W) => {
   const narrow = W < narrowAt,
     wrong = broken(S.pokes, "broadcast"),
-    x0 = narrow ? 34 : 60,
-    area = narrow ? 196 : 330,
-    top = 40;
-  const errors = R.q.map((q) => R.shown.map((j) => q[j] - R.y[j]));
-  const calm_ = R.shown.map((j, at) => at).filter((at) => !R.batch.terminated[R.shown[at]]),
-    most = Math.max(...errors.flatMap((e) => calm_.map((at) => Math.abs(e[at]))), 0.1),
-    cell = Math.min(area / 8, narrow ? 24 : 40),
+    x0 = narrow ? 26 : 56,
+    cell = narrow ? 25 : 42,
+    top = 40,
+    errors = R.shown.map((j) => R.q[0][j] - R.y[j]),
+    small = R.shown.map((j, at) => at).filter((at) => !R.batch.terminated[R.shown[at]]),
+    most = Math.max(...errors.map(Math.abs), 0.01),
+    near = Math.max(...small.map((at) => Math.abs(errors[at])), 0.01),
+    grow = phase(t, 0.05, 0.4),
     pour = phase(t, 0.45, 0.85);
   let out = "";
   if (wrong) {
@@ -937,201 +959,192 @@ steps[11] = (R, S, t, W) => {
       big = Math.max(...all.flat().map(Math.abs), 0.1);
     all.forEach((list, a) =>
       list.forEach((e, b) => {
-        const s = Math.max(1, (Math.abs(e) / big) * (side - 3)) * (0.3 + 0.7 * phase(t, 0.05, 0.4));
-        out += rect(
-          x0 + b * side + (side - s) / 2,
-          top + a * side + (side - s) / 2,
-          s,
-          s,
-          a === b ? "c1 fill" : "bad fill",
-          'fill-opacity="0.75"',
-        );
+        const s = Math.max(1, (Math.abs(e) / big) * (side - 3)) * (0.3 + 0.7 * grow);
+        out += rect(x0 + b * side + (side - s) / 2, top + a * side + (side - s) / 2, s, s, a === b ? "c1 fill" : "bad fill", 'fill-opacity="0.75"');
       }),
     );
     out +=
       text(x0, top - 12, `8 × 8 of ${batchSize} × ${batchSize} squares`, "bad s b") +
       text(x0, top + 8 * side + 18, "blue: the right ones", "soft s");
   } else {
-    const rowsY = [top + cell / 2 + 6, top + cell * 2 + 34];
-    [0, 1].forEach((twin) => {
-      out += text(
-        x0,
-        rowsY[twin] - cell / 2 - 6,
-        twin ? "(Q2 − y)², as squares" : "(Q1 − y)², as squares",
-        `${twin ? "c2" : "c1"}-ink s b`,
-      );
-      errors[twin].forEach((e, at) => {
-        const s =
-            Math.max(1.2, Math.min(1, Math.abs(e) / most) * (cell - 3)) * phase(t, 0.02 + at * 0.03, 0.2 + at * 0.03),
-          cx = x0 + (at + 0.5) * cell,
-          cy = rowsY[twin] + cell / 2 - 2;
-        const tx = (narrow ? 262 : 452) + twin * (narrow ? 48 : 90) + 16,
-          ty = 250,
-          p = clip01(pour * 1.6 - at * 0.08);
-        if (p > 0) out += rect(cx - s / 2, cy - s / 2, s, s, `${twin ? "c2" : "c1"} fill`, 'fill-opacity="0.45"');
-        if (p < 0.99)
-          out += rect(
-            mix(cx, tx, p) - s / 2,
-            mix(cy, ty - 60, p) - s / 2,
-            s,
-            s,
-            `${twin ? "c2" : "c1"} fill${at === S.pokes.row ? " edge2" : ""}`,
-            `fill-opacity="${fix(0.85 * (1 - p * 0.95))}" data-sym="${twin ? "q2" : "q1"}"`,
-          );
-      });
-    });
-    R.shown.forEach((_, at) => {
-      out += text(x0 + (at + 0.5) * cell, top + cell * 3 + 52, at + 1, "soft xs mid");
-    });
-    const cutRow = R.shown.findIndex((_, at) => errors.some((e) => Math.abs(e[at]) > most * 1.001));
-    out += text(
-      x0,
-      top + cell * 3 + 72,
-      `rows 1 to 8 of ${batchSize}` +
-        (cutRow < 0 || narrow
-          ? ""
-          : `; row ${cutRow + 1} is cut: its side is ${show(Math.max(...errors.map((e) => Math.abs(e[cutRow]))) / most, 1)} times this`),
-      "soft s",
-    );
+    const zoom = most / near,
+      lens = zoom > 1.5,
+      squares = (y, scale, list) =>
+        list.forEach((at) => {
+          const side = Math.max(0.8, (Math.abs(errors[at]) / scale) * (cell - 4)) * grow;
+          out +=
+            rect(x0 + (at + 0.5) * cell - side / 2, y - side, side, side, `c1 fill${at === S.pokes.row ? " edge2" : ""}`, 'fill-opacity="0.85" data-sym="q1"') +
+            text(x0 + (at + 0.5) * cell, y + 15, at + 1, `soft xs mid${at === S.pokes.row ? " b" : ""}`);
+        });
+    out += text(x0, top - 12, narrow ? "(Q1 − y)² of 8 rows, one scale" : "(Q1 − y)² of the eight rows: areas on one scale", "c1-ink s b");
+    squares(top + cell + 14, most, [...errors.keys()]);
+    if (lens) {
+      const y = top + 2 * cell + 56;
+      out +=
+        rect(x0 - 6, y - 6, 8 * cell + 12, cell + 52, "card", 'rx="6"') +
+        text(x0, y + 12, `lens: sides ×${show(zoom, zoom < 10 ? 1 : 0)}, without the fall`, "ink s");
+      squares(y + cell + 22, near, small);
+    }
   }
-  const bx = narrow ? 258 : 440,
-    bw = narrow ? 34 : 66,
+  const bx = narrow ? 246 : 440,
+    bw = narrow ? 36 : 66,
     base = 262,
     tall = 196,
     scale = Math.max(R.loss, trueLoss(R)) * 1.05,
-    grow = wrong ? phase(t, 0.3, 0.8) : pour;
+    up = wrong ? phase(t, 0.3, 0.8) : pour;
   out += line(bx - 6, base, W - 6, base, "axis");
   [0, 1].forEach((twin) => {
-    const h = (R.losses[twin] / scale) * tall * grow,
-      x = bx + twin * (bw + (narrow ? 14 : 24));
+    const h = (R.losses[twin] / scale) * tall * up,
+      x = bx + twin * (bw + (narrow ? 14 : 24)),
+      cls = twin ? "c2" : "c1",
+      share = fallShare(R, twin);
     out +=
-      rect(x, base - h, bw, h, wrong ? "bad fill" : `${twin ? "c2" : "c1"} fill`, 'fill-opacity="0.9"') +
+      rect(x, base - h, bw, h, wrong ? "bad fill" : `${cls} fill`, 'fill-opacity="0.9"') +
+      (!wrong && share > 0 ? rect(x, base - h, bw, h * share, "falls") : "") +
       text(x + bw / 2, base + 16, `MSE ${twin + 1}`, "soft s mid") +
-      (grow > 0.02 ? text(x + bw / 2, base - h - 6, show(R.losses[twin], 2), "ink s num mid") : "");
+      (up > 0.02 ? text(x + bw / 2, base - h - 6, show(R.losses[twin], 2), "ink s num mid") : "") +
+      (!wrong && up > 0.9 && share > 0 ? text(x + bw / 2, base - h + 15, `${narrow ? "" : "falls "}${Math.round(share * 100)} %`, "on-fall xs b mid") : "");
   });
   const said = wrong
     ? `loss = ${show(R.loss, 2)}, but it should be ${show(trueLoss(R), 2)}`
-    : S.pokes.half
-      ? `half: ${show(R.loss, 3)}; Adam's step is the same`
-      : replaced(11)
-        ? `${replaced(11).function}: loss = ${show(R.loss, 3)}`
-        : `loss = ${show(R.losses[0], 3)} + ${show(R.losses[1], 3)} = ${show(R.loss, 3)}`;
-  return (
-    out +
-    text(narrow ? 34 : 60, 318, said, wrong ? "bad s b" : "ink s num", 'data-sym="loss"')
-  );
+    : replaced(11)
+      ? `${replaced(11).function}: loss = ${show(R.loss, 3)}`
+      : `loss = ${show(R.losses[0], 3)} + ${show(R.losses[1], 3)} = ${show(R.loss, 3)}`;
+  return out + text(narrow ? 26 : 56, 318, said, wrong ? "bad s b" : "ink s num", 'data-sym="loss"');
 };
+// How much of a critic's loss comes from the rows of the batch that terminated.
+function fallShare(R, twin) {
+  let all = 0,
+    falls = 0;
+  R.q[twin].forEach((q, j) => {
+    const square = (q - R.y[j]) ** 2;
+    all += square;
+    if (R.batch.terminated[j]) falls += square;
+  });
+  return all > 0 ? falls / all : 0;
+}
 const trueLoss = (R) => R.q.reduce((s, q) => s + q.reduce((a, v, j) => a + (v - R.y[j]) ** 2, 0) / batchSize, 0);
 
-// 12: the curves move toward y.
-const roundScale = (v) => {
-  const p = 10 ** Math.floor(Math.log10(v));
-  return (
-    [1, 2, 5]
-      .map((m) => m * p)
-      .filter((m) => m <= v * 1.001)
-      .at(-1) || p
-  );
+// 12: the curves move. At true scale hardly to be seen; a lens shows the drawn row, and a cloud all rows of the batch.
+const gains = (R, twin) => R.y.map((y, j) => Math.abs(R.q[twin][j] - y) - Math.abs(R.qAfter[twin][j] - y));
+const approaching = (R) => {
+  const [one, two] = [gains(R, 0), gains(R, 1)];
+  return one.filter((v, j) => v > 0 && two[j] > 0).length;
 };
+function cloud(R, S, t, x, y, w, h) {
+  const both = [gains(R, 0), gains(R, 1)],
+    error = (twin, j) => R.q[twin][j] - R.y[j],
+    bend = (v) => Math.sign(v) * Math.log10(1 + Math.abs(v)),
+    reach = Math.max(...both.flatMap((g) => Array.from(g, Math.abs)), 1e-4) * 1.15,
+    far = Math.max(...[0, 1].flatMap((twin) => Array.from(R.y, (_, j) => Math.abs(bend(error(twin, j))))), 0.3) * 1.08,
+    p = phase(t, 0.62, 0.95),
+    X = (v) => x + w / 2 + (bend(v) / far) * (w / 2),
+    Y = (v) => y + h / 2 - (v / reach) * (h / 2);
+  let out = rect(x, y, w, h, "panel") + line(x, Y(0), x + w, Y(0), "axis") + line(X(0), y, X(0), y + h, "grid");
+  [-100, -10, -1, 1, 10, 100].forEach((v) => {
+    if (Math.abs(bend(v)) < far) out += line(X(v), y + h, X(v), y + h + 3, "axis") + text(X(v), y + h + 15, show(v, 0), "soft xs mid");
+  });
+  both.forEach((gain, twin) =>
+    gain.forEach((v, j) => {
+      const cls = `${twin ? "c2" : "c1"} ${R.batch.terminated[j] ? "hollow2" : "fill"}`;
+      out += marks[twin ? "square" : "dot"](X(error(twin, j)), Y(v * p), 2.6, cls, 'fill-opacity="0.75"');
+    }),
+  );
+  const j = R.shown[S.pokes.row];
+  [0, 1].forEach((twin) => {
+    out += marks.dot(X(error(twin, j)), Y(both[twin][j] * p), 6.5, "ink ring");
+  });
+  return (
+    out +
+    text(x, y - 7, `all ${batchSize} rows`, "soft s") +
+    text(x + 4, y + 13, "closer to y", "ink xs") +
+    text(x + 4, y + h - 6, "farther", "ink xs") +
+    text(x + w / 2, y + h + 30, "Q − y before", "soft s mid")
+  );
+}
+// The drawn row's two Q-values, before and after, on a scale of their own.
+function lensOf(R, j, p, x, y, w, h) {
+  const was = [0, 1].map((twin) => R.q[twin][j]),
+    is = [0, 1].map((twin) => R.qAfter[twin][j]),
+    most = Math.max(...[0, 1].map((twin) => Math.abs(is[twin] - was[twin])), 1e-6) * 1.25,
+    Y = (d) => y + h / 2 - (d / most) * (h / 2 - 8);
+  let out = rect(x, y, w, h, "card", 'rx="6"') + text(x, y - 7, "lens: this row", "soft s") + line(x + 4, Y(0), x + w - 4, Y(0), "grid");
+  [0, 1].forEach((twin) => {
+    const at = x + w * (twin ? 0.76 : 0.24),
+      cls = twin ? "c2" : "c1",
+      move = is[twin] - was[twin],
+      mark = marks[twin ? "square" : "dot"];
+    out +=
+      mark(at, Y(0), 3.6, `${cls} hollow2`) +
+      (p > 0 ? arrow(at, Y(0), at, Y(move * p), cls) : "") +
+      mark(at, Y(move * p), 4.6, `${cls} fill edge`) +
+      text(at, y + h + 15, `Q${twin + 1}`, `${cls}-ink xs mid`) +
+      (p > 0.9 ? text(at, y + h + 30, `${move > 0 ? "+" : ""}${show(move, 3)}`, "ink xs num mid") : "") +
+      text(at, R.y[j] > was[twin] ? y + 12 : y + h - 5, R.y[j] > was[twin] ? "↑ y" : "↓ y", "ink xs b mid");
+  });
+  return out;
+}
 steps[12] = (R, S, t, W) => {
   const k = S.pokes,
     j = R.shown[k.row],
     y = R.y[j],
     narrow = W < narrowAt,
-    before = [0, 1].map((twin) => qCurve(R, "before", twin, k.row)),
-    after = [0, 1].map((twin) => qCurve(R, "after", twin, k.row));
+    p = phase(t, 0.62, 0.95),
+    whole = Boolean(R.qAfter),
+    h = narrow ? 118 : 214,
+    curves = ["before", "after"].map((when) => [0, 1].map((twin) => qCurve(R, when, twin, k.row)));
   const P = curvePlot(R, S, W, "before", stateOf(R, S), [y, R.q[0][j], R.q[1][j]], {
       ylabel: `Q-value in the state s of ${rowLabel(S)}`,
+      w: whole && !narrow ? 204 : W - 144,
+      h,
     }),
-    A = P.A;
-  const span = Math.abs(A.Y(0) - A.Y(1)),
-    times = k.magnify ? baseTimes(R, S, span) : 1;
-  const p = phase(t, 0.62, 0.95),
-    x = A.X(clamped(R.asked[j * actionSize], 0));
-  const moved = before.map((q, twin) => Array.from(q, (v, g) => v + (after[twin][g] - v) * times * p));
-  const id = `cut12-${fix(W)}`;
+    A = P.A,
+    at = clamped(R.asked[j * actionSize], 0),
+    x = A.X(at);
+  const moved = curves[0].map((q, twin) => Array.from(q, (v, g) => v + (curves[1][twin][g] - v) * p));
   let out =
     P.svg +
-    `<clipPath id="${id}"><rect x="52" y="30" width="${fix(P.w)}" height="${fix(P.h)}"/></clipPath><g clip-path="url(#${id})">`;
-  out += path(trace(before[0], A), "c1 stroke faint") + path(trace(before[1], A), "c2 stroke faint");
-  out +=
     sym("q1", path(trace(moved[0], A), "c1 stroke w2")) +
     sym("q2", path(trace(moved[1], A), "c2 stroke w2 dashes")) +
-    "</g>";
-  const at = clamped(R.asked[j * actionSize], 0),
-    now = moved.map((q) => between(q, at)),
-    was = before.map((q) => between(q, at));
-  out += line(x, 30, x, 262, "ink stroke thin");
-  // From where each Q-value was, an arrow to where it is now: toward y.
-  [0, 1].forEach((twin) => {
-    const px = x + (twin ? 9 : -9),
-      cls = twin ? "c2" : "c1",
-      inside = Math.abs(A.Y(now[twin]) - 146) < 116 && Math.abs(A.Y(was[twin]) - 146) < 116;
-    if (!inside) return;
-    out += marks[twin ? "square" : "dot"](px, A.Y(was[twin]), 3.4, `${cls} hollow2`);
-    if (p > 0) out += arrow(px, A.Y(was[twin]), px, A.Y(now[twin]), cls);
-    out += marks[twin ? "square" : "dot"](px, A.Y(now[twin]), 4.8, `${cls} fill edge`);
-  });
-  out += sym("y", marks.star(x, A.Y(y), 9, "ystar"));
-  out += stacked(
-    [
-      { y: A.Y(moved[0].at(-1)), text: "Q1", cls: "c1-ink b" },
-      { y: A.Y(moved[1].at(-1)), text: "Q2", cls: "c2-ink b" },
-      ...P.labels,
-    ],
-    W - 86,
-    14,
-    36,
-    262,
-  );
-  const losses = R.lossesAfter
-    ? `loss of critic 1: ${show(R.losses[0], 3)} \u2192 ${show(R.lossesAfter[0], 3)}${narrow ? "" : `, of critic 2: ${show(R.losses[1], 3)} \u2192 ${show(R.lossesAfter[1], 3)}`}`
-    : "";
+    line(x, 30, x, 30 + h, "ink stroke thin") +
+    [0, 1].map((twin) => marks[twin ? "square" : "dot"](x, A.Y(between(moved[twin], at)), 4.6, `${twin ? "c2" : "c1"} fill edge`)).join("") +
+    sym("y", marks.star(x, A.Y(y), 9, "ystar")) +
+    stacked(
+      [
+        { y: A.Y(moved[0].at(-1)), text: "Q1", cls: "c1-ink b" },
+        { y: A.Y(moved[1].at(-1)), text: "Q2", cls: "c2-ink b" },
+        ...P.labels.map((label) => ({ ...label, text: label.text.replace("best, ", "") })),
+      ],
+      52 + P.w + 6,
+      14,
+      36,
+      26 + h,
+    );
+  if (whole) out += narrow ? lensOf(R, j, p, 40, 204, 92, 62) + cloud(R, S, t, 160, 204, 190, 62) : lensOf(R, j, p, 314, 30, 110, h) + cloud(R, S, t, 450, 30, 180, h);
+  const wrong = broken(k, "leak") ? "the targets move too, and y with them" : broken(k, "onecritic") ? "critic 2 is not trained" : "";
   const said =
     t < 0.6
       ? "the gradient runs back through both critics"
-      : losses || "one optimizer step";
-  const wrong = broken(k, "leak")
-    ? "the targets move too, and y with them"
-    : broken(k, "onecritic")
-      ? "critic 2 is not trained"
-      : "";
+      : R.lossesAfter
+        ? `loss of critic 1: ${show(R.losses[0], 3)} → ${show(R.lossesAfter[0], 3)}${narrow ? "" : `, of critic 2: ${show(R.losses[1], 3)} → ${show(R.lossesAfter[1], 3)}`}`
+        : "one optimizer step";
   return (
     out +
-    text(52, 312, wrong || said, wrong ? "bad s b" : "ink s num", 'data-sym="loss"') +
+    text(narrow ? 16 : 52, 318, wrong || said, wrong ? "bad s b" : "ink s num", 'data-sym="loss"') +
     text(
-      52,
-      330,
+      narrow ? 16 : 52,
+      336,
       k.rate > 1
         ? `learning rate ×${k.rate}: a step ${k.rate} times as long`
         : t < 0.6
-          ? `hollow: before; ★ is y of ${rowLabel(S)}`
-          : `${times > 1 ? `movement shown ×${times}; ` : ""}${R.qAfter ? `${approaching(R)} of ${batchSize} rows approach y` : "recorded"}`,
+          ? `★ is y of ${rowLabel(S)}${narrow ? "" : "; ringed: the drawn row; hollow: rows that terminated"}`
+          : whole
+            ? `${approaching(R)} of ${batchSize} rows come closer to y by both critics`
+            : "recorded",
       "soft s",
     )
   );
 };
-const approaching = (R) =>
-  R.y.filter((y, j) => [0, 1].every((i) => Math.abs(R.qAfter[i][j] - y) < Math.abs(R.q[i][j] - y))).length;
-function baseTimes(R, S, span) {
-  const plain = run(R.u, { ...S.pokes, rate: 1 }),
-    j = R.shown[S.pokes.row];
-  let most = 1e-9,
-    room = Infinity;
-  [0, 1].forEach((twin) => {
-    const b = qCurve(plain, "before", twin, S.pokes.row),
-      a = qCurve(plain, "after", twin, S.pokes.row),
-      at = clamped(R.asked[j * actionSize], 0),
-      step = between(a, at) - between(b, at),
-      left = R.y[j] - between(b, at);
-    b.forEach((v, g) => {
-      most = Math.max(most, Math.abs(a[g] - v));
-    });
-    // Magnified at most so far that the Q-value does not overshoot y.
-    if (step * left > 0) room = Math.min(room, left / step);
-  });
-  return Math.max(1, Math.min(50, roundScale(Math.max(1, Math.min(26 / (most * span), 0.9 * room)))));
-}
 
 // 13: uphill on critic 1, every second update.
 function counter(R, k, W, y) {
@@ -1184,21 +1197,14 @@ steps[13] = (R, S, t, W) => {
   const range = range1[1] - range1[0] < 3.5 * (range0[1] - range0[0]) ? range1 : range0;
   const gauge = R.rise && !narrow ? 78 : 0,
     w = W - 144 - gauge,
-    h = 178,
+    h = 142,
     A = axes(52, 30, w, h, [facts.low[0], facts.high[0]], range, {
       xlabel: actionLabel(),
       ylabel: `Q1 in the state s of ${rowLabel(S)}`,
     });
-  const span = facts.high[0] - facts.low[0],
-    moved = Math.abs(b - a),
-    // Magnified until it can be seen, at most to the edge of the range.
-    room = Math.max(0.02 * span, b > a ? facts.high[0] - a : a - facts.low[0]),
-    times =
-      k.magnify && moved > 1e-9
-        ? Math.max(1, Math.min(200, roundScale(Math.max(1, Math.min(0.9 * room, 0.16 * span) / moved))))
-        : 1;
+  const span = facts.high[0] - facts.low[0];
   const p = phase(t, 0.74, 0.96),
-    now = clamped(a + (b - a) * times * p, 0),
+    now = a + (b - a) * p,
     slope = R.slope
       ? R.slope[j * actionSize]
       : (between(q1, clamped(a + 0.02 * span, 0)) - between(q1, clamped(a - 0.02 * span, 0))) /
@@ -1207,7 +1213,8 @@ steps[13] = (R, S, t, W) => {
     touch = between(hill, a),
     reach = 0.22 * span;
   let out =
-    A.svg +
+    impossible(52, 30, w, A, range) +
+    A.svg.replace('class="panel"', 'class="panel clear"') +
     `<clipPath id="${id}"><rect x="52" y="30" width="${fix(w)}" height="${h}"/></clipPath><g clip-path="url(#${id})">` +
     others.map((o) => path(trace(o.values, A), `${o.cls} stroke`)).join("") +
     (wrong ? path(trace(q1, A), "c1 stroke faint") + path(trace(q2, A), "c2 stroke faint") : "") +
@@ -1251,20 +1258,34 @@ steps[13] = (R, S, t, W) => {
         cls: wrong ? "bad b" : "c1-ink b",
       },
       ...others
-        .filter((o) => A.Y(o.values.at(-1)) > 26 && A.Y(o.values.at(-1)) < 214)
+        .filter((o) => A.Y(o.values.at(-1)) > 26 && A.Y(o.values.at(-1)) < 36 + h)
         .map((o) => ({ y: A.Y(o.values.at(-1)), text: o.label, cls: `${o.cls}-ink` })),
     ],
     52 + w + 6,
     14,
     36,
-    208,
+    26 + h,
   );
+  // The action's movement on a scale of its own.
+  if (!stored && t > 0.3) {
+    const most = Math.max(Math.abs(b - a), 1e-6) * 1.5,
+      ly = 234,
+      X = (v) => 52 + w / 2 + ((v - a) / most) * (w / 2 - 60);
+    out +=
+      rect(52, ly - 20, w, 34, "card", 'rx="6"') +
+      text(58, ly - 6, "lens", "soft xs") +
+      line(X(a), ly - 4, X(now), ly - 4, "actor stroke w2") +
+      marks.diamond(X(a), ly - 4, 5, "actor hollow2") +
+      marks.diamond(X(now), ly - 4, 6, "actor fill edge") +
+      text(X(a), ly + 11, show(a, 4), "soft xs num mid") +
+      (Math.abs(X(now) - X(a)) > 52 ? text(X(now), ly + 11, show(now, 4), "ink xs num mid") : "");
+  }
   if (gauge) {
     // The mean of Q1 over the batch, before and after: the quantity that the actor's step raises.
     const gx = W - 66,
       gain = R.rise[1] - R.rise[0],
       up = gain > 0 ? -54 : 54,
-      mid = 119;
+      mid = 101;
     out +=
       text(gx - 12, 23, "mean Q1", "soft s") +
       line(gx, mid - 62, gx, mid + 62, "grid") +
@@ -1276,26 +1297,26 @@ steps[13] = (R, S, t, W) => {
         : "");
   }
   const said = stored
-    ? "the stored action gives the actor no gradient"
+    ? "the stored action: no gradient"
     : wrong
       ? `ascends the ${wrong === "both" ? "mean" : "smaller"} of both critics: not TD3`
       : t < 0.3
         ? `the actor's own action: π(s) = ${show(a, 4)}`
         : t < 0.74
           ? `gradient dQ1/da at ${show(a, 4)} is ${show(slope, 3)}${narrow || !facts.truth ? "" : `: ${slope > 0 ? "more" : "less"} force raises Q1`}`
-          : `π(s) from ${show(a, 4)} to ${show(b, 4)}${times > 1 ? ` (shown ×${times})` : ""}`;
+          : `π(s) from ${show(a, 4)} to ${show(b, 4)}`;
   return (
     out +
-    text(52, 262, said, stored || wrong ? "bad s b" : "ink s num") +
+    text(52, 272, said, stored || wrong ? "bad s b" : "ink s num") +
     text(
       52,
-      280,
+      290,
       t >= 0.74 && R.rise
         ? `mean Q1 of the batch: ${show(R.rise[0], 4)} \u2192 ${show(R.rise[1], 4)}`
         : `chain rule: dQ1/da · da/dφ${narrow ? "" : "; critic 1 is read, never changed"}`,
       "soft s num",
     ) +
-    counter(R, k, W, 296)
+    counter(R, k, W, 302)
   );
 };
 
@@ -1333,13 +1354,13 @@ function lagPlot(R, S, t, W, y0, h, name, cls, label) {
   const half = halfLife(R.tau, every);
   // The half-life: the target has covered half of the distance to a weight that would stand still.
   if (t > 0.62 && half > 8 && half < n * 0.6) {
-    const from = n * 0.3,
+    const from = n * 0.08,
       yy = y0 + h - 9;
     out +=
       line(A.X(from), yy, A.X(from + half), yy, "ink stroke") +
       line(A.X(from), yy - 4, A.X(from), yy + 4, "ink stroke") +
       line(A.X(from + half), yy - 4, A.X(from + half), yy + 4, "ink stroke") +
-      text(A.X(from + half) + 6, yy + 4, `half-life: ${Math.round(half)} updates`, "ink xs num");
+      text(A.X(from), yy - 8, `half of a jump: ${Math.round(half)} updates${W < narrowAt ? "" : `; behind a drift: ${Math.round(every * (1 / R.tau - 1))}`}`, "ink xs num");
   }
   out += stacked(
     [
@@ -1353,63 +1374,52 @@ function lagPlot(R, S, t, W, y0, h, name, cls, label) {
   );
   return out;
 }
-// This update at true scale, then magnified: each weight of the target moves the share tau toward its own.
+// This update at true scale: each weight of the target moves the share tau toward its own.
 function glide(R, S, t, W, groups, top = 44, each = 0) {
   const narrow = W < narrowAt,
-    k = S.pokes,
     p = R.glides ? phase(t, 0.25, 0.6) : 0,
-    zoom = phase(t, 0.64, 0.85),
     x0 = narrow ? 96 : 150,
     x1 = W - (narrow ? 62 : 90),
-    count = each || (groups.length > 1 ? 4 : 8);
-  const times = R.tau >= 0.3 || R.tau === 0 ? 1 : roundScale(0.62 / R.tau),
+    count = each || (groups.length > 1 ? 4 : 8),
     lane = 26;
   let out = text(x0, top - 16, "target", "soft s mid") + text(x1, top - 16, "online", "soft s mid"),
     at = 0;
   for (const { from, to, cls } of groups) {
-    const order = Array.from(from.keys())
-      .sort((a, b) => Math.abs(to[b] - from[b]) - Math.abs(to[a] - from[a]))
-      .slice(0, count);
+    const order = Array.from(from.keys()).sort((a, b) => Math.abs(to[b] - from[b]) - Math.abs(to[a] - from[a])).slice(0, count);
     order.forEach((w) => {
-      const y = top + at * lane,
-        share = R.tau * p * mix(1, k.magnify ? times : 1, zoom);
+      const y = top + at * lane;
       out +=
         line(x0, y, x1, y, "soft-stroke stroke thin") +
         marks.square(x1, y, 5, `${cls} fill`) +
         marks.square(x0, y, 5, `${cls} hollow2 dashed`) +
-        marks.diamond(mix(x0, x1, Math.min(1, share)), y, 6, `${cls} fill edge`) +
+        marks.diamond(mix(x0, x1, R.tau * p), y, 6, `${cls} fill edge`) +
         text(x0 - 12, y + 4, show(mix(from[w], to[w], R.tau * p), 4), "ink xs num end") +
         text(x1 + 12, y + 4, show(to[w], 4), "soft xs num");
       at++;
     });
   }
-  return { svg: out, bottom: top + at * lane, times, zoom };
+  return { svg: out, bottom: top + at * lane };
 }
-function glideSays(R, S, t, zoom, times) {
+function glideSays(R, S) {
   const k = S.pokes;
   if (broken(k, "hardcopy")) return ["copied whole: y jumps with the online networks", true];
   if (broken(k, "everyupdate")) return ["at every update: the lag is halved", true];
   if (R.tau === 0) return ["τ = 0: the targets keep their initial weights", true];
   if (R.tau > 0.05) return [`τ = ${show(R.tau, 3)}: the targets follow almost at once`, false];
-  return [
-    zoom > 0.02 && k.magnify && times > 1
-      ? `this update's movement, magnified ×${times}`
-      : `τ = ${show(R.tau, 3)}: in one update almost nothing moves`,
-    false,
-  ];
+  return [`τ = ${show(R.tau, 3)}: in one update almost nothing moves`, false];
 }
 steps[14] = (R, S, t, W) => {
   if (!R.glides) return waits(R, S, W, "the actor target stays as it is");
   const group_ = [{ from: R.actorTarget, to: R.actorAfter, cls: "actor" }];
   if (!lagging()) {
     const G = glide(R, S, t, W, group_),
-      [said, bad] = glideSays(R, S, t, G.zoom, G.times);
+      [said, bad] = glideSays(R, S);
     return G.svg + text(W < narrowAt ? 16 : 60, G.bottom + 18, said, bad ? "bad s b" : "ink s");
   }
   const G = glide(R, S, t, W, group_, 218, 3),
-    [said, bad] = glideSays(R, S, t, G.zoom, G.times);
+    [said, bad] = glideSays(R, S);
   return (
-    lagPlot(R, S, t, W, 30, 122, "actor", "actor", `one weight of the actor and its target${W < narrowAt ? "" : ", updates 0 to 2 000"}`) +
+    lagPlot(R, S, t, W, 30, 122, "actor", "actor", `one weight of the actor and its target${W < narrowAt ? "" : ", update by update"}`) +
     G.svg +
     text(W < narrowAt ? 16 : 60, 300, said, bad ? "bad s b" : "ink s") +
     text(W < narrowAt ? 16 : 60, 318, "the three weights farthest from the actor's", "soft s")
@@ -1423,7 +1433,7 @@ steps[15] = (R, S, t, W) => {
   ];
   if (!lagging()) {
     const G = glide(R, S, t, W, groups),
-      [said, bad] = glideSays(R, S, t, G.zoom, G.times);
+      [said, bad] = glideSays(R, S);
     return G.svg + text(W < narrowAt ? 16 : 60, G.bottom + 18, said, bad ? "bad s b" : "ink s");
   }
   const slow = array("lag.y"),
@@ -1443,19 +1453,16 @@ steps[15] = (R, S, t, W) => {
         .filter(([j]) => j % 4 === 0 || j === upto)
         .map(([j, v]) => [A.X(j), A.Y(v)]),
     );
-  const [said, bad] = glideSays(R, S, t, 0, 1),
+  const [said, bad] = glideSays(R, S),
     j = R.shown[S.pokes.row],
     next = R.yAfter ? R.yAfter[j] : null;
   return (
-    lagPlot(R, S, t, W, 26, 112, "online", "c1", `one weight of critic 1 and its target${W < narrowAt ? "" : ", updates 0 to 2 000"}`) +
+    lagPlot(R, S, t, W, 26, 112, "online", "c1", `one weight of critic 1 and its target${W < narrowAt ? "" : ", update by update"}`) +
     A.svg +
     path(trail(fast), "bad stroke w1") +
     path(trail(slow), "ystroke stroke w3") +
     stacked(
-      [
-        { y: A.Y(fast[upto]), text: "no targets", cls: "bad" },
-        { y: A.Y(slow[upto]), text: "y", cls: "ink b" },
-      ],
+      [{ y: A.Y(fast[upto]), text: "online", cls: "bad" }, { y: A.Y(slow[upto]), text: "y", cls: "ink b" }],
       W - 86,
       14,
       y0 + 4,
@@ -1472,45 +1479,42 @@ steps[15] = (R, S, t, W) => {
   );
 };
 
-// The whole stage for docs and film: heading, map, the chosen row, the step's own drawing, caption.
-const titles = JSON.parse(document.getElementById("lessons").textContent).steps;
+// The whole stage for the docs: heading, map, the chosen row, the step's own drawing.
+const titles = JSON.parse(document.getElementById("lessons").textContent);
+const titleOf = (step) => (step ? titles.steps[step - 1].title : titles.acting.title);
 const DRAWING = 342;
 const showsRow = (step) => step >= 4 && step <= 13;
 function parts(S, W) {
   const u = S.step <= 3 && S.step >= 2 ? 0 : S.u,
     R = run(u, S.pokes),
     thumb = showsRow(S.step) ? thumbHeight() : 0,
-    name = `Step ${S.step}: ${titles[S.step - 1].title}`;
+    name = `Step ${S.step}: ${titleOf(S.step)}`,
+    row = showsRow(S.step) ? ` Update ${group(R.number)}, row ${S.pokes.row + 1}: y = ${show(R.y[R.shown[S.pokes.row]], 3)}, Q1 = ${show(R.q[0][R.shown[S.pokes.row]], 3)}, loss = ${show(R.loss, 3)}.` : "";
   return {
     map: { width: W, height: MAP_HEIGHT, name: `Map of TD3, ${name}`, description: "", inside: drawMap(R, S, S.t, W) },
     drawing: {
       width: W,
       height: thumb + DRAWING,
       name,
-      description: titles[S.step - 1].drawing,
+      description: (S.step ? titles.steps[S.step - 1].drawing : "The actor's action plus exploration noise enters the environment, and the row goes into the buffer.") + row,
       inside:
         (thumb ? thumbnail(R, S, W) : "") +
         `<g transform="translate(0 ${thumb})">${steps[S.step](R, S, S.t, W)}</g>`,
     },
   };
 }
-function stage(S, W, { heading = false, caption = null } = {}) {
+function stage(S, W, { heading = false } = {}) {
   const { map, drawing } = parts(S, W),
-    head = heading ? 34 : 0,
-    foot = caption === null ? 0 : 40,
-    // Frames of the film have one height.
-    tall = caption === null ? drawing.height : DRAWING + thumbHeight(),
-    total = head + map.height + 12 + tall + foot;
+    head = heading ? 34 : 0;
   let inside = "";
   if (heading)
     inside +=
-      text(4, 21, `${S.step}  ${titles[S.step - 1].title}`, "ink head") +
+      text(4, 21, `${S.step}  ${titleOf(S.step)}`, "ink head") +
       (W >= narrowAt && S.step > 3 ? text(W - 4, 21, `update ${group(facts.updates[S.u])}`, "soft s end") : "");
   inside +=
     `<g transform="translate(0 ${head})">${map.inside}</g>` +
     `<g transform="translate(0 ${head + map.height + 12})">${drawing.inside}</g>`;
-  if (caption !== null) inside += text(W / 2, total - 14, caption, "ink cap mid");
-  return { ...drawing, height: total, inside };
+  return { ...drawing, height: head + map.height + 12 + drawing.height, inside };
 }
 function svgOf(scene, attributes = "", style = "", id = "pic") {
   return (

@@ -1,6 +1,6 @@
 "use strict";
-// What stands around the fifteen steps: the task as a cart to drive, the experiment on the minimum of N critics, and TD3
-// trained in the page with one part changed.
+// What stands around the fifteen steps: the task as a cart to drive, the experiment on the minimum of N critics, TD3
+// trained in the page with one part changed, and predictions.
 
 // The task. A cart that the reader drags, pushes, or lets an actor drive.
 const task = { x: 0.9, v: 0, force: 0, reward: null, total: 0, weight: 1, steps: 0, over: "", driver: null, timer: null };
@@ -121,6 +121,8 @@ function taskBegin() {
   taskRender();
 }
 
+const signed = (v) => (v > 0 ? "+" : "") + show(v, 1);
+
 // N noisy critics of a flat truth: what the minimum does to an actor that picks the best action.
 const TOY_POINTS = 61;
 function noisyCritic(draw, which) {
@@ -136,95 +138,84 @@ function noisyCritic(draw, which) {
     waves.reduce((s, [k, c, f]) => s + c * Math.cos((k * Math.PI * j) / (TOY_POINTS - 1) + f), 0),
   );
 }
-function toyCurves(n, draw) {
-  const critics = Array.from({ length: n }, (_, i) => noisyCritic(draw, i)),
-    each = (rule) => Float64Array.from({ length: TOY_POINTS }, (_, j) => rule(critics.map((c) => c[j])));
-  return { critics, min: each((v) => Math.min(...v)), mean: each((v) => v.reduce((a, b) => a + b, 0) / v.length) };
-}
+// As TD3 has it: the actor picks by critic 1, and y is the minimum of all N at that action (src/td3_lessons/explain/toy.py).
+const TOY_GAMMA = 0.9;
 let toyTable = null;
-// Means over 300 draws, for N = 1 to 10: what the actor believes at its pick, and the minimum at a fixed action.
-function toyAverages() {
+function toyErrors() {
   if (toyTable) return toyTable;
-  toyTable = Array.from({ length: 10 }, () => ({ pick: 0, fixed: 0 }));
+  toyTable = new Float64Array(10);
   for (let draw = 0; draw < 300; draw++) {
-    const low = new Float64Array(TOY_POINTS).fill(Infinity);
-    for (let n = 1; n <= 10; n++) {
-      const c = noisyCritic(1000 + draw, n);
-      for (let j = 0; j < TOY_POINTS; j++) low[j] = Math.min(low[j], c[j]);
-      toyTable[n - 1].pick += Math.max(...low) / 300;
-      toyTable[n - 1].fixed += low[30] / 300;
+    const first = noisyCritic(1000 + draw, 1),
+      pick = first.indexOf(Math.max(...first));
+    for (let n = 1, low = Infinity; n <= 10; n++) {
+      low = Math.min(low, noisyCritic(1000 + draw, n)[pick]);
+      toyTable[n - 1] += low / 300;
     }
   }
   return toyTable;
 }
-function toyDraw(n, draw, W) {
+const toyBelieved = (n, rounds) => (toyErrors()[n - 1] * (1 - TOY_GAMMA ** rounds)) / (1 - TOY_GAMMA);
+function toyDraw(n, draw, t, W) {
   const narrow = W < narrowAt,
-    { critics, min, mean: average } = toyCurves(n, draw),
+    critics = Array.from({ length: n }, (_, i) => noisyCritic(draw, i + 1)),
+    min = critics[0].map((_, j) => Math.min(...critics.map((c) => c[j]))),
+    best = critics[0].indexOf(Math.max(...critics[0])),
     h = 190,
-    w = narrow ? W - 62 : 300,
+    w = narrow ? W - 62 : 270,
     A = axes(44, 30, w, h, [-1, 1], [-4, 4], { xlabel: "action", ylabel: "Q-value (truth: 0 for every action)" }),
-    xAt = (j) => -1 + (2 * j) / (TOY_POINTS - 1),
-    lineOf = (v) => points(Array.from(v, (value, j) => [A.X(xAt(j)), A.Y(Math.max(-4, Math.min(4, value)))]));
-  const best = min.indexOf(Math.max(...min));
+    xAt = (j) => A.X(-1 + (2 * j) / (TOY_POINTS - 1)),
+    lineOf = (v) => points(Array.from(v, (value, j) => [xAt(j), A.Y(Math.max(-4, Math.min(4, value)))]));
   let out = A.svg + line(A.X(-1), A.Y(0), A.X(1), A.Y(0), "exact stroke");
-  critics.forEach((c) => {
-    out += path(lineOf(c), "c1 stroke w1 faint");
+  critics.forEach((c, i) => {
+    out += path(lineOf(c), i ? "c2 stroke w1 faint" : "c1 stroke w2");
   });
-  out += path(lineOf(average), "soft-stroke stroke w2 dashed") + path(lineOf(min), "ink stroke w3");
+  if (n > 1) out += path(lineOf(min), "ink stroke w3");
   out +=
-    line(A.X(xAt(best)), A.Y(min[best]), A.X(xAt(best)), A.Y(0), "actor stroke") +
-    marks.dot(A.X(xAt(best)), A.Y(min[best]), 6, "actor fill edge");
-  const top = narrow ? 290 : 30,
-    x0 = narrow ? 44 : 420,
-    w0 = narrow ? W - 62 : W - 432,
-    D = axes(x0, top, w0, h, [0.4, 10.6], [-3, 3], { xlabel: "N critics", ylabel: "mean of 300 draws", xticks: 10 });
-  out += D.svg + line(D.X(0.4), D.Y(0), D.X(10.6), D.Y(0), "axis");
-  toyAverages().forEach(({ pick, fixed }, j) => {
-    const x = D.X(j + 1),
-      here = j + 1 === n;
-    out +=
-      line(x, D.Y(0), x, D.Y(pick), `actor stroke ${here ? "w4" : "w2"}`) +
-      marks.dot(x, D.Y(pick), here ? 5.5 : 3.5, "actor fill edge") +
-      marks.square(x, D.Y(fixed), 3, "ink fill");
+    line(xAt(best), A.Y(critics[0][best]), xAt(best), A.Y(0), "actor stroke") +
+    marks.diamond(xAt(best), A.Y(0), 5, "actor fill edge") +
+    marks.star(xAt(best), A.Y(min[best]), 8, "ystar");
+  const x0 = narrow ? 44 : 392,
+    w0 = narrow ? W - 130 : W - 478,
+    rounds = mix(0, 10, clip01(t)),
+    D = axes(x0, narrow ? 300 : 30, w0, h, [0, 10], [-11, 11], { xlabel: "rounds of y", ylabel: "believed of the pick, on average" });
+  out += D.svg + line(x0, D.Y(0), x0 + w0, D.Y(0), "exact stroke");
+  const ends = [...new Set([1, 2, 10, n])].map((count_) => {
+    const cls = count_ === n ? "actor" : "soft-stroke";
+    out += path(points(Array.from({ length: 41 }, (_, q) => [D.X((rounds * q) / 40), D.Y(toyBelieved(count_, (rounds * q) / 40))])), `${cls} stroke ${count_ === n ? "w3" : "w1"}`);
+    return { y: D.Y(toyBelieved(count_, rounds)), text: `${count_}: ${signed(toyBelieved(count_, rounds))}`, cls: count_ === n ? "actor-ink b" : "soft" };
   });
-  const y = narrow ? 546 : 274;
-  out +=
-    text(44, y, `N = ${n}: at its pick the actor believes ${show(min[best], 2)}`, "ink s num") +
-    marks.dot(48, y + 16, 4, "actor fill") +
-    text(58, y + 20, "believed at the pick", "soft s") +
-    marks.square(narrow ? 190 : 206, y + 16, 3, "ink fill") +
-    text(narrow ? 200 : 216, y + 20, narrow ? "at a fixed action" : "minimum at a fixed action", "soft s");
+  const y = narrow ? 556 : 276;
   return {
     width: W,
-    height: narrow ? 578 : 304,
-    name: `The minimum of ${n} noisy critics`,
-    description:
-      "Left: noisy critics of a flat truth, their mean and their minimum. Right: what a maximizing actor believes on average, for 1 to 10 critics.",
-    inside: out,
+    height: narrow ? 580 : 300,
+    name: `${n} noisy critics, and y fed back`,
+    description: `Left: ${n} noisy critics of a flat truth; the actor picks the best action of critic 1, and y is the minimum there. Right: what is believed after ten rounds, for one, two and ten critics.`,
+    inside:
+      out +
+      stacked(ends, x0 + w0 + 5, 14, narrow ? 304 : 34, narrow ? 490 : 220) +
+      text(44, y, `◆ the actor's pick, by critic 1   ★ y there: ${show(min[best], 2)}`, "ink s num"),
   };
 }
 
 // TD3 trained in the page, with one part changed, beside the unchanged algorithm.
-const RACE_UPDATES = 5000,
-  RACE_EVERY = 250;
+const RACE_UPDATES = facts.race?.updates ?? 0,
+  RACE_EVERY = 250,
+  RACE_SEEDS = [1, 2, 3, 4, 5];
 const race = { live: {}, workers: [], queue: [], running: false };
 const raceSetup = () => ({ ...facts.race, starts: Float64Array.from(array("starts")) });
-const recordedRace = (name) => facts.races?.[name] ?? [];
+const recorded = {};
+const recordedRace = (name) => {
+  const columns = facts.races?.[name];
+  if (!columns) return [];
+  return (recorded[name] ||= columns.return.map((run_, seed) =>
+    run_.map((_, at) => Object.fromEntries([["update", (at * RACE_UPDATES) / (columns.return[seed].length - 1)], ...Object.keys(columns).map((measure) => [measure, columns[measure][seed][at]])])),
+  ));
+};
 function raceRuns(name) {
   return race.live[name]?.some((run_) => run_.length > 1) ? race.live[name] : recordedRace(name);
 }
-const lastOf = (runs, measure) => {
-  const ends = runs.filter((r) => r.length).map((r) => {
-    const tail = r.slice(-4);
-    return tail.reduce((s, m) => s + m[measure], 0) / tail.length;
-  });
-  return ends.reduce((a, b) => a + b, 0) / Math.max(1, ends.length);
-};
 function racePanel(x0, y0, w, h, measure, label, name) {
-  const series = [
-      ["td3", raceRuns("td3"), "c1"],
-      [name, raceRuns(name), "bad"],
-    ],
+  const series = [["td3", raceRuns("td3"), "c1"], [name, raceRuns(name), "bad"]],
     all = series.flatMap(([, runs]) => runs.map((r) => r.slice(1).map((m) => m[measure]))).filter((v) => v.length);
   let range = spanOf(all.length ? all : [[0, 1]], 0.08);
   if (measure === "return") range = [Math.max(range[0], -75), Math.min(1, range[1])];
@@ -269,16 +260,21 @@ function raceDraw(name, W) {
     inside: out,
   };
 }
+// The verdict of the recorded seeds, with its interval, on Rail and where the same was trained on a body.
 function raceSays(name) {
   const { measure, label, expect } = lessons.races[name],
-    ours = lastOf(raceRuns("td3"), measure),
-    theirs = lastOf(raceRuns(name), measure),
-    digits = Math.max(Math.abs(ours), Math.abs(theirs)) < 0.2 ? 4 : 2;
-  if (!raceRuns(name).length) return esc(expect);
+    V = facts.verdicts[name],
+    plus = (v, digits) => (v > 0 ? "+" : "") + show(v, digits),
+    digits = Math.max(...V.measure.map(Math.abs)) < 0.2 ? 4 : 2,
+    apart = V.apart[0] > 0 || V.apart[1] < 0 ? "differs" : "is undecided",
+    rows = Object.entries(V.bodies).map(
+      ([body, row]) => `<li>${esc(body)}: ${esc(facts.said[row.verdict])}: ${group(Math.round(row.ours))} instead of ${group(Math.round(row.theirs))} (${plus(row.difference[1], 0)} to ${plus(row.difference[2], 0)})</li>`,
+    );
   return (
-    `${esc(expect)} <b>${esc(lessons.measures[measure])}</b>, last 1,000 updates, mean of ${raceRuns(name).length} seeds: ` +
-    `<b>${show(theirs, digits)}</b> with ${esc(label)}, <b>${show(ours, digits)}</b> with TD3. ` +
-    `Discounted return: ${show(lastOf(raceRuns(name), "return"), 1)} against ${show(lastOf(raceRuns("td3"), "return"), 1)} (best possible ${show(facts.optimum, 1)}).`
+    `<p>${esc(expect)}</p><p><b>Return on Rail: “${esc(label)}” ${esc(V.said)}.</b> ${show(V.return[0], 1)} instead of ${show(V.return[1], 1)} (${plus(V.difference[1], 1)} to ${plus(V.difference[2], 1)}). ` +
+    `<b>${esc(lessons.measures[measure])}</b> ${apart}: ${show(V.measure[0], digits)} instead of ${show(V.measure[1], digits)} (${plus(V.apart[0], digits)} to ${plus(V.apart[1], digits)}). ` +
+    `Last 1,000 updates, ${V.seeds} recorded seeds each, 95 % intervals of the difference.</p>` +
+    (rows.length ? `<p>The same change on bodies, from this project's stored runs:</p><ul>${rows.join("")}</ul>` : "")
   );
 }
 function raceRender() {
@@ -287,16 +283,15 @@ function raceRender() {
   put("race-stage", svgOf(raceDraw(state.race, W), "", "", "race"));
   put("race-says", raceSays(state.race));
   document.querySelectorAll("[data-race]").forEach((b) => b.setAttribute("aria-pressed", String(b.dataset.race === state.race)));
-  $("race-go").textContent = race.running ? "Stop" : "Train it here, 5,000 updates";
+  $("race-go").textContent = race.running ? "Stop" : `Train it here, ${RACE_SEEDS.length} seeds`;
   const lived = race.live[state.race],
-    done = lived ? Math.min(...lived.map((r) => r.at(-1)?.update ?? 0)) : 0;
+    jobs = [...(race.live.td3 ?? []), ...(lived ?? [])],
+    done = jobs.reduce((sum, r) => sum + (r.at(-1)?.update ?? 0), 0);
   $("race-state").textContent = lived
     ? race.running
-      ? `training in this page: update ${group(done)} of ${group(RACE_UPDATES)}`
-      : `trained in this page, ${group(done)} updates`
-    : recordedRace(state.race).length
-      ? "recorded with the same code; train it here to see it happen"
-      : "not trained yet";
+      ? `training in this page: ${Math.round((100 * done) / (jobs.length * RACE_UPDATES))} % of ${jobs.length} runs`
+      : "trained in this page; the verdict is that of the recorded seeds"
+    : "recorded with the same code; train it here to see it happen";
 }
 function raceStop() {
   race.workers.forEach((worker) => worker.terminate());
@@ -311,7 +306,7 @@ function raceStart() {
       `const T = makeTrainer(setup, changes, seed); postMessage(T.measure());` +
       `for (let u = 1; u <= updates; u++) { T.step(); if (u % every === 0) postMessage(T.measure()); } postMessage(null); };`,
     url = URL.createObjectURL(new Blob([source], { type: "text/javascript" })),
-    seeds = [1, 2, 3],
+    seeds = RACE_SEEDS,
     names = race.live.td3?.every((r) => r.at(-1)?.update === RACE_UPDATES) ? [state.race] : ["td3", state.race];
   names.forEach((name) => {
     race.live[name] = seeds.map(() => []);
@@ -384,9 +379,10 @@ const predictions = {
   },
 };
 const answers = new Map();
+const score_ = { right: 0, asked: 0 };
 const predictionKey = (S) => `${S.u}-${S.step}-${S.pokes.row}`;
 function predictHtml(S, R) {
-  if (!predictions[S.step] || facts.replaced || S.pokes.breaks.length || changed(S).length) return "";
+  if (!asks(S) && (!answers.has(predictionKey(S)) || changed(S).length)) return "";
   const asked = predictions[S.step](R, R.shown[S.pokes.row]),
     given = answers.get(predictionKey(S));
   return (
@@ -397,6 +393,6 @@ function predictHtml(S, R) {
     "</div>" +
     (given === undefined
       ? ""
-      : `<p role="status"><b>${given === asked.right ? "Right." : `Not quite: ${esc(asked.options[asked.right])}.`}</b> ${esc(asked.because)}</p>`)
+      : `<p role="status">${score_.right} of ${score_.asked} right so far. <b>${given === asked.right ? "Right." : `Not quite: ${esc(asked.options[asked.right])}.`}</b> ${esc(asked.because)}</p>`)
   );
 }

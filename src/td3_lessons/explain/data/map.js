@@ -1,7 +1,7 @@
 "use strict";
-// The map: one data-flow graph of TD3 that stays in place through all fifteen steps. Networks are nodes drawn as their
-// weights (sign by hue, size by strength; targets dashed); what a step reads and makes travels along the edges, and the
-// gradient comes back along them, up to the wall before y.
+// The map: one data-flow graph of TD3 that stays in place through all steps. Networks are nodes that show what they say:
+// an actor its action in every state, a critic its Q-value of the actor's own action there (targets dashed). What a step
+// reads and makes travels along the edges, and the gradient comes back along them, up to the wall before y.
 
 const NETWORKS = {
   actor: ["actor", "actor", "online"],
@@ -27,98 +27,62 @@ const SHORT = {
   critic1Target: "Q1′",
   critic2Target: "Q2′",
 };
-const LEVELS = 6;
 
-function cellPlan(sizes, cell, x0, y0) {
-  const plan = [];
-  let x = x0,
-    start = 0;
-  const rows = Math.max(...sizes.slice(1, -1));
-  for (let d = 0; d + 1 < sizes.length; d++) {
-    const i = sizes[d],
-      o = sizes[d + 1],
-      last = d + 2 === sizes.length;
-    for (let j = 0; j < i; j++)
-      for (let k = 0; k < o; k++) {
-        plan.push([start + j * o + k, x + (last ? k : j) * cell, y0 + (last ? j : k) * cell]);
-      }
-    const columns = last ? o : i;
-    for (let k = 0; k < o; k++) plan.push([start + i * o + k, x + columns * cell + cell * 0.35, y0 + k * cell]);
-    start += (i + 1) * o;
-    x += (columns + 1.35) * cell + cell * 1.2;
+// What a network says over the plane of states, as [side × side] numbers; known only where the page computes networks.
+const NODE_SIDE = 13;
+const saidCache = new WeakMap();
+function saidOver(net, p, actor, side = NODE_SIDE) {
+  const cached = saidCache.get(p);
+  if (cached?.side === side && cached.actor === actor) return cached.values;
+  const states = new Float64Array(side * side * stateSize),
+    mean = new Float64Array(stateSize);
+  for (let r = 0; r < 200; r++) for (let j = 0; j < stateSize; j++) mean[j] += memory[r * rowSize + j] / 200;
+  for (let j = 0; j < side * side; j++) {
+    states.set(mean, j * stateSize);
+    states[j * stateSize] = mix(facts.plane_low[0], facts.plane_high[0], (j % side) / (side - 1));
+    if (stateSize > 1) states[j * stateSize + 1] = mix(facts.plane_low[1], facts.plane_high[1], Math.floor(j / side) / (side - 1));
   }
-  return { plan, width: x - x0 - cell * 1.2, height: rows * cell };
+  const actions = act(actor, states, side * side),
+    values = net === "actor" ? actions.filter((_, j) => j % actionSize === 0) : score(p, states, actions, side * side);
+  saidCache.set(p, { side, actor, values });
+  return values;
 }
-function planFor(sizes, box, top = 17, around = 32) {
-  const unit = cellPlan(sizes, 1, 0, 0);
-  const cell = Math.min((box.w - 10) / unit.width, (box.h - around) / unit.height);
-  return { cell, ...cellPlan(sizes, cell, box.x + (box.w - unit.width * cell) / 2, box.y + top) };
-}
-function cellPaths(plan, cell, value, scale, classes) {
-  const buckets = {};
-  const size = cell * 0.9;
-  for (const [at, x, y] of plan) {
-    const v = value(at, x);
-    if (v === null) continue;
-    const level = Math.min(LEVELS, Math.round((Math.abs(v) / scale) * LEVELS));
-    if (level < 1) continue;
-    (buckets[`${v < 0 ? 1 : 0}${level}`] ||= []).push(`M${fix(x)} ${fix(y + size / 2)}h${fix(size)}`);
-  }
-  return Object.keys(buckets)
-    .sort()
-    .map((key) =>
-      path(
-        buckets[key].join(""),
-        `${classes[+key[0]]} cell`,
-        `stroke-width="${fix(size)}" stroke-opacity="${fix(0.15 + (0.85 * +key[1]) / LEVELS)}"`,
-      ),
-    )
+function nodePicture(net, p, actor, x, y, w, h, side = NODE_SIDE, until = Infinity) {
+  const values = saidOver(net, p, actor, side),
+    [low, high] = net === "actor" ? [facts.low[0], facts.high[0]] : [Math.min(...values), Math.max(...values)],
+    cells = {};
+  values.forEach((v, j) => {
+    const px = x + ((j % side) / side) * w;
+    if (px > until) return;
+    const level = net === "actor" ? Math.round(((2 * (v - low)) / (high - low || 1) - 1) * LEVELS) : Math.round(((v - low) / (high - low || 1)) * LEVELS);
+    if (level) (cells[level] ||= []).push(`M${fix(px)} ${fix(y + h - ((Math.floor(j / side) + 1) / side) * h)}h${fix(w / side + 0.2)}v${fix(h / side + 0.2)}h-${fix(w / side + 0.2)}z`);
+  });
+  return Object.keys(cells)
+    .sort((a, b) => a - b)
+    .map((level) => path(cells[level].join(""), net === "actor" ? (level < 0 ? "neg" : "pos") : "qmap", `fill-opacity="${fix((0.9 * Math.abs(level)) / LEVELS)}"`))
     .join("");
 }
-const scaleOf = (p) => {
-  const sorted = Array.from(p, Math.abs).sort((a, b) => a - b);
-  return sorted[Math.floor(sorted.length * 0.95)] || 1;
-};
+const LEVELS = 6;
 const blend = (a, b, p) => (p <= 0 ? a : p >= 1 ? b : Float64Array.from(a, (v, j) => v + (b[j] - v) * p));
 
 const narrowAt = 480;
 const MAP_HEIGHT = 296;
 const PLACES = {
   wide: {
-    buffer: { x: 2, y: 98, w: 90, h: 66 },
-    env: { x: 2, y: 222, w: 90, h: 66 },
-    actorTarget: { x: 112, y: 8, w: 98, h: 70 },
-    actor: { x: 112, y: 220, w: 98, h: 70 },
-    noise: { x: 262, y: 42, r: 15 },
-    critic1Target: { x: 318, y: 2, w: 106, h: 70 },
-    critic2Target: { x: 318, y: 76, w: 106, h: 70 },
-    critic1: { x: 318, y: 152, w: 106, h: 70 },
-    critic2: { x: 318, y: 226, w: 106, h: 68 },
-    min: { x: 482, y: 74, r: 16 },
-    y: { x: 570, y: 74, r: 11 },
-    loss: { x: 570, y: 224, r: 18 },
-    lanes: [128, 149, 186],
-    turn: 232,
-    into: 304,
-    out: [434, 442],
+    buffer: { x: 2, y: 98, w: 98, h: 66 }, env: { x: 2, y: 222, w: 98, h: 66 },
+    actorTarget: { x: 112, y: 8, w: 98, h: 70 }, actor: { x: 112, y: 220, w: 98, h: 70 },
+    noise: { x: 262, y: 42, r: 15 }, critic1Target: { x: 318, y: 2, w: 106, h: 70 },
+    critic2Target: { x: 318, y: 76, w: 106, h: 70 }, critic1: { x: 318, y: 152, w: 106, h: 70 },
+    critic2: { x: 318, y: 226, w: 106, h: 68 }, min: { x: 482, y: 74, r: 16 }, y: { x: 570, y: 74, r: 11 },
+    loss: { x: 570, y: 224, r: 18 }, lanes: [128, 149, 186], turn: 232, into: 304, out: [434, 442],
   },
   narrow: {
-    buffer: { x: 1, y: 98, w: 56, h: 62 },
-    env: { x: 1, y: 224, w: 56, h: 62 },
-    actorTarget: { x: 72, y: 8, w: 66, h: 66 },
-    actor: { x: 72, y: 222, w: 66, h: 66 },
-    noise: { x: 164, y: 40, r: 11 },
-    critic1Target: { x: 190, y: 2, w: 68, h: 70 },
-    critic2Target: { x: 190, y: 76, w: 68, h: 70 },
-    critic1: { x: 190, y: 152, w: 68, h: 70 },
-    critic2: { x: 190, y: 226, w: 68, h: 68 },
-    min: { x: 288, y: 74, r: 13 },
-    y: { x: 334, y: 74, r: 10 },
-    loss: { x: 334, y: 224, r: 16 },
-    lanes: [126, 149, 184],
-    turn: 152,
-    into: 181,
-    out: [264, 269],
+    buffer: { x: 1, y: 98, w: 56, h: 62 }, env: { x: 1, y: 224, w: 56, h: 62 },
+    actorTarget: { x: 72, y: 8, w: 66, h: 66 }, actor: { x: 72, y: 222, w: 66, h: 66 },
+    noise: { x: 164, y: 40, r: 11 }, critic1Target: { x: 190, y: 2, w: 68, h: 70 },
+    critic2Target: { x: 190, y: 76, w: 68, h: 70 }, critic1: { x: 190, y: 152, w: 68, h: 70 },
+    critic2: { x: 190, y: 226, w: 68, h: 68 }, min: { x: 288, y: 74, r: 13 }, y: { x: 334, y: 74, r: 10 },
+    loss: { x: 334, y: 224, r: 16 }, lanes: [126, 149, 184], turn: 152, into: 181, out: [264, 269],
   },
 };
 const right = (b) => b.x + b.w,
@@ -134,109 +98,28 @@ function edges(P) {
     t2 = P.critic2Target,
     start = right(buffer);
   return {
-    s2: [
-      [start - 14, buffer.y],
-      [start - 14, middle(actorTarget) + 6],
-      [actorTarget.x, middle(actorTarget) + 6],
-    ],
-    s2c: [
-      [start, lane1],
-      [P.into, lane1],
-      [P.into, middle(t2) + 8],
-      [t2.x, middle(t2) + 8],
-    ],
-    s2c1: [
-      [P.into, lane1],
-      [P.into, middle(t1) + 16],
-      [t1.x, middle(t1) + 16],
-    ],
-    a2: [
-      [right(actorTarget), noise.y],
-      [noise.x - noise.r, noise.y],
-    ],
-    smooth1: [
-      [noise.x + noise.r, noise.y],
-      [t1.x, noise.y - 8],
-    ],
-    smooth2: [
-      [noise.x + noise.r, noise.y],
-      [t2.x, middle(t2) - 8],
-    ],
-    q1t: [
-      [right(t1), middle(t1)],
-      [min.x - min.r * 0.8, min.y - min.r * 0.6],
-    ],
-    q2t: [
-      [right(t2), middle(t2)],
-      [min.x - min.r * 0.8, min.y + min.r * 0.6],
-    ],
-    min: [
-      [min.x + min.r, min.y],
-      [y.x - y.r - 2, min.y],
-    ],
-    r: [
-      [start, lane2],
-      [y.x, lane2],
-      [y.x, y.y + y.r + 2],
-    ],
-    sa: [
-      [start, Math.min(lane3, buffer.y + buffer.h - 8)],
-      [start + 12, lane3],
-      [P.into, lane3],
-      [c1.x, middle(c1)],
-    ],
-    sa2: [
-      [P.into, lane3],
-      [P.into, middle(c2)],
-      [c2.x, middle(c2)],
-    ],
-    s: [
-      [start - 14, buffer.y + buffer.h],
-      [start - 14, actor.y + 16],
-      [actor.x, actor.y + 16],
-    ],
-    q1: [
-      [right(c1), middle(c1)],
-      [loss.x - loss.r, loss.y - 6],
-    ],
-    q2: [
-      [right(c2), middle(c2)],
-      [loss.x - loss.r, loss.y + 6],
-    ],
-    y: [
-      [y.x + 6, y.y + y.r + 2],
-      [y.x + 6, loss.y - loss.r],
-    ],
-    pi: [
-      [right(actor), middle(actor)],
-      [P.turn, middle(actor)],
-      [P.turn, middle(c1) + 18],
-      [c1.x, middle(c1) + 18],
-    ],
-    act: [
-      [actor.x, middle(actor) + 12],
-      [right(env), middle(actor) + 12],
-    ],
-    store: [
-      [env.x + 22, env.y],
-      [env.x + 22, buffer.y + buffer.h],
-    ],
-    polyakActor: [
-      [actor.x + actor.w / 2, actor.y],
-      [actor.x + actor.w / 2, actorTarget.y + actorTarget.h],
-    ],
-    polyak1: [
-      [right(c1), c1.y + 12],
-      [P.out[0], c1.y + 12],
-      [P.out[0], t1.y + t1.h - 12],
-      [right(t1), t1.y + t1.h - 12],
-    ],
-    polyak2: [
-      [right(c2), c2.y + 12],
-      [P.out[1], c2.y + 12],
-      [P.out[1], t2.y + t2.h - 12],
-      [right(t2), t2.y + t2.h - 12],
-    ],
+    s2: [[start - 14, buffer.y], [start - 14, middle(actorTarget) + 6], [actorTarget.x, middle(actorTarget) + 6]],
+    s2c: [[start, lane1], [P.into, lane1], [P.into, middle(t2) + 8], [t2.x, middle(t2) + 8]],
+    s2c1: [[P.into, lane1], [P.into, middle(t1) + 16], [t1.x, middle(t1) + 16]],
+    a2: [[right(actorTarget), noise.y], [noise.x - noise.r, noise.y]],
+    smooth1: [[noise.x + noise.r, noise.y], [t1.x, noise.y - 8]],
+    smooth2: [[noise.x + noise.r, noise.y], [t2.x, middle(t2) - 8]],
+    q1t: [[right(t1), middle(t1)], [min.x - min.r * 0.8, min.y - min.r * 0.6]],
+    q2t: [[right(t2), middle(t2)], [min.x - min.r * 0.8, min.y + min.r * 0.6]],
+    min: [[min.x + min.r, min.y], [y.x - y.r - 2, min.y]],
+    r: [[start, lane2], [y.x, lane2], [y.x, y.y + y.r + 2]],
+    sa: [[start, Math.min(lane3, buffer.y + buffer.h - 8)], [start + 12, lane3], [P.into, lane3], [c1.x, middle(c1)]],
+    sa2: [[P.into, lane3], [P.into, middle(c2)], [c2.x, middle(c2)]],
+    s: [[start - 14, buffer.y + buffer.h], [start - 14, actor.y + 16], [actor.x, actor.y + 16]],
+    q1: [[right(c1), middle(c1)], [loss.x - loss.r, loss.y - 6]],
+    q2: [[right(c2), middle(c2)], [loss.x - loss.r, loss.y + 6]],
+    y: [[y.x + 6, y.y + y.r + 2], [y.x + 6, loss.y - loss.r]],
+    pi: [[right(actor), middle(actor)], [P.turn, middle(actor)], [P.turn, middle(c1) + 18], [c1.x, middle(c1) + 18]],
+    act: [[actor.x, middle(actor) + 12], [right(env), middle(actor) + 12]],
+    store: [[env.x + 22, env.y], [env.x + 22, buffer.y + buffer.h]],
+    polyakActor: [[actor.x + actor.w / 2, actor.y], [actor.x + actor.w / 2, actorTarget.y + actorTarget.h]],
+    polyak1: [[right(c1), c1.y + 12], [P.out[0], c1.y + 12], [P.out[0], t1.y + t1.h - 12], [right(t1), t1.y + t1.h - 12]],
+    polyak2: [[right(c2), c2.y + 12], [P.out[1], c2.y + 12], [P.out[1], t2.y + t2.h - 12], [right(t2), t2.y + t2.h - 12]],
   };
 }
 const along = (xs, p) => {
@@ -254,77 +137,25 @@ const along = (xs, p) => {
 
 // Which edges carry something in a step, and when: [edge, from t, to t, kind].
 const FLOWS = {
-  1: [
-    ["act", 0, 0.4],
-    ["store", 0.4, 0.8],
-  ],
+  0: [["act", 0.1, 0.5], ["store", 0.6, 0.95]],
+  1: [["act", 0, 0.4], ["store", 0.4, 0.8]],
   2: [["polyakActor", 0.05, 0.85, "copy"]],
-  3: [
-    ["polyak1", 0.05, 0.85, "copy"],
-    ["polyak2", 0.05, 0.85, "copy"],
-  ],
-  4: [
-    ["s2", 0.1, 0.6],
-    ["s2c", 0.1, 0.8],
-    ["s2c1", 0.4, 0.8],
-    ["r", 0.1, 0.9],
-    ["sa", 0.1, 0.8],
-    ["sa2", 0.4, 0.9],
-    ["s", 0.1, 0.6],
-  ],
-  5: [
-    ["s2", 0, 0.45],
-    ["a2", 0.55, 0.9],
-  ],
-  6: [
-    ["a2", 0, 0.2],
-    ["smooth1", 0.9, 1],
-    ["smooth2", 0.9, 1],
-  ],
-  7: [
-    ["s2c", 0, 0.4],
-    ["s2c1", 0.1, 0.4],
-    ["smooth1", 0, 0.4],
-    ["smooth2", 0, 0.4],
-    ["q1t", 0.55, 0.9],
-    ["q2t", 0.55, 0.9],
-  ],
-  8: [
-    ["q1t", 0, 0.35],
-    ["q2t", 0, 0.35],
-    ["min", 0.6, 0.9],
-  ],
-  9: [
-    ["min", 0.2, 0.55],
-    ["r", 0, 0.45],
-  ],
-  10: [
-    ["sa", 0, 0.4],
-    ["sa2", 0.1, 0.4],
-    ["q1", 0.45, 0.85],
-    ["q2", 0.45, 0.85],
-  ],
-  11: [
-    ["q1", 0, 0.35],
-    ["q2", 0, 0.35],
-    ["y", 0, 0.35],
-  ],
-  12: [
-    ["q1", 0, 0.28, "back"],
-    ["q2", 0, 0.28, "back"],
-  ],
-  13: [
-    ["s", 0, 0.12],
-    ["pi", 0.12, 0.3],
-    ["pi", 0.42, 0.6, "back"],
-  ],
+  3: [["polyak1", 0.05, 0.85, "copy"], ["polyak2", 0.05, 0.85, "copy"]],
+  4: [["s2", 0.1, 0.6], ["s2c", 0.1, 0.8], ["s2c1", 0.4, 0.8], ["r", 0.1, 0.9], ["sa", 0.1, 0.8], ["sa2", 0.4, 0.9], ["s", 0.1, 0.6]],
+  5: [["s2", 0, 0.45], ["a2", 0.55, 0.9]],
+  6: [["a2", 0, 0.2], ["smooth1", 0.9, 1], ["smooth2", 0.9, 1]],
+  7: [["s2c", 0, 0.4], ["s2c1", 0.1, 0.4], ["smooth1", 0, 0.4], ["smooth2", 0, 0.4], ["q1t", 0.55, 0.9], ["q2t", 0.55, 0.9]],
+  8: [["q1t", 0, 0.35], ["q2t", 0, 0.35], ["min", 0.6, 0.9]],
+  9: [["min", 0.2, 0.55], ["r", 0, 0.45]],
+  10: [["sa", 0, 0.4], ["sa2", 0.1, 0.4], ["q1", 0.45, 0.85], ["q2", 0.45, 0.85]],
+  11: [["q1", 0, 0.35], ["q2", 0, 0.35], ["y", 0, 0.35]],
+  12: [["q1", 0, 0.28, "back"], ["q2", 0, 0.28, "back"]],
+  13: [["s", 0, 0.12], ["pi", 0.12, 0.3], ["pi", 0.42, 0.6, "back"]],
   14: [["polyakActor", 0.1, 0.6, "copy"]],
-  15: [
-    ["polyak1", 0.1, 0.6, "copy"],
-    ["polyak2", 0.1, 0.6, "copy"],
-  ],
+  15: [["polyak1", 0.1, 0.6, "copy"], ["polyak2", 0.1, 0.6, "copy"]],
 };
 const AWAKE = {
+  0: ["actor", "env", "buffer"],
   1: ["actor", "env", "buffer"],
   2: ["actor", "actorTarget"],
   3: ["critic1", "critic2", "critic1Target", "critic2Target"],
@@ -342,7 +173,7 @@ const AWAKE = {
   15: ["critic1", "critic2", "critic1Target", "critic2Target"],
 };
 
-// What each network looks like at a moment: its weights, which cells glow with the gradient, what is said of it.
+// What each network holds at a moment, how far a gradient has swept over it, and what is said of it.
 function networkStates(R, S, t) {
   const k = S.pokes,
     step = S.step,
@@ -382,18 +213,14 @@ function networkStates(R, S, t) {
         return;
       }
       nets[name].flow = t < 0.6 ? "\u2190 gradient" : "weights move";
-      nets[name].glow = R.criticGradients[twin];
       nets[name].sweep = clip01((t - 0.26) / 0.3);
-      nets[name].fade = 1 - 0.75 * moved;
       nets[name].p = blend(R.critics[twin], R.criticsAfter[twin], moved);
     });
     if (broken(k, "leak"))
-      ["critic1Target", "critic2Target"].forEach((name, twin) => {
+      ["critic1Target", "critic2Target"].forEach((name) => {
         nets[name].awake = true;
         nets[name].flow = "must not move";
-        nets[name].glow = R.targetGradients[twin];
         nets[name].sweep = clip01((t - 0.26) / 0.3);
-        nets[name].fade = 1;
       });
   }
   if (step > 12)
@@ -414,11 +241,7 @@ function networkStates(R, S, t) {
         : t < 0.72
           ? "\u2190 gradient"
           : "weights move";
-    if (t > 0.58 && !broken(k, "stored")) {
-      nets.actor.glow = R.actorGradient;
-      nets.actor.sweep = clip01((t - 0.58) / 0.14);
-      nets.actor.fade = 1 - 0.75 * phase(t, 0.72, 0.95);
-    }
+    if (t > 0.58 && !broken(k, "stored")) nets.actor.sweep = clip01((t - 0.58) / 0.14);
     nets.actor.p = blend(R.actor, R.actorAfter, phase(t, 0.72, 0.95));
   }
   if (step === 13 && !R.turn) nets.actor.flow = "waits";
@@ -441,7 +264,7 @@ function networkStates(R, S, t) {
 // A cart on its rail, as small as is needed.
 function cart(x, y, w, position, velocity, force, cls = "ink") {
   const at = x + w / 2 + (position / 2) * (w / 2 - 6),
-    size = Math.max(5, w * 0.07);
+    size = Math.max(5, Math.min(11, w * 0.07));
   return (
     line(x + 4, y, x + w - 4, y, "ink stroke thin") +
     line(x + 4, y - 6, x + 4, y + 3, "bad stroke w2") +
@@ -508,6 +331,17 @@ function thumbnail(R, S, W) {
 }
 const thumbHeight = () => (facts.truth ? 46 : facts.frames ? (facts.frames.height ?? 0) + 6 : 0);
 
+// Of networks that the page cannot compute: critics as their curve over the actions in the drawn row's state.
+function nodeCurve(R, S, name, box, tall) {
+  if (!name.startsWith("critic")) return "";
+  const q = qCurve(R, name.endsWith("Target") ? "target" : S.step > 12 ? "after" : "before", name.includes("2") ? 1 : 0, S.pokes.row),
+    [low, high] = spanOf([q], 0.1);
+  return path(
+    points(Array.from(q, (v, j) => [box.x + 6 + (j / (q.length - 1)) * (box.w - 12), box.y + 16 + tall - ((v - low) / (high - low)) * tall])),
+    "c1 stroke w2",
+  );
+}
+
 function drawMap(R, S, t, W) {
   const narrow = W < narrowAt,
     P = PLACES[narrow ? "narrow" : "wide"],
@@ -515,7 +349,7 @@ function drawMap(R, S, t, W) {
     nets = networkStates(R, S, t),
     k = S.pokes,
     j = R.shown[k.row],
-    whole = S.step === 0,
+    whole = S.step === "whole",
     flows = whole ? Object.keys(E).map((name) => [name, 0, 0]) : (S.step >= 13 && !(S.step === 13 ? R.turn : R.glides) ? [] : FLOWS[S.step]).filter(
       ([name]) => !(name === "pi" && broken(k, "stored")),
     ),
@@ -562,16 +396,15 @@ function drawMap(R, S, t, W) {
     const net = nets[name],
       box = P[name],
       on = awake.has(name) || net.awake,
-      { plan, cell } = planFor(facts.drawn_sizes[net.kind], box),
-      reach = net.copied === undefined ? null : box.x + box.w * net.copied;
-    let inside = cellPaths(plan, cell, (at, x) => (reach !== null && x > reach ? null : net.p[at]), scaleOf(net.p), [
-      "pos",
-      "neg",
-    ]);
+      reach = net.copied === undefined ? Infinity : box.x + box.w * net.copied,
+      tall = box.h - 30,
+      own = name.endsWith("Target") ? nets.actorTarget.p : nets.actor.p;
+    let inside = facts.live
+      ? nodePicture(net.kind, net.p, net.kind === "actor" ? net.p : own, box.x + 4, box.y + 16, box.w - 8, tall, NODE_SIDE, reach)
+      : nodeCurve(R, S, name, box, tall);
     if (net.sweep > 0) {
-      const edge = box.x + box.w * (1 - net.sweep);
-      inside += `<g opacity="${fix(net.fade)}">${cellPaths(plan, cell, (at, x) => (x + cell < edge ? null : net.glow[at]), scaleOf(net.glow) * 1.2, ["glow", "glow"])}</g>`;
-      if (net.sweep < 1) inside += line(edge, box.y + 15, edge, box.y + box.h - 14, "gradient stroke w2");
+      const edge = box.x + 4 + (box.w - 8) * (1 - net.sweep);
+      inside += rect(edge, box.y + 16, box.x + box.w - 4 - edge, tall, "swept") + (net.sweep < 1 ? line(edge, box.y + 15, edge, box.y + box.h - 14, "gradient stroke w2") : "");
     }
     if (net.frozen) inside += rect(box.x + 3, box.y + 15, box.w - 6, box.h - 29, "frozen");
     out +=
@@ -626,14 +459,14 @@ function drawMap(R, S, t, W) {
       `${known && S.step <= 7 ? "ink" : "soft"} xs num end`,
       'data-sym="smooth"',
     );
-    out += text(98, P.lanes[0] - 5, "s′", "soft xs", 'data-sym="s2"');
-    out += text(98, P.lanes[1] - 4, "r, d", "soft xs", 'data-sym="r"');
+    out += text(104, P.lanes[0] - 5, "s′", "soft xs", 'data-sym="s2"');
+    out += text(104, P.lanes[1] - 4, "r, d", "soft xs", 'data-sym="r"');
     out += text(122, P.lanes[2] - 5, "s, a", "soft xs", 'data-sym="s"');
     out += text(P.actor.x + P.actor.w / 2 + 6, 208, "τ", "soft xs", 'data-sym="tau"');
     out += text(P.turn + 5, 214, "π(s)", "soft xs", 'data-sym="a"');
     // The outer loop: the actor acts with exploration noise, and the environment's answer is stored.
     out += text(P.env.x + 27, 198, "store", "soft xs");
-    out += text(P.env.x + 5, P.env.y + 61, "a + exploration", "soft xs");
+    out += text(P.env.x + 5, P.env.y + 61, "a + noise", "soft xs");
     if (updateStep && S.step < 13) {
       if (after(5, 0.9)) out += put(gap1, P.noise.y - 6, s(R.next_action[j * A]), quiet(S.step <= 6), "mid");
       if (after(7, 0.9)) {

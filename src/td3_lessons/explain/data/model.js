@@ -117,20 +117,8 @@ const stepped = (p, g, name, u, rate, twin) => {
   return adam(wide(p), g, pick("first_moment"), pick("second_moment"), pick("steps")[0], rate);
 };
 
-// A small generator for "new seed": the same seed gives the same rows, on every machine.
-function randomRows(seed, count, filled) {
-  let a = seed * 2654435761;
-  return Array.from({ length: count }, () => {
-    a = (a + 0x6d2b79f5) | 0;
-    let t = Math.imul(a ^ (a >>> 15), 1 | a);
-    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
-    return Math.floor((((t ^ (t >>> 14)) >>> 0) / 4294967296) * filled);
-  });
-}
-
 const POKES = {
   row: facts.row ?? 0,
-  seed: 0,
   capacity: facts.settings.buffer_size,
   low: facts.low[0],
   high: facts.high[0],
@@ -142,20 +130,16 @@ const POKES = {
   rate: 1,
   delay: facts.settings.policy_delay,
   tau: facts.settings.tau,
-  magnify: true,
-  half: false,
-  compare: "exact",
+  compare: "earned",
   breaks: [],
 };
-const poked = (k, ...names) => names.some((name) => k[name] !== POKES[name]);
 const broken = (k, name) => k.breaks.includes(name);
 
 function batchOf(u, k) {
   const filled = facts.filled[u],
     kept = Math.min(filled, k.capacity);
   let rows = Array.from(array(`rows.${u}`), Math.round);
-  if (facts.live && k.seed) rows = randomRows(k.seed, batchSize, kept).map((r) => filled - kept + r);
-  else if (facts.live && kept < filled) rows = rows.map((r) => filled - kept + (r % kept));
+  if (facts.live && kept < filled) rows = rows.map((r) => filled - kept + (r % kept));
   if (facts.live && broken(k, "oldest") && kept < filled) rows = rows.map((r) => r % kept);
   if (facts.live && broken(k, "newest")) rows = rows.map((_, j) => filled - batchSize + j);
   const part = (from, size) =>
@@ -277,7 +261,7 @@ function compute(u, k) {
     broken(k, "broadcast")
       ? q.reduce((s, v) => s + R.y.reduce((a, y) => a + (v - y) ** 2, 0), 0) / (n * n)
       : q.reduce((s, v, j) => s + (v - R.y[j]) ** 2, 0) / n;
-  R.losses = R.q.map((q) => squares(q) * (k.half ? 0.5 : 1));
+  R.losses = R.q.map(squares);
   R.loss = facts.replaced ? array(`loss.${u}`)[0] : R.losses[0] + R.losses[1];
   R.critics = critics;
   R.actor = actor;
@@ -309,10 +293,9 @@ function learn(R, k, u, asked, meanY) {
     B = R.batch,
     S = facts.settings,
     sizes = facts.sizes.critic;
-  const half = k.half ? 0.5 : 1;
   R.criticGradients = R.critics.map((p, twin) => {
     const acts = forward(p, sizes, joined(B.state, asked, n), n);
-    const slope = R.q[twin].map((q, j) => (half * 2 * (q - (broken(k, "broadcast") ? meanY : R.y[j]))) / n);
+    const slope = R.q[twin].map((q, j) => (2 * (q - (broken(k, "broadcast") ? meanY : R.y[j]))) / n);
     return backward(p, sizes, acts, n, slope).weights;
   });
   const rate = S.critic_learning_rate * k.rate;
@@ -345,13 +328,7 @@ function learn(R, k, u, asked, meanY) {
     both ? 0.5 : least ? (R.ownScores[twin][j] <= R.ownScores[1 - twin][j] ? 1 : 0) : 1 - twin;
   R.slope = new Float64Array(n * actionSize);
   judges.forEach((p, twin) => {
-    const { inputs } = backward(
-      p,
-      sizes,
-      runs[twin],
-      n,
-      Float64Array.from({ length: n }, (_, j) => share(twin, j)),
-    );
+    const { inputs } = backward(p, sizes, runs[twin], n, Float64Array.from({ length: n }, (_, j) => share(twin, j)));
     for (let j = 0; j < n; j++) {
       for (let d = 0; d < actionSize; d++)
         R.slope[j * actionSize + d] += inputs[j * (stateSize + actionSize) + stateSize + d];
@@ -452,24 +429,48 @@ function railMove(x, v, force) {
     reward: -(x * x + 0.1 * v * v + 0.001 * force * force) - (left ? 60 : 0),
   };
 }
-// The exact answer on Rail: one move of the cart, then the optimal value from dynamic programming.
-function exactQ(state, force) {
-  const [x, v] = state,
-    nodes = array("truth"),
+// The best possible on Rail, Q*: one move of the cart, then the value of the best policy from dynamic programming.
+function bestQ(state, force) {
+  const nodes = array("truth"),
     side = shapeOf("truth")[0],
     end = 2,
-    { x: x2, v: v2, left, reward } = railMove(x, v, force);
+    { x, v, left, reward } = railMove(state[0], state[1], force);
   if (left) return reward;
-  const across = ((x2 + end) / (2 * end)) * (side - 1),
-    along = ((v2 + end) / (2 * end)) * (side - 1);
-  const r = Math.max(0, Math.min(side - 2, Math.floor(across))),
-    c = Math.max(0, Math.min(side - 2, Math.floor(along)));
-  const d = across - r,
-    e = along - c,
-    at = r * side + c;
-  const value =
-    (1 - d) * ((1 - e) * nodes[at] + e * nodes[at + 1]) + d * ((1 - e) * nodes[at + side] + e * nodes[at + side + 1]);
-  return reward + 0.99 * value;
+  const across = ((x + end) / (2 * end)) * (side - 1),
+    along_ = ((v + end) / (2 * end)) * (side - 1),
+    r = Math.max(0, Math.min(side - 2, Math.floor(across))),
+    c = Math.max(0, Math.min(side - 2, Math.floor(along_))),
+    [d, e, at] = [across - r, along_ - c, r * side + c],
+    value = (1 - d) * ((1 - e) * nodes[at] + e * nodes[at + 1]) + d * ((1 - e) * nodes[at + side] + e * nodes[at + side + 1]);
+  return reward + facts.settings.gamma * value;
 }
-const exactCurve = (state) => Array.from({ length: GRID }, (_, j) => exactQ(state, gridAt(j)));
-const ddpgCurve = (u, state) => curveOf(array(`ddpg_critic.${u >> 1}`), state, new Float64Array(actionSize));
+const bestCurve = (state) => Array.from({ length: GRID }, (_, j) => bestQ(state, gridAt(j)));
+// What a policy really earns after each force: the cart is driven by it from there on, until nothing is left to earn.
+function earnedQ(actor, state, forces) {
+  const n = forces.length,
+    total = new Float64Array(n),
+    at = new Float64Array(2 * n),
+    on = new Uint8Array(n).fill(1);
+  for (let j = 0; j < n; j++) at.set(state, 2 * j);
+  for (let step = 0, weight = 1, force = forces; step < 500; step++, weight *= facts.settings.gamma) {
+    for (let j = 0; j < n; j++) {
+      if (!on[j]) continue;
+      const { x, v, left, reward } = railMove(at[2 * j], at[2 * j + 1], force[j]);
+      total[j] += weight * reward;
+      at[2 * j] = x;
+      at[2 * j + 1] = v;
+      if (left) on[j] = 0;
+    }
+    force = act(actor, at, n);
+  }
+  return total;
+}
+const earnedCache = new Map();
+function earnedCurve(actor, state) {
+  const key = `${actor.byteOffset} ${state.join(" ")}`;
+  if (!earnedCache.has(key)) {
+    if (earnedCache.size > 60) earnedCache.clear();
+    earnedCache.set(key, earnedQ(actor, state, Array.from({ length: GRID }, (_, j) => gridAt(j))));
+  }
+  return earnedCache.get(key);
+}

@@ -5,7 +5,7 @@
 
 function makeTrainer(setup, breaks, seed) {
   const { sizes, settings: S, starts } = setup,
-    b = Object.fromEntries(breaks.map((name) => [name, true])),
+    b = Object.fromEntries((breaks.includes("ddpg") ? ["first", "nosmooth", "nodelay"] : breaks).map((name) => [name, true])),
     B = S.batch_size,
     capacity = S.buffer_size;
   // Four independent streams, so that a changed run sees the same starts, noise and rows as the unchanged one.
@@ -340,6 +340,7 @@ function makeTrainer(setup, breaks, seed) {
     measure,
     networks: () => ({ actor, critics, actorTarget, targets }),
     drawn: () => drawn,
+    cart: () => [x, v],
     buffer: () => ({ rows: rows.subarray(0, Math.min(added, capacity) * 7), late }),
     y: () => y,
   };
