@@ -1379,7 +1379,7 @@ function glide(R, S, t, W, groups, top = 44, each = 0) {
   const narrow = W < narrowAt,
     p = R.glides ? phase(t, 0.25, 0.6) : 0,
     x0 = narrow ? 96 : 150,
-    x1 = W - (narrow ? 62 : 90),
+    x1 = W - (narrow ? 72 : 90),
     count = each || (groups.length > 1 ? 4 : 8),
     lane = 26;
   let out = text(x0, top - 16, "target", "soft s mid") + text(x1, top - 16, "online", "soft s mid"),
