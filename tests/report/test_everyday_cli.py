@@ -120,7 +120,7 @@ def test_a_film_and_its_gif_from_the_command_line(capsys, tmp_path):
     assert json.loads(output)["video"] == str(out / "video.mp4")
     assert (out / "video.gif").read_bytes()[:3] == b"GIF"
     code, output, _ = typed(capsys, "watch", out, "--max-steps", "4")
-    assert re.search(r"4 frames, return \S+ \(seed \d, env step \d+( \(untrained\))?\)$", output.strip())
+    assert re.search(r"4 frames, return \S+ \(best agent of seed \d, env step \d+( \(untrained\))?\)$", output.strip())
     code, output, _ = typed(capsys, "watch", out, "--grid", "--max-steps", "4")
     assert output.startswith(f"{out / 'grid.mp4'}: 4 frames, return ")
     assert typed(capsys, "watch", out, "--grid", "--learning")[0] == 2

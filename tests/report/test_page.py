@@ -115,17 +115,6 @@ def test_runs_of_different_engines_get_a_warning(tmp_path):
     assert figures(runs[:1])["warning"] is None
 
 
-def test_a_comparison_begins_with_the_settings_that_differ(tmp_path):
-    runs = [one(tmp_path, "base", seeds=2), one(tmp_path, "else", seeds=2, env="Hopper-v5")]
-    words, _ = read(page(runs))
-    assert words.index("What differs") < words.index("Learning curves")
-    assert "Hopper-v5" in words[words.index("What differs") : words.index("Learning curves")]
-    same, _ = read(page([one(tmp_path, "one", seeds=2), one(tmp_path, "two", seeds=2)]))
-    assert "Nothing but seeds and folders." in same
-    alone, _ = read(page(runs[:1]))
-    assert "What differs" not in alone
-
-
 @pytest.mark.parametrize(("seeds", "bands"), [(2, 0), (3, 1)])
 def test_two_seeds_have_no_band(tmp_path, seeds, bands):
     curve = charts.learning_curves([charts.NamedRun(one(tmp_path, "run", seeds=seeds), "run", "red")])

@@ -349,7 +349,8 @@ def test_a_run_is_filmed_with_its_own_critic(rail_run, tmp_path):
     film = record_run(rail_run.path, tmp_path / "film.mp4", max_steps=5)
     assert film.frames == 5
     step = rail_run.agent(rail_run.best_seed(), "best").facts["env_steps"]
-    assert film.agent == f"seed {rail_run.best_seed()}, env step {step}" + ("" if step else " (untrained)")
+    untrained = "" if step else " (untrained)"
+    assert film.shown == f"best agent of seed {rail_run.best_seed()}, env step {step}{untrained}"
     assert record_run(rail_run.path, tmp_path / "plain.mp4", max_steps=5, plain=True).frames == 5
     assert frames_in(tmp_path / "plain.mp4", 320, 160)[0].shape == (160, 320, 3)
 
@@ -358,7 +359,7 @@ def test_an_agent_that_was_best_before_training_is_called_untrained(rail_run, tm
     agent = rail_run.agent(0, "best")
     monkeypatch.setattr("td3.report.video.Run.agent", lambda *_: agent._replace(facts=agent.facts | {"env_steps": 0}))
     film = record_run(rail_run.path, tmp_path / "first.mp4", seed=0, max_steps=2)
-    assert film.agent == "seed 0, env step 0 (untrained)"
+    assert film.shown == "best agent of seed 0, env step 0 (untrained)"
 
 
 @pytest.mark.parametrize("activation", ["relu", "tanh", "elu", "leaky_relu"])

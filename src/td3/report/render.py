@@ -325,15 +325,6 @@ def _video(records: RunRecords) -> dict[str, str]:
     return none | {"source": f"data:video/mp4;base64,{base64.b64encode(content).decode()}" if content else ""}
 
 
-def _differing(runs: Sequence[NamedRun]) -> list[list[str]]:
-    """The settings in which runs differ, each with its value in every run; nothing for one run."""
-    configs = [run.records.config.to_json() for run in runs]
-    flat = [{**config, **{f"td3.{name}": value for name, value in config["td3"].items()}} for config in configs]
-    names = [name for name in flat[0] if name not in ("td3", "out", "seed", "seeds")]
-    values = [[name, *(setting(config.get(name)) for config in flat)] for name in names]
-    return [row for row in values if len(set(row[1:])) > 1]
-
-
 def _settings(records: RunRecords) -> dict[str, Any]:
     """All settings, and those that differ from the preset."""
     config = records.config

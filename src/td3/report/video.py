@@ -141,7 +141,8 @@ def record_run(
     video = record(players, env_arguments, path, episodes, max_steps=max_steps, plain=plain)
     if grid:
         return video._replace(shown=f"{which} agents of {named_seeds(seeds)}")
-    step = f"{opened.config.unit[:-1]} {players[0].env_steps:,}"
+    saved_at = players[0].env_steps
+    step = f"{opened.config.unit[:-1]} {saved_at:,}" + ("" if saved_at else " (untrained)")
     return video._replace(shown=f"{which} agent of seed {seeds[0]}, {step}")
 
 

@@ -1,8 +1,8 @@
 """What a claim is: a sentence with gaps, and what recomputes it from recorded data.
 
 A sentence with a number or a comparison outside of a claim fails tests/lessons/explain/test_claims.py, and so does a
-claim that the data contradict. What is measured needs at least five seeds; what follows from a definition, from the code or from
-the one update that is drawn needs none.
+claim that the data contradict. What is measured needs at least five seeds; what follows from a definition, from the
+code or from the one update that is drawn needs none.
 """
 
 import re

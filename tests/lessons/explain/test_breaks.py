@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from td3.algorithm.agent import Agent
+from td3.algorithm.agent import Agent, Task
 from td3.algorithm.step_01_replay_buffer import make_replay_buffer
 from td3.statistics import compare
 from td3_lessons.explain.breaks import MEASURES, RACE_UPDATES, RACES, broken_update, race_setup
