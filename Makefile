@@ -50,6 +50,7 @@ steps: .venv/test .venv/system
 # The tables and plots of docs/results*.md, from the stored curves.
 results: .venv/test
 	PYTHONPATH=lab $(BIN)/python -m td3_lab.reproduce.page
+	PYTHONPATH=lab $(BIN)/python -m td3_lab.reproduce.bodies
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \

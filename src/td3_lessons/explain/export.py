@@ -24,7 +24,7 @@ from td3.algorithm.registry import STEPS
 from td3.errors import MissingExtra
 from td3_lessons.explain.breaks import MEASURES, RACE_UPDATES, RACES
 from td3_lessons.explain.claims import told
-from td3_lessons.explain.evidence import EVERY_UPDATES, bodies
+from td3_lessons.explain.evidence import EVERY_UPDATES
 from td3_lessons.explain.lessons import ACTING, CREDITS, FILM, LESSONS, words
 from td3_lessons.explain.page import Source, page, read
 from td3_lessons.explain.rail_run import record_rail
@@ -340,8 +340,6 @@ def main() -> None:
         if options.races:
             (data / "race.json").write_text(record_races(tab), encoding="utf-8")
             tab = opened(running, page(lesson_trace()))
-        stored = json.dumps(bodies(root / "results"), separators=(",", ":"))
-        (data / "bodies.json").write_text(stored, encoding="utf-8")
         (root / "docs/steps").mkdir(parents=True, exist_ok=True)
         for path, text in texts(root, tab).items():
             path.write_text(text, encoding="utf-8")
