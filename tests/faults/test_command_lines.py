@@ -108,13 +108,16 @@ def test_a_mangled_command_line_gives_one_sentence_and_no_traceback(here, capsys
 WORDS = {
     "a root folder": (["--out", "/"], "/ is no folder for a run: give a folder of its own as --out."),
     "a long path": (["--out", "a" * 6000], "(File name too long): give another --out."),
-    "deep arguments": (["--env-kwargs", '{"a":' * 100 + "1" + "}" * 100], "--env-kwargs must be plain values by name"),
+    "deep arguments": (["--env-kwargs", '{"a":' * 100 + "1" + "}" * 100], "--env-kwargs must be plain, finite values"),
+        ["--env-kwargs", '{"a":' * 100 + "1" + "}" * 100],
+        "--env-kwargs must be plain, finite values by name",
+    ),
     "deeper arguments": (["--env-kwargs", '{"a":' * 9000], "nested too deeply"),
     "wide networks": (
         ["--td3.hidden-sizes", "100000", "100000"],
         "the networks need about 601.3 GB for 1 seed with hidden sizes 100000 100000 and batches of 256, and this",
     ),
-    "many seeds": (["--seeds", "10000", "--eval-episodes", "1"], "the networks need about "),
+    "many seeds": (["--seeds", "10000", "--eval-episodes", "1"], "10,000 seeds"),
     "many episodes": (
         ["--eval-episodes", "1000000"],
         "need 1,000,000 environments, and at most 10,000 are made: lower",

@@ -105,8 +105,8 @@ def _kept(descriptor: int, released: contextlib.ExitStack) -> int:
 
 def _close(descriptor: int) -> None:
     if descriptor in _descriptors:
-        _descriptors.remove(descriptor)
         os.close(descriptor)
+        _descriptors.remove(descriptor)
 
 
 @functools.cache

@@ -15,6 +15,7 @@ from td3_lab.reproduce.figures import read_curve
 from td3_lab.reproduce.rows import Row
 from td3_lab.reproduce.store import store
 
+from td3.run import lock
 from td3.training import train_run
 
 SMALL = {"hidden_sizes": (8, 8), "batch_size": 8, "learning_starts": 20}
@@ -68,6 +69,7 @@ def test_storing_that_ends_at_any_moment_is_done_or_not_and_can_be_repeated(runs
         shutil.copytree(tmp_path / "earlier", results)
         with pytest.raises(Crash), watched(operation, "crash"):
             store(runs[storing], ROW, results, "two cores")
+        lock._close_all()  # as the end of a process does
         assert len(listing(results)) > 1
         assert read_curve(folder) is None or stored(folder) in (earlier, whole), operations[operation]
         store(runs[storing], ROW, results, "two cores")

@@ -71,7 +71,7 @@ def test_the_default_is_behind_early_where_the_table_says_worse(cells, lines, li
     rows = [row for row in cells["beginning"] if row[1:3] == ["`author`", "the paper"] and "27" not in row[0]]
     behind = re.search(r"behind the paper on (.*?);", limits)[1]
     assert [row[0].removesuffix("-v5") for row in rows if row[8] == "worse"] == re.split(", | and ", behind)
-    assert "Early learning is slower than the paper's." in lines[2]
+    assert "Early learning is slower than the paper's." in lines[0]
 
 
 def test_an_idea_is_credited_with_every_significant_ablation_and_with_no_other(cells, lines):
