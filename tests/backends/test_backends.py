@@ -123,10 +123,10 @@ def test_gathers_and_sums_of_losses(device):
     rows, indices = normal(3, 20, 6, device=device), torch.tensor([[0, 19, 4]] * 3, device=device)
     assert torch.equal(backend.gather(rows, indices), TORCH.gather(rows, indices))
     assert torch.equal(TORCH.gather(rows, indices)[1], rows[1, indices[1]])
-    numbers, cursor = torch.arange(60, device=device).view(3, 4, 5) + 7, torch.tensor([2], device=device)
+    numbers, cursor = torch.arange(60, device=device).view(3, 4, 5) + 7, torch.tensor([2, 4, 11], device=device)
     filled = torch.tensor(11, device=device)
-    assert torch.equal(backend.indices_at(numbers, cursor, filled), numbers[:, 2] % 11)
-    assert torch.equal(TORCH.indices_at(numbers, cursor, filled), numbers[:, 2] % 11)
+    assert torch.equal(backend.indices_at(numbers, cursor, filled), numbers.flatten(0, 1)[cursor] % 11)
+    assert torch.equal(TORCH.indices_at(numbers, cursor, filled), numbers.flatten(0, 1)[cursor] % 11)
     sums = [torch.zeros(4, 3, dtype=torch.float64, device=device) for _ in range(2)]
     for actor in (None, normal(3, seed=5, device=device)):
         for one, into in zip((backend, TORCH), sums, strict=True):

@@ -278,7 +278,9 @@ def test_a_sweep_trains_what_can_be_trained_gathers_one_table_and_goes_on(cluste
     assert [r["unfinished"] for r in results] == ["0", "0", "2", "2"]
     # Each is the run that `td3 train` would have made.
     folder = tmp_path / "sweep" / "Rail-v0" / "tau=0.5" / "seed_1"
-    alone = td3.train("Rail-v0", steps=100, seed=1, tau=0.5, eval_every=0, out=tmp_path / "alone", **SMALL)
+    alone = td3.train(
+        "Rail-v0", steps=100, seed=1, tau=0.5, eval_every=0, progress=False, out=tmp_path / "alone", **SMALL
+    )
     for file in ("evaluations.csv", "metrics.csv"):
         assert (alone.folder(1) / file).read_bytes() == (folder / "seed_1" / file).read_bytes()
     # The table is the report's statistics of the runs' last evaluations.

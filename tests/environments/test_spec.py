@@ -222,7 +222,7 @@ def test_a_search_keeps_its_arguments_in_its_result(tmp_path):
         (["g"], "'g' is neither KEY=VALUE nor a JSON object"),
         (["=3"], "'=3' is neither KEY=VALUE"),
         (['{"g": }'], '{"g": } is not JSON'),
-        (["render_mode=human"], "--env-kwargs must be plain values by name, and not render_mode"),
+        (["render_mode=human"], "--env-kwargs must be plain, finite values by name, and not render_mode"),
         (["wings=2"], "Pendulum-v1 cannot be made: .*unexpected keyword argument 'wings'"),
     ],
 )
@@ -235,7 +235,7 @@ def test_wrong_arguments_get_a_sentence(words, sentence, tmp_path, capsys):
 
 @pytest.mark.parametrize("given", [{"a": np.zeros(2)}, {"a b": 1}, {1: 2}, {"a": (1, 2)}, ["a"], {"a": float("nan")}])
 def test_arguments_that_a_file_cannot_keep_are_refused(given):
-    with pytest.raises(ConfigError, match="env_kwargs must be plain values by name"):
+    with pytest.raises(ConfigError, match="env_kwargs must be plain, finite values by name"):
         resolve("Pendulum-v1", env_kwargs=given)
 
 
