@@ -63,7 +63,8 @@ def test_a_module_that_a_run_names_is_not_imported(run, capsys, command, name):
     assert main(words) == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1
-    typed = f"td3 {words[0]} {'--run ' * (words[0] == 'explain')}{'--config ' * (words[0] == 'train')}run"
+    named = Path("run").resolve() if words[0] == "resume" else "run"  # a resumed run is known by its whole path
+    typed = f"td3 {words[0]} {'--run ' * (words[0] == 'explain')}{'--config ' * (words[0] == 'train')}{named}"
     if module == "given":  # the name of what a run was given from Python
         assert "Task-v0 was given from Python, with more than its name, and no command can make it again" in said
     else:

@@ -124,7 +124,7 @@ def test_what_an_environment_does_to_pytorch_is_named_and_the_remedy_works(tmp_p
         "if __name__ == '__main__':\n"
         "    before = torch.get_default_device(), torch.is_inference_mode_enabled()\n"
         "    try:\n"
-        f"        td3.train(user_module.{kind}, out=sys.argv[1], workers=sys.argv[2], steps=60, **SMALL)\n"
+        f"        td3.train(user_module.{kind}, out=sys.argv[1], workers=sys.argv[2], steps=60, progress=False, **SMALL)\n"
         "    except td3.errors.EnvironmentFault as fault:\n"
         "        print(fault)\n"
         "    print(torch.get_default_device() == before[0])\n"

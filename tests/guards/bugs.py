@@ -1046,7 +1046,8 @@ def online_networks_are_saved_as_targets(plant: Plant) -> None:
     right = agent_file.network_tensors
 
     def network_tensors(agent, member):
-        return right(replace(agent, actor_target=agent.actor, critics_target=agent.critics), member)
+        both = {name: replace(learner, target=learner.online) for name, learner in agent.learners.items()}
+        return right(replace(agent, learners=both), member)
 
     plant(right, network_tensors)
 
@@ -1219,9 +1220,10 @@ def a_run_that_never_updates_says_nothing(plant: Plant) -> None:
 def the_learning_rates_are_exchanged(plant: Plant) -> None:
     right = agents.Agent.create.__func__
 
-    def create(cls, spec, *others, **named):
-        rates = {"actor_learning_rate": spec.critic_learning_rate, "critic_learning_rate": spec.actor_learning_rate}
-        return right(cls, replace(spec, **rates), *others, **named)
+    def create(cls, task, settings, *others, **named):
+        actor, critic = settings.actor_learning_rate, settings.critic_learning_rate
+        exchanged = replace(settings, actor_learning_rate=critic, critic_learning_rate=actor)
+        return right(cls, task, exchanged, *others, **named)
 
     plant.method(agents.Agent, "create", classmethod(create))
 

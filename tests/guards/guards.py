@@ -924,7 +924,7 @@ def noise_of_0_plays_the_policy_itself() -> None:
 def exploration_noise_is_on_by_default() -> None:
     assert config.TD3Config().exploration_noise > 0
     for preset in get_args(config.Preset):
-        assert config.resolve("Hopper-v5", preset).td3.exploration_noise > 0
+        assert config.resolve("Pendulum-v1", preset).td3.exploration_noise > 0
     noise = explored(config.TD3Config().exploration_noise, 1)
     assert np.all(noise != 0)
 
@@ -1107,7 +1107,7 @@ for _field in fields(config.TD3Config):
 def learning_rates_go_to_their_own_networks() -> None:
     agent = agents.Agent.create(
         Task(STATE_SIZE, LOW, HIGH),
-        TD3Config(hidden_sizes=(16, 16), actor_learning_rate=0.0, critic_learning_rate=1e-3),
+        TD3Config(hidden_sizes=(16, 16), actor_learning_rate=1e-30, critic_learning_rate=1e-3),
         (0,),
     )
     before = snapshot(agent)
@@ -1115,7 +1115,7 @@ def learning_rates_go_to_their_own_networks() -> None:
     assert moved(before, agent) == {"critics", "critics_target"}
     agent = agents.Agent.create(
         Task(STATE_SIZE, LOW, HIGH),
-        TD3Config(hidden_sizes=(16, 16), actor_learning_rate=1e-3, critic_learning_rate=0.0),
+        TD3Config(hidden_sizes=(16, 16), actor_learning_rate=1e-3, critic_learning_rate=1e-30),
         (0,),
     )
     before = snapshot(agent)

@@ -30,7 +30,7 @@ class Member(NamedTuple):
     """Whether its seed is known."""
 
 
-def read_groups(words: Sequence[str | tuple[str, str]]) -> list[RunRecords]:
+def read_groups(words: Sequence[str | Path | tuple[str, str]]) -> list[RunRecords]:
     """The runs of these paths or patterns, such as jobs/a_*, one for each group and task.
 
     A word may begin with the name of a group, NAME=jobs/a_*, or be a pair of the name and the rest.
@@ -52,11 +52,11 @@ def read_groups(words: Sequence[str | tuple[str, str]]) -> list[RunRecords]:
     return [_one(name, found) for (_, name, *_), found in groups.items()]
 
 
-def _paths(words: Sequence[str | tuple[str, str]]) -> list[tuple[str, Path]]:
+def _paths(words: Sequence[str | Path | tuple[str, str]]) -> list[tuple[str, Path]]:
     """Every run once, whatever leads to it, with the name of its group."""
     found: dict[Path, tuple[str, Path]] = {}
     for word in words:
-        name, pattern = word if isinstance(word, tuple) else _named(word)
+        name, pattern = word if isinstance(word, tuple) else _named(str(word))
         paths = _expanded(pattern)
         for path in paths:
             before = found.setdefault(path.resolve(), (name, path))

@@ -192,7 +192,9 @@ class Trainer:
         self.collector.faults.clear()
 
     def check_finite(self) -> None:
-        """Find out whether an update on a GPU has frozen a member."""
+        """Find out whether an update on a GPU has frozen a member, or an environment has changed the whole process."""
+        if effect := self.process_before.fault():
+            raise effect
         self.engine.check()
         self._freeze_failed()
 
