@@ -104,7 +104,7 @@ def measure(options: LoopBench) -> tuple[dict[str, Any], str]:
     with tempfile.TemporaryDirectory() as folder:
         config = TrainConfig(
             options.env,
-            steps=10**12,
+            steps=10**11,
             seeds=options.members,
             envs=options.envs,
             device=options.device,
