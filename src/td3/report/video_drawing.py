@@ -59,7 +59,7 @@ class Strip:
             for line, line_color in lines:
                 newest = line[-WINDOW:]
                 span = _span(newest, self.spans.get(name, ())) if newest else (0.0, 1.0)
-                points = _points(range(WINDOW - len(newest), WINDOW), newest, box, (0, WINDOW - 1), span)
+                points = _points(range(WINDOW - len(newest), WINDOW), newest, box, (0.0, WINDOW - 1.0), span)
                 draw.line(points, fill=line_color, width=2)
             draw.text((box[0], box[1] - 19), title, fill=SOFT, font=_font(12))
             text = " / ".join(short_number(line[-1]) for line, _ in reversed(lines) if line)
@@ -97,7 +97,7 @@ def with_curve(frame: Frame, env_steps: Sequence[float], returns: Sequence[float
     canvas.paste(_image(frame), (0, 0))
     left, top, right, bottom = box = (width + 44, 28, canvas.width - 12, height - 30)
     low, high = _span(returns)
-    points = _points(env_steps, returns, box, (0, max(env_steps)), (low, high))
+    points = _points(env_steps, returns, box, (0.0, float(max(env_steps))), (low, high))
     draw.text((left, 6), "return of the evaluations", fill=SOFT, font=_font(12))
     for position, text in (
         ((left - 6, top), short_number(high)),
@@ -130,7 +130,7 @@ def _span(*sequences: Sequence[float]) -> Span:
 
 
 def _points(
-    xs: Sequence[float], ys: Sequence[float], box: tuple[int, int, int, int], x_span: Span, y_span: Span
+    xs: Sequence[int] | Sequence[float], ys: Sequence[float], box: tuple[int, int, int, int], x_span: Span, y_span: Span
 ) -> list[tuple[float, float]]:
     """Where a line's points are in a box of pixels; what does not vary is at the bottom, or on the left."""
     left, top, right, bottom = box

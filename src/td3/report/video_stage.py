@@ -64,7 +64,7 @@ class Stage:
         frame = pixels.render_frame(self.environment, self.env)
         if self._is_small:  # rendered at the size of the observations, too small for the strip
             frame = frame.repeat(2, 0).repeat(2, 1)
-        label = f"{self.player.label}   return {short_number(sum(self.strip.rewards))}".lstrip()
+        label = f"{self.player.label}   return {short_number(sum(self.strip.rewards, 0.0))}".lstrip()
         self._image = frame if plain else self.strip.under(frame, label)
         return self._image
 
