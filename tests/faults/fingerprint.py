@@ -17,10 +17,12 @@ def fingerprint(run: Path) -> dict[str, str]:
         f"tensor {name}": (array.dtype, array.shape, array.tobytes()) for name, array in checkpoint.tensors.items()
     }
     parts |= {f"fact {name}": fact for name, fact in checkpoint.facts.items() if name not in CLOCKS}
-    rows = hashlib.sha256()
+    rows, added = hashlib.sha256(), checkpoint.facts["added"]
+    oldest = added - checkpoint.facts["config"]["td3"]["buffer_size"]  # a file may begin with rows that are overwritten
     for first, shard in checkpoint.rows():
         for number in range(shard.shape[1]):
-            rows.update(f"{first + number}".encode() + shard[:, number].tobytes())
+            if first + number >= oldest:
+                rows.update(f"{first + number}".encode() + shard[:, number].tobytes())
     parts["memory"] = rows.hexdigest()
     for folder in sorted(run.glob("seed_*")):
         for name in (
